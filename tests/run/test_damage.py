@@ -14,6 +14,7 @@ from graphagent.run import list_runs
 from graphagent.store import Delete, Item, MemoryStore, Put
 from graphagent.store._internal import checked
 from graphagent.testing import ScriptedModel
+from tests.run.test_journal import copy_of, rows
 from tests.store.sealed.test_store import put_rows, rows_of, sealed
 from tests.thorough import some
 
@@ -56,21 +57,11 @@ async def _all(records):
     return [record async for record in records]
 
 
-async def everything(store):
-    return {item.key: item.value async for item in store.scan(("runs",))}
-
-
-async def copy_of(kept):
-    store = MemoryStore()
-    await store.commit(*(Put(key, value) for key, value in kept.items()))
-    return store
-
-
 async def waiting():
     """Return what a store has of a run that waits for an answer."""
     store = MemoryStore()
     assert (await Program(store).agent.run("secret", run_id="r")).status == "waiting"
-    return await everything(store)
+    return await rows(store)
 
 
 async def refused(kept, match):
@@ -82,7 +73,7 @@ async def refused(kept, match):
             pytest.fail(f"{name} did not refuse it")
         assert "secret" not in str(raised.value)
     assert program.done == []
-    assert await everything(program.store) == kept
+    assert await rows(program.store) == kept
 
 
 def changed(kept, number, change):
@@ -163,7 +154,7 @@ async def test_a_missing_payload_of_a_value_is_found_by_verify():
         store = MemoryStore()
         agent = Agent(strategy, store=store)
         await agent.run("x", run_id="r")
-        [key] = [key for key in await everything(store) if key[:-1] == (*ROWS, 0)]
+        [key] = [key for key in await rows(store) if key[:-1] == (*ROWS, 0)]
         assert await verify_runs(store) == 1
         sound = (await store.get(key)).value
         for change, reason in ((Delete(key), "a payload is missing"), (Put(key, sound[:-1]), "checksum mismatch")):
@@ -177,18 +168,6 @@ async def test_a_missing_payload_of_a_value_is_found_by_verify():
             with pytest.raises(DamagedStoreError, match="checksum mismatch in a payload"):
                 await agent.resume("r", answer=True)
         assert executed == []
-
-
-async def test_what_looks_like_a_payload_in_a_value_is_not_missing():
-    """A dict of a user that has the form of a reference is no reference."""
-
-    @node
-    async def make(ctx: Context, topic: str) -> dict[str, object]:
-        return {"b": "7", "of": [{"b": "8"}], "$": {"$": "bytes", "b": "9"}}
-
-    store = MemoryStore()
-    await Agent(Strategy("s", START >> make >> END), store=store).run("x", run_id="r")
-    assert await verify_runs(store) == 1
 
 
 # ---- headers and threads
@@ -210,7 +189,7 @@ async def test_entries_without_a_header_are_damage_and_no_new_run(gone):
     with pytest.raises(DamagedStoreError, match=r"^the header of run 'r' is damaged: it is missing"):
         await program.agent.run("again", run_id="r")
     assert program.done == []
-    assert await everything(program.store) == left
+    assert await rows(program.store) == left
 
 
 async def test_a_later_run_of_a_thread_without_its_header_is_damage():
@@ -240,13 +219,13 @@ async def test_a_thread_whose_row_is_missing_is_damage_and_no_new_thread():
     agent = Agent(strategy, model=ScriptedModel(["one", "two"]), store=store)
     await agent.run("x", thread="t", run_id="one")
     await store.commit(Delete(thread_key("", "t")))
-    kept = await everything(store)
+    kept = await rows(store)
     with pytest.raises(DamagedStoreError, match=r"^thread 't' is damaged: the row that names its last run is missing"):
         await agent.run("y", thread="t", run_id="two")
     with pytest.raises(DamagedStoreError, match=r"^thread 't' is damaged: the row that names its last run is missing"):
         await verify_runs(store)
     assert len(agent.model.requests) == 1
-    assert await everything(store) == kept
+    assert await rows(store) == kept
     assert [head.run_id for head in await list_runs(store)] == ["one"]
 
 

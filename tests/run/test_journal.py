@@ -18,7 +18,7 @@ from msgspec import msgpack
 
 from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.errors import DamagedStoreError, JournalError, NodeFailedError, SerializationError, StoreError
-from graphagent.history import read_run
+from graphagent.history import read_run, verify_runs
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.log._internal import RunHeader, header_key, rows_key
 from graphagent.nodes import ask_human, execute_tools, llm_request
@@ -72,6 +72,7 @@ async def interrupted():
 
 
 async def rows(store):
+    """Everything that a store has of runs."""
     return {item.key: item.value async for item in store.scan(("runs",))}
 
 
@@ -161,6 +162,8 @@ async def test_a_damaged_head_is_refused_by_name():
         store = await copy_of({**kept, key: value})
         with pytest.raises(DamagedStoreError, match=r"^the header of run 'r' is damaged"):
             await agent_over(store).resume("r")
+        [damaged] = [head for head in await list_runs(store) if head.run_id == "r"]
+        assert (damaged.status, damaged.damaged.partition(":")[0]) == ("damaged", "the header of run 'r' is damaged")
     await refused({**kept, key: kept[key][:-1]}, r"^the header of run 'r' is damaged")
     store = await copy_of({**kept, key: b""})
     assert (await agent_over(store).read("other")).output == RIGHT
@@ -198,6 +201,7 @@ async def test_what_looks_like_a_payload_is_none():
     agent = Agent(Strategy("s", START >> make >> ask_human("Right?", bool) >> END), store=MemoryStore())
     await agent.run("x", run_id="r")
     assert (await read_run(agent.store, "r")).entries[1].value == looks
+    assert await verify_runs(agent.store) == 1
     assert (await agent.resume("r", answer=True)).output is True
 
 

@@ -34,10 +34,11 @@ from graphagent.memory import ActionStep
 from graphagent.nodes import ask_human
 from graphagent.run import RunHeader as Head
 from graphagent.run import list_runs
-from graphagent.store import Delete, EncryptedStore, MemoryStore, Put, SqliteStore, new_key
+from graphagent.store import EncryptedStore, MemoryStore, Put, SqliteStore, new_key
 from graphagent.store._internal import checked
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
+from tests.run.test_journal import rows
 from tests.thorough import examples
 
 LONG = "A very long letter. " * 2000
@@ -70,11 +71,6 @@ async def send(ctx: Context, approved: bool) -> str:
 mail = Strategy("mail", START >> draft >> shorten >> enlarge >> ask >> send >> END)
 
 
-async def rows(store):
-    """Everything that a store has of runs."""
-    return {item.key: item.value async for item in store.scan(("runs",))}
-
-
 async def told(store, *, owner=""):
     """What can be read of each run."""
     found = {}
@@ -101,22 +97,6 @@ async def test_runs_are_listed_newest_first_at_a_glance(store):
     assert [head.run_id for head in await list_runs(store, owner="ada")] == ["c"]
     assert await list_runs(store, owner="bob") == []
     assert await run_owners(store) == ["", "ada"]
-
-
-async def test_a_damaged_head_is_named():
-    """A flipped bit, a head of tomorrow and one that lacks something are refused with the run's name, whichever bit it is."""
-    store = MemoryStore()
-    await Agent(mail, store=store).run("x", run_id="a")
-    key = header_key("", "a")
-    sound = (await store.get(key)).value
-    assert Head.unpack(sound, "a").pack() == sound
-    for place in range(len(sound)):
-        for bit in (1, 32):
-            flipped = bytes([*sound[:place], sound[place] ^ bit, *sound[place + 1 :]])
-            await store.commit(Put(key, flipped))
-            [head] = await list_runs(store)
-            assert (head.run_id, head.status) == ("a", "damaged")
-            assert head.damaged.startswith("the header of run 'a' is damaged")
 
 
 async def test_a_run_is_read_without_its_agent(store):
@@ -698,16 +678,3 @@ async def test_an_import_of_what_lacks_its_beginning_is_refused():
     records = [record async for record in export_runs(store) if record["run_id"] != "a"]
     with pytest.raises(ValueError, match="lacks run 'a', which it continues; nothing was imported"):
         await import_runs(MemoryStore(), records)
-
-
-async def test_a_damaged_entry_is_not_exported():
-    """The error names it."""
-    store = MemoryStore()
-    await Agent(mail, store=store).run("x", run_id="a")
-    item = await store.get((*rows_key(Head(run_id="a")), 2))
-    await store.commit(Put(item.key, item.value.replace(b"shorten", b"shirten")))
-    with pytest.raises(DamagedStoreError, match="entry 2 of run 'a'"):
-        [record async for record in export_runs(store)]
-    await store.commit(Delete(item.key))
-    with pytest.raises(DamagedStoreError, match="entry 2 of run 'a' is damaged: it is missing"):
-        await read_run(store, "a")

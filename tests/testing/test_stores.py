@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from graphagent.errors import ConflictError, StoreError
-from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Item, MemoryStore, Put, SqliteStore
+from graphagent.store import Delete, DeleteAll, Exists, Item, MemoryStore, Put, SqliteStore
 from graphagent.testing import check_store
 from tests.testing.dictionary import Dictionary
 from tests.testing.mutants import Mutants
@@ -49,19 +49,6 @@ def reopened(store):
 async def test_three_methods_are_enough(make):
     """A store without `get_many` passes, whose scans are asynchronous generators."""
     await check_store(make, reopen=reopened)
-
-
-@pytest.mark.parametrize(
-    "opened",
-    [
-        lambda folder: SqliteStore(folder / "store.db"),
-        lambda folder: EncryptedStore(SqliteStore(folder / "store.db"), KEY, domains={"facts": 5}),
-    ],
-    ids=["sqlite", "sealed"],
-)
-async def test_what_is_on_the_disk_is_opened_again(opened, tmp_path):
-    """Every store on the disk keeps the promise that commits are durable."""
-    await check_store(lambda: opened(tmp_path), reopen=lambda _: opened(tmp_path))
 
 
 async def test_a_store_is_made_each_time_or_once(tmp_path):

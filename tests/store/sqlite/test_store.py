@@ -69,9 +69,12 @@ async def test_the_settings_of_the_file(tmp_path):
         SqliteStore(tmp_path / "x", synchronous="OFF")
 
 
-def test_it_is_bound_to_no_event_loop(tmp_path):
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_it_is_bound_to_no_event_loop(tmp_path, is_sealed):
     """One store serves several event loops, one after another and at once, in threads, of both kinds."""
     store = SqliteStore(tmp_path / "store.db", synchronous="NORMAL")
+    if is_sealed:
+        store = EncryptedStore(store, KEY)
 
     async def work(name):
         for number in range(20):
@@ -94,33 +97,6 @@ def test_it_is_bound_to_no_event_loop(tmp_path):
     async def check():
         assert (await store.get(("r", "shared", 0))).version == 7 * 20
         assert await store.verify() == 6 * 20 + 1
-        await store.aclose()
-
-    anyio.run(check)
-
-
-def test_a_sealed_store_in_several_loops_at_once(tmp_path):
-    """Sealed too: commits of several event loops in threads share the turns, and none is lost."""
-    store = EncryptedStore(SqliteStore(tmp_path / "store.db", synchronous="NORMAL"), KEY)
-
-    async def work(name):
-        for number in range(25):
-            await store.commit(Put(("r", "o", name, number), b"v"), Put(("r", "o", "shared"), b"v"))
-
-    threads = [
-        threading.Thread(
-            target=anyio.run, args=(work, f"t{number}"), kwargs={"backend": ("asyncio", "trio")[number % 2]}
-        )
-        for number in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    async def check():
-        assert (await store.get(("r", "o", "shared"))).version == 100
-        assert await store.verify() == 101
         await store.aclose()
 
     anyio.run(check)
@@ -300,14 +276,25 @@ async def test_a_file_that_is_no_database(tmp_path, content):
     assert (tmp_path / "store.db").read_bytes() == content
 
 
-async def test_a_database_of_something_else(tmp_path):
-    """Another program's database is refused and not written to."""
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("CREATE TABLE t (x)", "not a store of graphagent"),
+        (
+            f"PRAGMA application_id={0x67616731}; PRAGMA user_version=1; CREATE TABLE items (key, value)",
+            "in format 1; this one reads format 2",
+        ),
+    ],
+    ids=["another program", "another format"],
+)
+async def test_a_database_of_something_else(tmp_path, content, said):
+    """Another program's database, and a store in another format, are refused by that name and not written to."""
     connection = apsw.Connection(str(tmp_path / "other.db"))
-    connection.execute("CREATE TABLE t (x)")
+    connection.execute(content)
     connection.close()
     before = (tmp_path / "other.db").read_bytes()
     for error in await refused(SqliteStore(tmp_path / "other.db")):
-        assert "not a store of graphagent" in error
+        assert said in error
     assert (tmp_path / "other.db").read_bytes() == before
 
 
@@ -357,17 +344,6 @@ async def test_values_that_do_not_belong_to_their_keys(tmp_path, damage):
             _ = [item async for item in store.scan(("r", "o"))]
     assert (await store.get(("r", "o", 2))).value == b"v" * 1000
     await store.aclose()
-
-
-async def test_another_format(tmp_path):
-    """A store made in another format is refused by that name, and left as it is."""
-    connection = apsw.Connection(str(tmp_path / "store.db"))
-    connection.execute(f"PRAGMA application_id={0x67616731}; PRAGMA user_version=1; CREATE TABLE items (key, value)")
-    connection.close()
-    before = (tmp_path / "store.db").read_bytes()
-    for error in await refused(SqliteStore(tmp_path / "store.db")):
-        assert "in format 1; this one reads format 2" in error
-    assert (tmp_path / "store.db").read_bytes() == before
 
 
 # Short values and long ones
