@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from graphagent_strategies import react
-
 PROGRAM = """
 from graphagent import Agent, END, START, Context, Strategy, node
 
@@ -43,9 +41,6 @@ def program(home):
     return home / "program.py"
 
 
-def test_a_ready_made_strategy_is_drawn(run):
-    """A function that gives a strategy is called."""
-    assert run("draw", "graphagent_strategies:react").out == react().to_mermaid()
 
 
 @pytest.mark.parametrize(

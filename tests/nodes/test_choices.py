@@ -14,11 +14,10 @@ from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.errors import BudgetError, ModelRequestError, NodeFailedError, OutputError
 from graphagent.events import TextStreamed
 from graphagent.llm import ModelResponse, ToolCall
-from graphagent.llm.openai import OpenAIModel
 from graphagent.memory import ActionStep
 from graphagent.nodes import choose, llm_choices, llm_request
 from graphagent.store import MemoryStore
-from graphagent.testing import ScriptedModel, openai_server
+from graphagent.testing import ScriptedModel
 from tests.nodes.everywhere import resumed_everywhere
 from tests.nodes.test_model_nodes import check_sendable
 
@@ -212,20 +211,6 @@ async def test_choices_are_resumed_from_any_step():
     )
     assert result.output == "answer to answer to the task"
     assert len(model.requests) == 5
-
-
-async def test_choices_work_over_http():
-    """With the real client, streamed and not."""
-    for streamed in (False, True):
-        async with openai_server(["a", "ccc", "bb"]) as server:
-            agent = Agent(
-                only(llm_choices(3, limit=1), choose(longest)), model=OpenAIModel("m", base_url=server.base_url)
-            )
-            if streamed:
-                assert [text async for text in agent.stream("x").text()] == ["ccc"]
-            else:
-                assert (await agent.run("x")).output == "ccc"
-            assert len(server.requests) == 3
 
 
 async def test_an_answer_cut_off_at_its_limit_is_an_answer():

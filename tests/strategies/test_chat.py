@@ -8,9 +8,8 @@ import pytest
 
 from graphagent import Agent, tool
 from graphagent.llm import ToolCall
-from graphagent.llm.openai import OpenAIModel
-from graphagent.store import MemoryStore, SqliteStore
-from graphagent.testing import ScriptedModel, openai_server, record
+from graphagent.store import MemoryStore
+from graphagent.testing import ScriptedModel, record
 from graphagent_strategies import chat
 from tests.strategies.resuming import left_out, resumed_everywhere
 
@@ -72,18 +71,3 @@ async def test_a_conversation_is_resumed_from_any_commit():
 
     whole = await resumed_everywhere(chat(), reply, answers={"answer 1": "more", "answer 2": "bye"})
     assert whole.output == "answer 2"
-
-
-async def test_a_conversation_over_http(tmp_path):
-    """The real client asks a server; the second message comes in another process's agent, with the store's file alone."""
-    with openai_server(["Hello.", "Fine."], model="local") as server:
-
-        def agent(store):
-            return Agent(chat(), model=OpenAIModel("local", base_url=server.base_url), store=store)
-
-        async with SqliteStore(tmp_path / "runs.db") as store:
-            await agent(store).run("Hi", run_id="r")
-        async with SqliteStore(tmp_path / "runs.db") as store:
-            result = await agent(store).resume("r", answer="How are you?")
-            assert result.pending.question == "Fine."
-        assert [message["content"] for message in server.requests[1]["messages"]] == ["Hi", "Hello.", "How are you?"]

@@ -6,8 +6,7 @@ import pytest
 
 from graphagent import Agent, tool
 from graphagent.llm import ToolCall
-from graphagent.llm.openai import OpenAIModel
-from graphagent.testing import ScriptedModel, openai_server, record
+from graphagent.testing import ScriptedModel, record
 from graphagent_strategies import plan_and_execute
 from tests.strategies.resuming import left_out, resumed_everywhere
 
@@ -99,13 +98,3 @@ def test_a_negative_number_of_reviews_is_refused():
     """The error says what to give."""
     with pytest.raises(ValueError, match="replans=-1 is no number of reviews; give 0 or more"):
         plan_and_execute(replans=-1)
-
-
-async def test_it_works_over_http():
-    """The plan is asked for with its schema, and steps call tools."""
-    replies = [plan("look"), ToolCall("search", {"query": "x"}), "looked", plan(), "3"]
-    with openai_server(replies, model="local") as server:
-        model = OpenAIModel("local", base_url=server.base_url)
-        assert (await Agent(plan_and_execute(), model=model, tools=[search]).run("How many?")).output == "3"
-        assert "steps" in server.requests[0]["response_format"]["json_schema"]["schema"]["properties"]
-        assert [bool(request.get("tools")) for request in server.requests] == [False, True, True, False, False]

@@ -6,8 +6,7 @@ import pytest
 
 from graphagent import Agent, tool
 from graphagent.llm import ToolCall
-from graphagent.llm.openai import OpenAIModel
-from graphagent.testing import ScriptedModel, openai_server, record
+from graphagent.testing import ScriptedModel, record
 from graphagent_strategies import reflect
 from tests.strategies.resuming import left_out, resumed_everywhere
 
@@ -67,11 +66,3 @@ def test_no_round_is_refused():
     """The error says what to use instead."""
     with pytest.raises(ValueError, match="rounds=0 would never revise; give 1 or more, or use single_run"):
         reflect(rounds=0)
-
-
-async def test_it_works_over_http():
-    """Drafts and criticism come over the real client."""
-    with openai_server(["Draft 1", BETTER, "Draft 2", FINE], model="local") as server:
-        model = OpenAIModel("local", base_url=server.base_url)
-        assert (await Agent(reflect(), model=model).run("Write.")).output == "Draft 2"
-        assert len(server.requests) == 4

@@ -8,9 +8,8 @@ import pytest
 from graphagent import Agent, tool
 from graphagent.errors import BudgetError, ModelRequestError, NodeFailedError
 from graphagent.llm import Message, ModelResponse, ToolCall
-from graphagent.llm.openai import OpenAIModel
 from graphagent.store import MemoryStore
-from graphagent.testing import ScriptedModel, openai_server, record
+from graphagent.testing import ScriptedModel, record
 from graphagent_strategies import research
 from tests.strategies.resuming import left_out, resumed_everywhere
 
@@ -146,16 +145,3 @@ def test_no_question_is_refused():
     """The error says what to give."""
     with pytest.raises(ValueError, match="questions=0 would research nothing"):
         research(questions=0)
-
-
-async def test_it_works_over_http():
-    """Parts are researched over the real client at the same time."""
-
-    def served(request):
-        said = reply(request)
-        return f"found {request.messages[-1].text}" if isinstance(said, ToolCall) else said
-
-    with openai_server(served, model="local") as server:
-        model = OpenAIModel("local", base_url=server.base_url)
-        result = await Agent(research(), model=model).run("Tell me.")
-    assert result.output == "REPORT\n1. found Who?\n\n2. found When?\n\n3. found Where?"

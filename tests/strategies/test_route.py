@@ -10,9 +10,8 @@ from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.errors import NodeFailedError, OutputError
 from graphagent.events import TextStreamed
 from graphagent.llm import Message, ToolCall
-from graphagent.llm.openai import OpenAIModel
 from graphagent.store import MemoryStore
-from graphagent.testing import ScriptedModel, openai_server, record
+from graphagent.testing import ScriptedModel, record
 from graphagent_strategies import Expert, route, single_run
 from tests.strategies.resuming import left_out, resumed_everywhere
 
@@ -141,12 +140,3 @@ def test_experts_and_the_default_must_exist(experts, default, named):
     """The error names those that there are."""
     with pytest.raises(ValueError, match=named):
         route(experts, default=default)
-
-
-async def test_it_works_over_http():
-    """The names are in the schema that the server is sent."""
-    with openai_server([{"value": "support"}, "So."], model="local") as server:
-        model = OpenAIModel("local", base_url=server.base_url)
-        assert (await Agent(route(EXPERTS), model=model).run("How?")).output == "So."
-        schema = server.requests[0]["response_format"]["json_schema"]["schema"]
-    assert schema["properties"]["value"]["enum"] == ["billing", "support"]

@@ -7,9 +7,8 @@ import pytest
 from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.errors import StrategyError
 from graphagent.llm import ToolCall
-from graphagent.llm.openai import OpenAIModel
 from graphagent.nodes import Accepted, Rejected
-from graphagent.testing import ScriptedModel, openai_server, record
+from graphagent.testing import ScriptedModel, record
 from graphagent_strategies import verify_with_retry
 from tests.strategies.resuming import left_out, resumed_everywhere
 
@@ -110,15 +109,6 @@ def test_less_than_one_attempt_is_refused():
     """The error says what to give."""
     with pytest.raises(ValueError, match="attempts=0 would never answer"):
         verify_with_retry(attempts=0)
-
-
-async def test_it_works_over_http():
-    """The verdict is asked for with its schema, which the server is sent."""
-    with openai_server(["Long ago.", WRONG, "In 1871.", RIGHT], model="local") as server:
-        model = OpenAIModel("local", base_url=server.base_url)
-        assert (await Agent(verify_with_retry(), model=model).run("When?")).output == "In 1871."
-        schema = server.requests[1]["response_format"]["json_schema"]["schema"]
-    assert set(schema["properties"]) == {"feedback", "passed"}
 
 
 def test_a_strategy_without_an_edge_for_refused_answers_is_refused_when_it_is_made():
