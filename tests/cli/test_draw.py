@@ -41,8 +41,6 @@ def program(home):
     return home / "program.py"
 
 
-
-
 @pytest.mark.parametrize(
     "target",
     [
