@@ -250,7 +250,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "concepts": (lambda: load_facts("city"), r"such as (Concept\(.*?\))"),
     "a compression": (lambda: compress_history(WholeHistory), r"such as (WholeHistory\(.*?\))"),
     "a store provider": (lambda: StoreMemoryProvider("x"), r"write (StoreMemoryProvider\(.*)$"),
-    "an encrypted store": (lambda: EncryptedStore(b"k", MemoryStore()), r": (EncryptedStore\(.*\));"),
+    "an encrypted store": (lambda: EncryptedStore(b"k", MemoryStore()), r"write (EncryptedStore\(.*)$"),
     "a store of an agent": (lambda: Agent(single_run(), store=MemoryStore), r"such as (SqliteStore\(.*?\))"),
 }
 
