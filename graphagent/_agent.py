@@ -580,7 +580,7 @@ class Agent(Generic[I, O]):
         if steps is not None and not isinstance(steps, RunMemory):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"steps= is the transcript of a run, such as result.memory or RunMemory(steps=[…]), "
-                f"not {a(type(steps).__name__)}"
+                f"not {kind_of(steps)}"
             )
         if thread is not None:
             self._check_thread(thread, steps)

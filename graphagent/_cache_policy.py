@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from graphagent._article import a
+from graphagent._article import kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +27,13 @@ class CachePolicy:
     def __post_init__(self) -> None:
         if self.ttl is not None:
             if isinstance(self.ttl, bool) or not isinstance(self.ttl, float | int):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise TypeError(
-                    f"ttl is a number of seconds, or None to keep values for ever, not {a(type(self.ttl).__name__)}"
-                )
+                raise TypeError(f"ttl is a number of seconds, or None to keep values for ever, not {kind_of(self.ttl)}")
             if not 0 < self.ttl < math.inf:
                 raise ValueError(f"ttl={self.ttl} is not how long a value is kept; give seconds above 0, or None")
         if not isinstance(self.key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"key is the name under which values are kept, not {a(type(self.key).__name__)}")
+            raise TypeError(f"key is the name under which values are kept, not {kind_of(self.key)}")
         if isinstance(self.version, bool) or not isinstance(self.version, str | int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"version is text or a whole number, not {a(type(self.version).__name__)}")
+            raise TypeError(f"version is text or a whole number, not {kind_of(self.version)}")
 
 
 def cache_policy(given: CachePolicy | float | None) -> CachePolicy | None:

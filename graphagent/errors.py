@@ -66,7 +66,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from graphagent._article import a, counted
+from graphagent._article import a, counted, kind_of
 from graphagent._error_source import source_of
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class NoPathError(RunError):
         """The edges that were tried, in order, each as it is drawn."""
         tried = ", ".join(self.tried) or "none"
         super().__init__(
-            f"node {node!r} gave {a(type(output).__name__)} that none of its edges takes (tried: {tried}); "
+            f"node {node!r} gave {kind_of(output)} that none of its edges takes (tried: {tried}); "
             f"add a path for it, or .otherwise() for the rest"
         )
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 import typer
 
 from graphagent import Agent, Strategy, tool
-from graphagent._article import a
+from graphagent._article import kind_of
 from graphagent.llm import Tool
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ def _found(target: str, kind: type[Any], one: str, several: str) -> object:
             f"{target!r} cannot be called without arguments: {error}; {several} in {place!r}: {there}"
         ) from None
     if not isinstance(given, (kind, Agent)):
-        raise typer.BadParameter(f"{target!r} is {a(type(given).__name__)}, and no {one}; in it are: {there}")
+        raise typer.BadParameter(f"{target!r} is {kind_of(given)}, and no {one}; in it are: {there}")
     return given
 
 

@@ -13,7 +13,7 @@ from os import PathLike, fspath
 from typing import Any, Protocol, TypeAlias, TypeGuard, cast
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from graphagent._article import a, counted, kind_of
+from graphagent._article import counted, kind_of
 from graphagent._options import check_text
 
 _KINDS = "PNG, JPEG, GIF or WebP"
@@ -140,7 +140,7 @@ def _listed(given: Iterable[object] | None, what: str) -> tuple[object, ...]:
     if type(given) is tuple:  # the empty one, for most runs
         return cast("tuple[object, ...]", given)
     if isinstance(given, Image | bytes | bytearray | memoryview | str | PathLike) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{what} is a list of images, not {a(type(given).__name__)}; write {what}=[image]")
+        raise TypeError(f"{what} is a list of images, not {kind_of(given)}; write {what}=[image]")
     return tuple(given)
 
 

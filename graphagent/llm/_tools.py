@@ -16,7 +16,7 @@ import anyio
 from anyio import to_thread
 
 from graphagent._annotations import names_around
-from graphagent._article import a, kind_of
+from graphagent._article import kind_of
 from graphagent._cache_policy import CachePolicy, cache_policy
 from graphagent._clock import new_id
 from graphagent._options import check_flag, check_mapping, check_text, check_word
@@ -146,17 +146,13 @@ class Tool:
                 )
         if self.timeout is not None:
             if isinstance(self.timeout, bool) or not isinstance(self.timeout, float | int):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise TypeError(f"tool {self.name!r}: timeout is seconds or None, not {a(type(self.timeout).__name__)}")
+                raise TypeError(f"tool {self.name!r}: timeout is seconds or None, not {kind_of(self.timeout)}")
             if not self.timeout > 0:
                 raise ValueError(f"tool {self.name!r}: timeout={self.timeout} must be more than 0 seconds")
         if self.retry is not None and not isinstance(self.retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(
-                f"tool {self.name!r}: retry is a number of attempts or a Retry, not {a(type(self.retry).__name__)}"
-            )
+            raise TypeError(f"tool {self.name!r}: retry is a number of attempts or a Retry, not {kind_of(self.retry)}")
         if self.cached is not None and not isinstance(self.cached, CachePolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(
-                f"tool {self.name!r}: cached is seconds or a CachePolicy, not {a(type(self.cached).__name__)}"
-            )
+            raise TypeError(f"tool {self.name!r}: cached is seconds or a CachePolicy, not {kind_of(self.cached)}")
         if self.deferred and (self.timeout, self.retry, self.concurrency, self.cached) != (None, None, None, None):
             raise ValueError(
                 f"tool {self.name!r} is deferred, so it is never called; leave out timeout=, retry=, concurrency= and cached="

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, cast
 
-from graphagent._article import a
+from graphagent._article import kind_of
 
 Data = str | bytes | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """The text of a file, or the same data as parsed JSON."""
@@ -43,7 +43,7 @@ def read(data: Data, *lists: str, wanted: str = "") -> Numbered:
         return [("record 1", dict(data))]
     if not isinstance(data, Mapping | Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
-            f"this reads the text of a file, or the same as parsed JSON, not {a(type(data).__name__)}; of a path, give "
+            f"this reads the text of a file, or the same as parsed JSON, not {kind_of(data)}; of a path, give "
             f"path.read_bytes()"
         )
     return _listed(data, lists, wanted)

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import orjson
 
-from graphagent._article import a
+from graphagent._article import kind_of
 from graphagent.llm import Image, Message, Part, Text, ToolCall, Usage
 from graphagent.llm._internal import image_of
 from graphagent.memory import ActionStep, FinalAnswerStep, PlanningStep, RunMemory, Step, StepFailure, TaskStep, Timing
@@ -94,7 +94,7 @@ class _Reader:
     def step(self, data: object) -> Iterator[Step]:
         """Yield the steps that correspond to one of smolagents."""
         if not isinstance(data, Mapping):
-            raise _NoStep(f"it is {a(type(data).__name__)}, not an object")
+            raise _NoStep(f"it is {kind_of(data)}, not an object")
         fields = cast("Mapping[str, Any]", data)
         if "kind" in fields:
             raise _NoStep("it is what RunMemory.full_steps() gives, for people; load what RunMemory.to_json() gave")

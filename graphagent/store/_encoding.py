@@ -11,7 +11,7 @@ import struct
 import sys
 from collections.abc import Iterable
 
-from graphagent._article import a
+from graphagent._article import kind_of
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Key, Put, Segment
 
 INT = struct.Struct(">xQ")
@@ -40,7 +40,7 @@ def encode(key: Iterable[Segment]) -> bytes:
 def _number(segment: object) -> bytes:
     if type(segment) is int and 0 <= segment < 2**63:
         return b"\x01" + segment.to_bytes(8, "big")
-    what = "an int out of range" if type(segment) is int else a(type(segment).__name__)
+    what = "an int out of range" if type(segment) is int else kind_of(segment)
     raise ValueError(f"a key has {what} as a segment; segments are text or ints of 0 to 2**63 - 1")
 
 
@@ -126,4 +126,4 @@ def check_change(change: Change) -> bytes:
         return encode_key(change.key)
     if isinstance(change, DeleteAll):  # pyright: ignore[reportUnnecessaryIsInstance]
         return encode(change.prefix)
-    raise ValueError(f"a change is a Put, a Delete, a DeleteAll or an Exists, not {a(type(change).__name__)}")
+    raise ValueError(f"a change is a Put, a Delete, a DeleteAll or an Exists, not {kind_of(change)}")

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from graphagent import _clock
-from graphagent._article import a
+from graphagent._article import kind_of
 from graphagent.errors import OutputError, PromptTooLongError
 from graphagent.events import CompressionFailed, ExtractionFailed, HistoryCompressed
 from graphagent.llm import Image, Message, ModelRequest, Text, ToolCall, ToolResult, Usage
@@ -446,7 +446,7 @@ def _parts(message: Message, most: int) -> Iterator[dict[str, str]]:
 
 def _check_count(name: str, count: int, least: int) -> None:
     if type(count) is not int:
-        raise TypeError(f"{name} is a number of model turns, not {a(type(count).__name__)}")
+        raise TypeError(f"{name} is a number of model turns, not {kind_of(count)}")
     if count < least:
         raise ValueError(f"{name}={count} is no number of model turns; give {least} or more")
 
@@ -456,5 +456,5 @@ def _check_concepts(concepts: tuple[Concept, ...]) -> tuple[Concept, ...]:
         raise TypeError("name the concepts of which facts are to be kept")
     for each in concepts:
         if not isinstance(each, Concept):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"facts are kept of concepts; there is {a(type(each).__name__)} among them")
+            raise TypeError(f"facts are kept of concepts; there is {kind_of(each)} among them")
     return concepts

@@ -53,7 +53,7 @@ def check_filter(concept: object, subject: object, scope: object, *, everything:
         )
     for what, given, kind in (("concept", concept, Concept), ("subject", subject, Subject), ("scope", scope, Scope)):
         if given is not None and not isinstance(given, kind):
-            raise TypeError(f"{what}= is {a(kind.__name__)}, not {a(type(given).__name__)}")
+            raise TypeError(f"{what}= is {a(kind.__name__)}, not {kind_of(given)}")
 
 
 def checked_owner(owner: str) -> str:

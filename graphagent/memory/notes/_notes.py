@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from graphagent._article import a
+from graphagent._article import kind_of
 from graphagent._options import check_flag, check_model
 from graphagent.memory._byte_cache import check_cache_bytes
 from graphagent.memory.notes._service import NoteService
@@ -76,7 +76,7 @@ class Notes(NoteView):
         _check_makers(model, embedder)
         _check_reranker(reranker)
         if on_progress is not None and not callable(on_progress):
-            raise TypeError(f"on_progress= is a function of two numbers, not {a(type(on_progress).__name__)}")
+            raise TypeError(f"on_progress= is a function of two numbers, not {kind_of(on_progress)}")
         if index is not None:
             check_engine(index)
         if not isinstance(owner, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -147,7 +147,7 @@ def _checked_settings(settings: NoteSettings | None) -> NoteSettings:
         return NoteSettings()
     if not isinstance(settings, NoteSettings):  # pyright: ignore[reportUnnecessaryIsInstance]
         such = "NoteSettings(**that)" if isinstance(settings, Mapping) else "NoteSettings(exploration_budget=2)"
-        raise TypeError(f"settings= is a NoteSettings, such as {such}, not {a(type(settings).__name__)}")
+        raise TypeError(f"settings= is a NoteSettings, such as {such}, not {kind_of(settings)}")
     return settings
 
 
@@ -165,7 +165,7 @@ def _opened(store: str | os.PathLike[str] | Store | None) -> tuple[SqliteStore |
         raise TypeError(f"store= is the class {store.__name__}; make one: {store.__name__}(…)")
     if not callable(getattr(store, "commit", None)):
         raise TypeError(
-            f"store= is a path or a store, such as 'notes.db' or SqliteStore('notes.db'), not {a(type(store).__name__)}"
+            f"store= is a path or a store, such as 'notes.db' or SqliteStore('notes.db'), not {kind_of(store)}"
         )
     return None, store
 
@@ -185,7 +185,7 @@ def _check_makers(model: object, embedder: object) -> None:
         return
     if isinstance(embedder, type):
         raise TypeError(f"embedder= is the class {embedder.__name__}; make one: {embedder.__name__}(…)")
-    given = a(type(embedder).__name__)
+    given = kind_of(embedder)
     if isinstance(embedder, Mapping):
         such = "embedder_from(that), of graphagent.embed"
     elif callable(embedder):
@@ -212,14 +212,12 @@ def _check_reranker(reranker: object) -> None:
         such = "CallableReranker(function), of graphagent.rerank"
     else:
         such = "OpenAIReranker('…', base_url='…'), of graphagent.rerank.openai"
-    raise TypeError(f"reranker= is a reranker, not {a(type(reranker).__name__)}; give {such}")
+    raise TypeError(f"reranker= is a reranker, not {kind_of(reranker)}; give {such}")
 
 
 def _check_name(argument: str, given: object) -> None:
     if not isinstance(getattr(given, "name", None), str):
-        raise TypeError(
-            f"{argument}= is {a(type(given).__name__)} without a name; give it one, such as name = 'my-model'"
-        )
+        raise TypeError(f"{argument}= is {kind_of(given)} without a name; give it one, such as name = 'my-model'")
 
 
 def default_file() -> Path:

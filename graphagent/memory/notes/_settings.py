@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import cast
 
-from graphagent._article import a
+from graphagent._article import kind_of
 from graphagent._options import check_number
 from graphagent.memory.notes._validation import fraction, whole
 from graphagent.memory.notes.recall._ranking import Ranking
@@ -96,7 +96,7 @@ class NoteSettings:
 
 def _check_ranking(ranking: object) -> None:
     if not isinstance(ranking, Ranking):
-        given = a(type(ranking).__name__)
+        given = kind_of(ranking)
         such = "Ranking(**that)" if isinstance(ranking, Mapping) else "Ranking(session=0.5)"
         raise TypeError(f"ranking= is a Ranking, such as {such}, not {given}")
     for each in fields(ranking):
@@ -104,7 +104,7 @@ def _check_ranking(ranking: object) -> None:
         if each.name == "roles":
             if not isinstance(value, Mapping):
                 raise TypeError(
-                    f"ranking.roles is a dict of what is added for each role, such as {{'tool': -2.0}}, not {a(type(value).__name__)}"
+                    f"ranking.roles is a dict of what is added for each role, such as {{'tool': -2.0}}, not {kind_of(value)}"
                 )
             for role, extra in cast("Mapping[str, object]", value).items():
                 check_number(f"ranking.roles[{role!r}]", extra)

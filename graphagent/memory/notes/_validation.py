@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import orjson
 
-from graphagent._article import a
+from graphagent._article import a, kind_of
 from graphagent._options import check_number, check_whole, check_zone
 from graphagent.errors import NoteError
 from graphagent.memory.notes._types import Record
@@ -104,7 +104,7 @@ def note_id(value: object) -> str:
         TypeError: it is not a text.
     """
     if not isinstance(value, str):
-        given = f"{a(type(value).__name__)}; give its .id" if isinstance(value, Record) else a(type(value).__name__)
+        given = f"{kind_of(value)}; give its .id" if isinstance(value, Record) else kind_of(value)
         raise TypeError(f"a note is named by its id, a text such as record.id, not by {given}")
     return value
 
@@ -142,7 +142,7 @@ def metadata(given: Mapping[str, Any]) -> Mapping[str, Any]:
         NoteError: they are not a mapping, contain something that JSON cannot represent, or are too large.
     """
     if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise NoteError(f"metadata= is a dict, such as {{'ticket': 42}}, not {a(type(given).__name__)}")
+        raise NoteError(f"metadata= is a dict, such as {{'ticket': 42}}, not {kind_of(given)}")
     if not given:
         return _NOTHING
     found, data = _through_json(given, "metadata", "the metadata of a note cannot be kept")
@@ -161,8 +161,7 @@ def metadata_filter(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise NoteError(
-            f"metadata_filter= is a dict of what the metadata have, such as {{'ticket': 42}}, not "
-            f"{a(type(given).__name__)}"
+            f"metadata_filter= is a dict of what the metadata have, such as {{'ticket': 42}}, not {kind_of(given)}"
         )
     return MappingProxyType(_through_json(given, "metadata_filter", "no note has such metadata")[0])
 
@@ -191,7 +190,7 @@ def _misfit(value: object, place: str, depth: int) -> str:
         found = cast("Mapping[object, object]", value)
         for key in found:
             if not isinstance(key, _KEYS):
-                return f"a key of {place} is {a(type(key).__name__)}; give a text"
+                return f"a key of {place} is {kind_of(key)}; give a text"
             if isinstance(key, str) and _has_half(key):
                 return f"the key {key!r} of {place} {_HALF}"
         parts = ((each, f"{place}[{key!r}]") for key, each in found.items())
@@ -255,7 +254,7 @@ def _not_a_time(what: str, value: object) -> str:
             pass
         else:
             such = f"datetime.fromisoformat({value!r})"
-    given = repr(value) if isinstance(value, str | int | float | date | timedelta) else a(type(value).__name__)
+    given = repr(value) if isinstance(value, str | int | float | date | timedelta) else kind_of(value)
     return f"{what}={given} is not a datetime; give one, such as {such}"
 
 

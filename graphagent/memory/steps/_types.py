@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 from weakref import ref
 
-from graphagent._article import a
+from graphagent._article import a, kind_of
 from graphagent.codec._internal import cached
 from graphagent.llm import Image, Message, ToolCall, ToolResult, Usage
 from graphagent.llm._internal import fresh_ids, images_of
@@ -292,7 +292,7 @@ def _prompt_of(prompt: Prompt | None, messages: Iterable[Message] | None, kind: 
     for each in sent:
         if not isinstance(each, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
-                f"the model_input_messages of {a(kind.__name__)} are Messages, with {a(type(each).__name__)} in them"
+                f"the model_input_messages of {a(kind.__name__)} are Messages, with {kind_of(each)} in them"
             )
     if prompt is None:
         return Prompt.of(sent) if sent else None
@@ -306,15 +306,13 @@ def _message_of(message: Message | None, text: str | None, calls: Iterable[ToolC
     made = () if calls is None else tuple(calls)
     for each in made:
         if not isinstance(each, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"the tool_calls of an ActionStep are ToolCalls, with {a(type(each).__name__)} in them")
+            raise TypeError(f"the tool_calls of an ActionStep are ToolCalls, with {kind_of(each)} in them")
     if text is not None and not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"the model_output of an ActionStep is text or None, not {a(type(text).__name__)}")
+        raise TypeError(f"the model_output of an ActionStep is text or None, not {kind_of(text)}")
     if message is None:
         return Message.assistant(text or "", fresh_ids(made)) if text is not None or made else None
     if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(
-            f"the model_output_message of an ActionStep is a Message or None, not {a(type(message).__name__)}"
-        )
+        raise TypeError(f"the model_output_message of an ActionStep is a Message or None, not {kind_of(message)}")
     for name, given, said in (
         ("model_output", text, message.text),
         ("tool_calls", None if calls is None else made, message.tool_calls),

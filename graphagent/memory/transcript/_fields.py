@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, get_args, get_origin
 
 from graphagent._annotations import union_members
-from graphagent._article import a
+from graphagent._article import a, kind_of
 from graphagent.codec._internal import (
     DecodeError,
     as_int,
@@ -328,7 +328,7 @@ def read_step(data: Any, source: Source) -> Step:
     name = given.get("kind")
     kind = Step.kinds.get(name) if isinstance(name, str) else None
     if kind is None:
-        shown = repr(name) if isinstance(name, str) else a(type(name).__name__)
+        shown = repr(name) if isinstance(name, str) else kind_of(name)
         raise DecodeError(f"{shown} is not a known kind of step; import the module that defines it first")
     names, form = _reading(kind)
     if not given.keys() <= names:
@@ -394,6 +394,6 @@ def check_value(kind: type[Step], field: Field, value: Any) -> None:
             return
     what = f"a tuple of {inner.__name__}" if inner is not None else "text" if kinds[0] is str else a(kinds[0].__name__)
     none = " or None" if type(None) in kinds else ""
-    found = "None" if wrong is None else a(type(wrong).__name__)
+    found = kind_of(wrong)
     given = f"not {found}" if wrong is value else f"with {found} in it"
     raise FieldError(f"the {name.removeprefix('_')} of {a(kind.__name__)} is {what}{none}, {given}")

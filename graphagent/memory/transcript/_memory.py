@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequen
 from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsIndex, cast, overload
 from weakref import ref
 
-from graphagent._article import a, counted
+from graphagent._article import counted, kind_of
 from graphagent._options import check_text
 from graphagent.memory.facts._types import TRUST_LEVELS
 from graphagent.memory.steps._projection import seen
@@ -117,9 +117,7 @@ class RunMemory:
     @system_prompt.setter
     def system_prompt(self, step: SystemPromptStep) -> None:
         if not isinstance(step, SystemPromptStep):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(
-                f"the system prompt of a transcript is a SystemPromptStep(text), not {a(type(step).__name__)}"
-            )
+            raise TypeError(f"the system prompt of a transcript is a SystemPromptStep(text), not {kind_of(step)}")
         check_step(step)
         self._editor.set_rules(step.system_prompt)
 

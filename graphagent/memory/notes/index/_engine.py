@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from graphagent._article import a
+from graphagent._article import kind_of
 from graphagent.errors import MissingExtraError, NoteError, RunError
 
 if TYPE_CHECKING:
@@ -45,5 +45,5 @@ def check_engine(index: object) -> None:
     if missing:
         raise TypeError(
             f"index= is a search engine with the async methods add, remove and search, as protocols.NoteIndex says; "
-            f"{a(type(index).__name__)} has no {' and no '.join(missing)}"
+            f"{kind_of(index)} has no {' and no '.join(missing)}"
         )

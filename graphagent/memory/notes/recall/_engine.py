@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, cast
 
-from graphagent._article import a
+from graphagent._article import kind_of
 from graphagent.errors import NoteError
 from graphagent.memory.notes.index._engine import asked
 
@@ -44,20 +44,20 @@ async def engine_scores(index: NoteIndex, query: str, fits: Filter, limit: int) 
 
 def _mapping(value: object, returned: str, wanted: str) -> Mapping[object, object]:
     if not isinstance(value, Mapping):
-        raise NoteError(f"{returned} {a(type(value).__name__)} instead of {wanted}")
+        raise NoteError(f"{returned} {kind_of(value)} instead of {wanted}")
     return cast("Mapping[object, object]", value)
 
 
 def _id(value: object, returned: str) -> str:
     if not isinstance(value, str):
-        raise NoteError(f"{returned} a score for {a(type(value).__name__)} instead of the id of a note")
+        raise NoteError(f"{returned} a score for {kind_of(value)} instead of the id of a note")
     return value
 
 
 def _score(value: object, kind: str, returned: str) -> float:
     # A number of numpy is a Real; True is one too, and no score.
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise NoteError(f"{returned} {a(type(value).__name__)} instead of a number")
+        raise NoteError(f"{returned} {kind_of(value)} instead of a number")
     number = float(value)
     if kind == "semantic" and not abs(number) <= _COSINE:
         raise NoteError(f"{returned} {number!r}, which is no cosine: those are from -1 to 1")

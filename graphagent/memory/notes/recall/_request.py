@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graphagent._article import a
+from graphagent._article import kind_of
 from graphagent._options import check_number
 from graphagent.errors import NoteError
 from graphagent.memory.notes._types import DEPTHS
@@ -45,5 +45,5 @@ class RecallRequest:
         if math.isnan(self.min_score):
             raise ValueError(f"min_score={self.min_score!r} is no score; those are from 0 to 1")
         if not isinstance(self.text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise NoteError(f"a question is a text, not {a(type(self.text).__name__)}")
+            raise NoteError(f"a question is a text, not {kind_of(self.text)}")
         object.__setattr__(self, "text", self.text[:_LONGEST].encode("utf-8", "replace").decode())

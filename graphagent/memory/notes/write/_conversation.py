@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from graphagent._article import a
+from graphagent._article import kind_of
 from graphagent.errors import ConflictError, NoteError
 from graphagent.memory.notes import _validation
 from graphagent.memory.notes._types import Note, Turn
@@ -84,7 +84,7 @@ def _turn(place: int, given: object) -> Turn | None:
         text = _text(place, message["content"])
         given = Turn(text, speaker=message.get("name") or "", role=message["role"]) if text.strip() else None
     elif not isinstance(given, Turn):
-        raise TypeError(f"turn {place} is {a(type(given).__name__)}; give Turn('hi', 'Ana'), or {_MESSAGE}")
+        raise TypeError(f"turn {place} is {kind_of(given)}; give Turn('hi', 'Ana'), or {_MESSAGE}")
     if given is not None:
         try:
             _validation.content(given.text)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent import _clock
-from graphagent._article import a
+from graphagent._article import kind_of
 from graphagent._concurrency import turn
 from graphagent.errors import NoteError, NotePermissionError
 from graphagent.memory import TRUST_LEVELS
@@ -102,7 +102,7 @@ async def _all_of(
         return [each async for each in records]
     if isinstance(records, str | bytes | os.PathLike | Mapping) or not isinstance(records, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
-            f"import_ takes the records that export() gave, not {a(type(cast('object', records)).__name__)}; of a file, "
+            f"import_ takes the records that export() gave, not {kind_of(cast('object', records))}; of a file, "
             f"graphagent.migrate.notes.from_export(text) gives them"
         )
     return list(records)

@@ -86,7 +86,7 @@ async def test_what_does_not_fit_does_not_count_in_the_ranking(kind):
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (None, r"Wrong\.search\(\) returned a NoneType instead of a dict of scores, such as"),
+        (None, r"Wrong\.search\(\) returned None instead of a dict of scores, such as"),
         ([("lexical", {})], "returned a list instead of a dict"),
         ({"fuzzy": {"a": 1.0}}, r"returned scores of the kind 'fuzzy'; there are 'lexical' and 'semantic'"),
         ({"lexical": ["a"]}, r"returned for 'lexical' a list instead of a dict of scores by the ids of notes"),
