@@ -10,16 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from graphagent.graph import Node, type_hints
 from graphagent.llm import Approve, Deny
+from graphagent.nodes._verify import V
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar as Variable
-
     from graphagent.memory.notes import NoteMemory, NoteView
     from graphagent.run import Context
-
-    V = Variable("V", covariant=True, default=str)
-else:
-    V = TypeVar("V", covariant=True)  # as in `_verify.py`
 
 T = TypeVar("T")
 
