@@ -138,13 +138,13 @@ def check_path(what: str, path: object, example: str) -> None:
         raise ValueError(f"{what}'{url[0]}…' is a URL; give a path, such as {example}")
 
 
-def check_zone(what: str, time: datetime) -> None:
-    """Check that a time has a zone: without one, it is another moment on another machine.
+def check_zone(what: str, time: datetime | None) -> None:
+    """Check that a time, if there is one, has a zone: without one, it is another moment on another machine.
 
     Raises:
         ValueError: it has none.
     """
-    if time.utcoffset() is None:
+    if time is not None and time.utcoffset() is None:
         raise ValueError(
             f"{what}={time.isoformat()} has no time zone; write datetime(…, tzinfo=UTC), or time.astimezone() if it is in the zone of "
             f"this machine"

@@ -19,7 +19,7 @@ from graphagent._annotations import names_around
 from graphagent._article import kind_of
 from graphagent._cache_policy import CachePolicy, cache_policy
 from graphagent._clock import new_id
-from graphagent._options import check_flag, check_mapping, check_text, check_word
+from graphagent._options import check_flag, check_mapping, check_text, check_word, check_zone
 from graphagent._retry import Retry
 from graphagent.errors import ArgumentsError, RunError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.llm._images import Image, has_pillow, with_images
@@ -54,7 +54,7 @@ class Approve:
     """When, with a time zone; by default the time at which the run is given it."""
 
     def __post_init__(self) -> None:
-        _check_zone(self)
+        check_zone("Approve: at", self.at)
         if self.arguments is not None:
             check_mapping("Approve: arguments", self.arguments, "{'amount': 5}")
 
@@ -71,13 +71,8 @@ class Deny:
     """When, with a time zone; by default the time at which the run is given it."""
 
     def __post_init__(self) -> None:
-        _check_zone(self)
+        check_zone("Deny: at", self.at)
         check_text("Deny: reason", self.reason)
-
-
-def _check_zone(verdict: Approve | Deny) -> None:
-    if verdict.at is not None and verdict.at.tzinfo is None:
-        raise ValueError(f"{type(verdict).__name__}(at=…) must have a time zone, such as datetime.now(UTC)")
 
 
 @dataclass(frozen=True, eq=False)

@@ -399,7 +399,7 @@ async def test_a_verdict_may_say_when_it_was_reached(life):
     result = await life.go_on(Deny(at=yesterday))
     assert result.output.at == yesterday
     for verdict in (Approve, Deny):
-        with pytest.raises(ValueError, match=rf"{verdict.__name__}\(at=…\) must have a time zone"):
+        with pytest.raises(ValueError, match=f"{verdict.__name__}: at=.* has no time zone"):
             verdict(at=datetime(2020, 1, 2, 3))  # noqa: DTZ001  that is the mistake
 
 
