@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any, cast
+
+from graphagent._article import counted
 
 if TYPE_CHECKING:
     from graphagent.log._internal import QuestionKind
@@ -17,6 +20,17 @@ _PLAIN: Mapping[str, Any] = {
     "object": dict,
     "array": list,
 }
+_LIMITS: Any = (
+    ("minimum", (int, float), ge, "must be at least", ""),
+    ("maximum", (int, float), le, "must be at most", ""),
+    ("exclusiveMinimum", (int, float), gt, "must be more than", ""),
+    ("exclusiveMaximum", (int, float), lt, "must be less than", ""),
+    ("minLength", (str,), ge, "must have at least", "character"),
+    ("maxLength", (str,), le, "must have at most", "character"),
+    ("minItems", (list,), ge, "must have at least", "item"),
+    ("maxItems", (list,), le, "must have at most", "item"),
+)
+"""Of a JSON schema: the name of a limit, which values it is for, the relation to it, and what is said where that does not hold."""
 
 
 def schema_of(kind: QuestionKind, type_: Any) -> dict[str, Any]:
@@ -36,7 +50,7 @@ def schema_of(kind: QuestionKind, type_: Any) -> dict[str, Any]:
 def misfits(value: Any, schema: Mapping[str, Any], known: Mapping[str, Any], place: str = "") -> Iterator[str]:
     """Yield each place where JSON data has not the form of a JSON schema, whose references are to `known` ones, and what must be there.
 
-    What a schema demands of texts and numbers, such as a format or a limit, is not looked at.
+    Formats, patterns and multiples are not looked at.
     """
     if "$ref" in schema:
         yield from misfits(value, known.get(schema["$ref"].rpartition("/")[2], {}), known, place)
@@ -58,8 +72,17 @@ def misfits(value: Any, schema: Mapping[str, Any], known: Mapping[str, Any], pla
         wanted = "" if kind == "boolean" else f"must be of type {kind}"
     elif isinstance(kind, str) and not isinstance(value, _PLAIN.get(kind, object)):
         wanted = f"must be of type {kind}"
-    if wanted:
+    if wanted := wanted or _beyond(value, schema):
         yield f"{place or 'all of it'}: {wanted}"
+
+
+def _beyond(value: Any, schema: Mapping[str, Any]) -> str:
+    """Return which limit a number, the length of a text or that of a list is beyond; empty if none."""
+    for name, kinds, holds, said, what in _LIMITS:
+        limit = schema.get(name)
+        if type(value) in kinds and isinstance(limit, int | float) and not holds(len(value) if what else value, limit):
+            return f"{said} {counted(limit, what) if what else limit}"
+    return ""
 
 
 def _of_fields(
@@ -76,7 +99,6 @@ def _of_fields(
 
 def _of_items(value: Sequence[Any], schema: Mapping[str, Any], known: Mapping[str, Any], under: str) -> Iterator[str]:
     first = schema.get("prefixItems", [])
-    yield from (f"{under}{number}: is missing" for number in range(len(value), len(first)))
     kinds = first + [schema.get("items", {})] * (len(value) - len(first))
     for number, (each, kind) in enumerate(zip(value, kinds, strict=False)):
         yield from misfits(each, kind, known, f"{under}{number}")

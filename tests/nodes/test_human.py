@@ -947,6 +947,32 @@ async def test_a_question_has_the_json_schema_of_its_answer(life, kind, schema):
         assert [each_.json_schema for each_ in (await read_run(life.store, "r1")).questions] == [schema]
 
 
+@pytest.mark.parametrize(
+    ("kind", "wrong", "right"),
+    [
+        (Annotated[int, Field(ge=1)], 0, 1),
+        (Annotated[int, Field(le=9)], 10, 9),
+        (Annotated[float, Field(gt=0)], 0, 0.5),
+        (Annotated[float, Field(lt=1)], 1.0, 0.5),
+        (Annotated[str, Field(min_length=2)], "a", "ab"),
+        (Annotated[str, Field(max_length=1)], "ab", "a"),
+        (Annotated[list[bool], Field(min_length=1)], [], [True]),
+        (Annotated[list[bool], Field(max_length=1)], [True, True], [True]),
+    ],
+)
+async def test_an_answer_beyond_a_limit_is_refused(life, kind, wrong, right):
+    """With the reason, in any process: it is not recorded, and the question not asked again."""
+
+    @node
+    async def asking(ctx: Context, said: str) -> object:
+        return await ctx.ask("Well?", kind)
+
+    await life.begin(Strategy("s", START >> asking >> END))
+    with pytest.raises(AnswerError, match="does not fit: must "):
+        await life.go_on(wrong)
+    assert (await life.go_on(right)).output == right
+
+
 async def test_questions_about_calls_have_a_json_schema(life):
     """An approval is a yes or no, or a text that says why not; the result of a call is anything."""
     calls = ToolCalls([ToolCall("send", {"to": "ada"}, id="a"), ToolCall("poll", {"question": "?"}, id="b")])
@@ -1041,7 +1067,8 @@ async def test_an_answer_to_a_node_of_ones_own_is_of_the_type_that_it_asked_for(
         (Literal["send", "drop"], "sent", "must be 'send' or 'drop'"),
         (Trip, {"where": "Rome"}, "days: is missing"),
         (list[Trip], [{"where": 1, "days": 3}], "0.where: must be of type string"),
-        (tuple[int, str], [1], "1: is missing"),
+        (tuple[int, str], [1], "must have at least 2 items"),
+        (tuple[int, str], [1, "a", True], "must have at most 2 items"),
         (dict[str, int], {"a": "1"}, "a: must be of type integer"),
         (Trip | None, 3, "has none of the forms that may be answered"),
         (Trip, object(), "is no JSON"),
