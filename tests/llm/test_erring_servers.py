@@ -58,21 +58,6 @@ async def asked(reply, *, streaming=True):
         return await model.respond(ASK, [].append if streaming else None)
 
 
-@pytest.mark.parametrize("index", [0, None])
-async def test_calls_of_one_index(index):
-    """Calls that share an index, or have none, are told apart by their ids, and all of them are executed."""
-    calls = stream(
-        begun("c1", index), piece('{"a": 1, ', index), piece('"b": 2}', index),
-        begun("c2", index, '{"a": 3, "b": 4}'), delta("tool_calls"),
-    )  # fmt: skip
-    async with openai_server([calls, "3 and 7."]) as server, OpenAIModel("m", base_url=server.base_url) as model:
-        agent = Agent(single_run(), model=model, tools=[add])
-        agent.on(TextStreamed, lambda event: None)
-        result = await agent.run("1 + 2 and 3 + 4?")
-    assert result.output == "3 and 7."
-    assert [each["content"] for each in server.requests[1]["messages"] if each["role"] == "tool"] == ["3", "7"]
-
-
 async def test_text_and_calls_in_one_answer():
     """Both are in the message, in the order of the protocol, however they are mixed in the stream."""
     mixed = stream(delta(content="Let "), begun("c1"), delta(content="me add."), piece("{}"), delta("tool_calls"))

@@ -250,39 +250,6 @@ async def test_a_server_that_refuses_its_own_data_is_sent_none(streaming, tmp_pa
 # A conversation that moves
 
 
-MOVES = [
-    ("deepseek-v4-flash", deepseek, {"reasoning_content": "Hm."}, {}),
-    ("kimi-k2.6", kimi, {"reasoning_content": "Hm."}, {}),
-    ("gemini-3.1-pro", gemini, {}, {"extra_content": {"google": {"thought_signature": "AB"}}}),
-    ("mistral-medium", mistral, {}, {}),
-]
-
-
-@pytest.mark.parametrize("there", MOVES, ids=lambda move: move[0])
-@pytest.mark.parametrize("here", MOVES, ids=lambda move: move[0])
-async def test_a_conversation_moves_between_strict_servers(here, there, tmp_path):
-    """Each server is sent what its own family attached, and no other's; what it misses in calls of others is filled in."""
-    name, check, fields, signature = here
-    other_name, other_check, _, _ = there
-    async with (
-        Strict(
-            check, message(False, calling(1, **signature), **fields), message(False, content="Three.", **fields)
-        ) as first,
-        Strict(other_check, *[message(False, content="Yes.")] * 2) as second,
-        first.model(name) as model,
-        second.model(other_name) as other,
-    ):
-        store = tmp_path / "runs.db"
-        await conversation(model, False, store, ["1 + 2?"])
-        await conversation(other, False, store, ["Thanks.", "And then?"])
-    sent = json.dumps(second.requests[-1]["messages"])
-    assert ("AB" in sent) == (here is there and here[1] is gemini)
-    assert ("Hm." in sent) == (here is there and here[1] in (deepseek, kimi))
-    # Only what the other server misses costs a request, and that once for each model object.
-    misses = here is not there and other_check is not mistral
-    assert len(second.requests) == 2 + misses
-
-
 async def test_data_of_one_protocol_are_not_sent_by_the_other():
     """Items of Responses stay out of Chat Completions, and fields of those stay out of items."""
     parts = (

@@ -20,7 +20,6 @@ from graphagent.llm import (
     Reasoning,
     Text,
     ToolCall,
-    ToolResult,
     Usage,
     structured,
 )
@@ -177,39 +176,6 @@ async def test_a_fallback_in_the_middle_of_a_tool_loop(first, second, streaming,
     assert any("answered 503" in each.reason for each in failed)
 
 
-async def test_reasoning_of_another_account(tmp_path):
-    """With another key, what was encrypted is left out of that request, and the conversation goes on."""
-    replies = iter([thinking(*calls(1, "look")), thinking(Text("Nobody.")), "You are welcome."])
-    async with openai_server(lambda request: next(replies), strict="openai") as server:
-        failures = []
-        for key, task in (("one", "Who is there?"), ("two", "Thanks.")):
-            async with OpenAIModel(
-                "m", protocol="responses", base_url=server.base_url, api_key=key, max_retries=0
-            ) as model:
-                result, failed = await work(model, tmp_path / "runs.db", task)
-            failures += failed
-    assert result.output == "You are welcome."
-    assert [each.reason.partition(" answered ")[2][:50] for each in failures] == [
-        "400 (invalid_encrypted_content, invalid_request_er"
-    ]
-
-
-async def test_an_edited_answer_keeps_the_others_valid():
-    """Where reasoning was removed from a message, the ids of what came of it are not sent, which the server would refuse."""
-    replies = iter([thinking(Text("Let me look."), *calls(1, "look")), thinking(Text("Nobody."))])
-    ask = Message.user("Who is there?")
-    async with (
-        openai_server(lambda request: next(replies), strict="openai") as server,
-        OpenAIModel("m", protocol="responses", base_url=server.base_url, api_key="k") as model,
-    ):
-        parts = (await model.respond(ModelRequest((ask,), (look,)))).message.parts
-        edited = Message("assistant", tuple(part for part in parts if not isinstance(part, Reasoning)))
-        result = Message.tool(ToolResult(edited.tool_calls[0].id, "look", "empty"))
-        # An earlier turn, which the server knows by the ids of its items only.
-        response = await model.respond(ModelRequest((ask, edited, result, Message.user("And now?")), (look,)))
-    assert (response.message.text, response.failed) == ("Nobody.", ())
-
-
 @pytest.mark.parametrize("name", ["openai", "openai, Chat Completions"])
 async def test_structured_output(name):
     """The schemas that claim to be strict are; others are not sent as such."""
@@ -223,17 +189,6 @@ async def test_structured_output(name):
             ModelRequest((Message.user("?"),), (look,), output=OutputFormat.of(dict[str, int]))
         )
     assert [each.reason.count("reasoning_effort") for each in response.failed] == [1] * (protocol == "chat")
-
-
-async def test_a_server_without_schemas(tmp_path):
-    """DeepSeek has none: the schema is put into the prompt, after one refusal."""
-    async with (
-        openai_server(lambda request: {"value": [1]}, strict="deepseek") as server,
-        OpenAIModel("deepseek-v4-pro", base_url=server.base_url, api_key="k") as model,
-    ):
-        for _ in range(2):
-            assert await structured(model.respond, [Message.user("One?")], list[int]) == [1]
-    assert len(server.requests) == 3
 
 
 @pytest.mark.parametrize(
@@ -260,13 +215,3 @@ async def test_a_parameter_that_a_server_does_not_know(name, parameters, refused
             await Agent(single_run(), model=model).run("Hello?")
     assert isinstance(caught.value.__cause__, ModelRequestError)
     assert f"it refuses the parameter {refused!r}: leave it out" in str(caught.value)
-
-
-async def test_parameters_of_chat_completions_over_responses():
-    """Those that have another name are sent under that."""
-    given = {"max_completion_tokens": 500, "reasoning_effort": "low", "verbosity": "low"}
-    async with (
-        openai_server(lambda request: "Hi.", strict="openai") as server,
-        OpenAIModel("m", protocol="responses", base_url=server.base_url, api_key="k", **given) as model,
-    ):
-        assert (await Agent(single_run(), model=model, tools=[look]).run("Hello?")).output == "Hi."
