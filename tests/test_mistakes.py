@@ -15,6 +15,7 @@ from graphagent.llm import (
     Approve,
     CachedModel,
     Deny,
+    FallbackModel,
     Image,
     LimitedModel,
     Moderation,
@@ -26,7 +27,9 @@ from graphagent.llm import (
 )
 from graphagent.llm.openai import OpenAIModel, OpenAIModerator
 from graphagent.memory import (
+    ChunkedHistory,
     Concept,
+    ContextWindow,
     EncryptedMemoryProvider,
     FileMemoryProvider,
     FoundFacts,
@@ -35,21 +38,31 @@ from graphagent.memory import (
     Notes,
     RunMemory,
     StoredFacts,
+    Subject,
     Turn,
+    WholeHistory,
 )
 from graphagent.nodes import (
     ask_human,
+    auto_detect_facts,
+    choose,
+    compress_history,
     execute_tools,
     llm_choices,
     llm_request,
+    load_all_facts,
+    load_facts,
+    moderate,
     recall_notes,
     remember_notes,
+    save_facts,
     task,
     update_prompt,
     verify,
 )
+from graphagent.run import Console
 from graphagent.store import MemoryStore, SqliteStore
-from graphagent.testing import ScriptedModel
+from graphagent.testing import ScriptedModel, openai_server
 from graphagent_strategies import chat, plan_and_execute, react, reflect, research, route, single_run, verify_with_retry
 
 
@@ -85,6 +98,10 @@ def made(**options):
         return f"{euros} paid"
 
     return pay
+
+
+async def later(text):
+    """Return nothing yet."""
 
 
 def tap_that_returns():
@@ -151,6 +168,10 @@ WORDS = [
     (lambda: OpenAIModel("m", protocol="chatt"), ValueError, "did you mean 'chat'?"),
     (lambda: OpenAIModel("m", family="opnai"), ValueError, "did you mean 'openai'?"),
     (lambda: SqliteStore("x.db", synchronous="Full"), ValueError, "synchronous='Full' is not known"),
+    (lambda: OpenAIModel("m", protocol="grpc"), ValueError, "there are 'chat' and 'responses'"),
+    (lambda: llm_request(purpose="criticism"), ValueError, "is not one of answer, draft, plan, summary, extraction, "),
+    (lambda: Console(level=3), ValueError, "level=3"),
+    (lambda: NoteMemory(notes, recall="always"), ValueError, "recall='always' is not known"),
 ]
 FLAGS = [
     (lambda: made(approve="no"), TypeError, "tool 'pay': approve='no' is neither True nor False"),
@@ -178,6 +199,18 @@ MODELS = [
     (lambda: LimitedModel(WithoutListener(), concurrency=1), TypeError, "takes (request); write"),
     (lambda: PricedModel(WithoutListener(), Prices(1, 1)), TypeError, "takes (request); write"),
     (lambda: Notes(MemoryStore(), model=WithoutListener()), TypeError, "takes (request); write"),
+    (lambda: RetryModel("gpt-5-mini", 3), TypeError, "takes a model, not a str; write RetryModel(model, 3)"),
+    (lambda: RetryModel(ScriptedModel([]), True), TypeError, "a number of attempts or a Retry, not a bool"),
+    (lambda: RetryModel(ScriptedModel([]), 0), ValueError, "at least one attempt"),
+    (lambda: FallbackModel(ScriptedModel, ScriptedModel), TypeError, "not the class ScriptedModel"),
+    (lambda: FallbackModel(ScriptedModel([])), TypeError, "at least two"),
+    (lambda: FallbackModel(Named(), Named(), on=(int,)), TypeError, "subclass of Exception"),
+    (lambda: FallbackModel(Named(), Named(), on="ValueError"), TypeError, "types of errors or a function"),
+    (lambda: ScriptedModel("Hello"), TypeError, "ScriptedModel(['Hello'])"),
+    (lambda: openai_server("Hello"), TypeError, "openai_server(['Hello'])"),
+    (lambda: moderate(3), TypeError, "takes a policy as text, a moderator such as"),
+    (lambda: moderate(None), TypeError, "takes a policy as text, a moderator such as"),
+    (lambda: moderate(OpenAIModerator), TypeError, "takes a policy as text, a moderator such as"),
 ]
 SERVERS = [
     (lambda: OpenAIModel("m", base_ulr="http://x/v1"), TypeError, "no option 'base_ulr'; did you mean base_url= or"),
@@ -235,7 +268,6 @@ NUMBERS = [
     (lambda: select_tools(max_tools=True), TypeError, "max_tools=True is not a whole number"),
     (lambda: execute_tools(limit="2"), ValueError, "limit='2' would run no call"),
     (lambda: execute_tools(limit=True), ValueError, "limit=True would run no call"),
-    (lambda: llm_choices("3"), ValueError, "n='3'"),
     (lambda: llm_choices(2, limit="x"), ValueError, "limit='x'"),
     (lambda: task("Do it.", parallel_tools="2"), ValueError, "parallel_tools='2' would run no call"),
     (lambda: task("Do it.", max_turns="3"), ValueError, "max_turns='3' is not a budget"),
@@ -246,6 +278,64 @@ NUMBERS = [
     (lambda: reflect(rounds=True), ValueError, "rounds=True"),
     (lambda: research(questions="x"), ValueError, "questions='x'"),
     (lambda: verify_with_retry(attempts="x"), ValueError, "attempts='x'"),
+    (lambda: agent(planning_interval=0), ValueError, "would never plan"),
+    (lambda: agent(planning_interval=-1), ValueError, "would never plan"),
+    (lambda: agent(planning_interval=1.5), TypeError, "planning_interval=1.5 is not a whole number"),
+    (lambda: up.retry(attempts=0), ValueError, "must allow at least one attempt"),
+    (lambda: up.retry(attempts=2, wait=-1), ValueError, "must"),
+    (lambda: up.retry(attempts=2, max_wait=float("nan")), ValueError, "must"),
+    (lambda: up.retry(attempts=2, errors=BaseException), TypeError, "Exception"),
+    (lambda: up.timeout(0), ValueError, "must be more than 0"),
+    (lambda: up.timeout(float("nan")), ValueError, "must be more than 0"),
+    (lambda: up.cached(ttl=0), ValueError, "ttl=0"),
+    (lambda: up.cached(ttl=-1), ValueError, "ttl=-1"),
+    (lambda: up.cached(ttl=float("nan")), ValueError, "ttl=nan"),
+    (lambda: up.cached(ttl=float("inf")), ValueError, "ttl=inf"),
+    (lambda: up.cached(ttl="5"), TypeError, "ttl is a number of seconds, or None to keep values for ever, not a str"),
+    (lambda: up.cached(ttl=True), TypeError, "ttl is a number of seconds, or None to keep values for ever, not a bool"),
+    (lambda: up.cached(key=5), TypeError, "key is the name under which values are kept, not an int"),
+    (lambda: up.cached(version=1.5), TypeError, "version is text or a whole number, not a float"),
+    (lambda: up.cached(version=True), TypeError, "version is text or a whole number, not a bool"),
+    (lambda: made(timeout=0), ValueError, "tool 'pay': timeout=0 must be more than 0 seconds"),
+    (lambda: made(timeout=float("nan")), ValueError, "timeout=nan must be more than 0"),
+    (lambda: made(timeout="5"), TypeError, "tool 'pay': timeout is seconds or None, not a str"),
+    (lambda: made(retry=0), ValueError, "retry(attempts=0) must allow at least one attempt"),
+    (lambda: made(retry="3"), TypeError, "tool 'pay': retry is a number of attempts or a Retry, not a str"),
+    (lambda: made(retry=True), TypeError, "a number of attempts or a Retry, not a bool"),
+    (lambda: made(deferred=True, retry=2), ValueError, "is deferred, so it is never called; leave out timeout="),
+    (lambda: made(deferred=True, timeout=2), ValueError, "tool 'pay' is deferred"),
+    (lambda: made(deferred=True, concurrency=1), ValueError, "is deferred, so it is never called"),
+    (lambda: made(concurrency=0), ValueError, "tool 'pay': concurrency=0 is invalid; pass an integer of at least"),
+    (lambda: made(concurrency=True), ValueError, "concurrency=True is invalid; pass an integer of at least"),
+    (lambda: made(max_size=399), ValueError, "max_size=399 is invalid; pass an integer of at least"),
+    (lambda: made(max_size=1.5), ValueError, "max_size=1.5 is invalid; pass an integer of at least"),
+    (lambda: inner.using(max_turns=-1), ValueError, "max_turns=-1 is not a budget"),
+    (lambda: inner.using(max_cost=Decimal("-0.1")), ValueError, "is not a budget"),
+    (lambda: agent(max_nodes=-1), ValueError, "max_nodes=-1"),
+    (lambda: agent(max_tokens=-1), ValueError, "max_tokens=-1"),
+    (lambda: agent(max_turns="5"), ValueError, "'5' is not a budget"),
+    (lambda: agent(max_seconds=-1), ValueError, "max_seconds=-1"),
+    (lambda: agent(max_cost=float("nan")), ValueError, "is not a budget"),
+    (lambda: agent().start("x").set_budgets(max_cost="1"), ValueError, "is not a budget"),
+    (lambda: select_tools(max_tools=0), ValueError, "would never choose a tool"),
+    (lambda: execute_tools(limit=0), ValueError, "limit=0"),
+    (lambda: llm_choices(0), ValueError, "n=0 and limit=None are numbers of 1 or more"),
+    (lambda: plan_and_execute(replans=-1), ValueError, "replans=-1 is no number of reviews; give 0 or more"),
+    (lambda: react(reasoning_interval=0), ValueError, "reasoning_interval=0 would never act"),
+    (lambda: reflect(rounds=0), ValueError, "rounds=0 would never revise; give 1 or more, or use single_run"),
+    (lambda: research(questions=0), ValueError, "questions=0 would research nothing"),
+    (lambda: verify_with_retry(attempts=0), ValueError, "attempts=0 would never answer"),
+    (lambda: ContextWindow(tokens=0), ValueError, "tokens="),
+    (lambda: ContextWindow(tokens=1.5), ValueError, "tokens="),
+    (lambda: ContextWindow(images=-1), ValueError, "images="),
+    (lambda: ContextWindow(images=True), ValueError, "images="),
+    (lambda: ContextWindow(observation_chars=100), ValueError, "observation_chars="),
+    (lambda: NoteMemory(notes, limit=0), ValueError, "limit="),
+    (lambda: NoteMemory(notes, limit=True), ValueError, "limit="),
+    (lambda: NoteMemory(notes, characters=-1), ValueError, "characters="),
+    (lambda: WholeHistory(keep=-1), ValueError, "keep="),
+    (lambda: ChunkedHistory(turns=0), ValueError, "turns="),
+    (lambda: StoredFacts(CITY, keep=-2), ValueError, "keep="),
 ]
 VALUES = [
     (lambda: agent(tools=None), TypeError, "tools= is a list, not None"),
@@ -303,6 +393,19 @@ VALUES = [
     (lambda: chat(endings="bye"), TypeError, "endings= is a list of messages"),
     (lambda: chat(endings=["bye", 3]), TypeError, "endings=['bye', 3] has what is no text"),
     (lambda: route({"a": single_run()}), TypeError, "experts are made by Expert"),
+    (lambda: agent(step_callbacks=print), TypeError, "list of functions"),
+    (lambda: llm_request(force="pay", tools=False), TypeError, "forces a tool call"),
+    (lambda: llm_request(force="pay", output=int), TypeError, "forces a tool call"),
+    (lambda: choose(3), TypeError, "by criteria as text, or by a function of the answers, not by 3"),
+    (lambda: choose("x", "text"), TypeError, "the output type of 'choose' must be a type, "),
+    (lambda: verify(3), TypeError, "text"),
+    (lambda: verify(later), TypeError, "async"),
+    (lambda: verify("x", "Draft"), TypeError, "must be a type"),
+    (lambda: task(3), TypeError, "is text, or a plain function that makes it of the input, not 3"),
+    (lambda: task("x", output="Report"), TypeError, "'Report' has no JSON form"),
+    (lambda: task("x", output=ScriptedModel), TypeError, "has no JSON form"),
+    (lambda: remember_notes("text"), TypeError, "such as str"),
+    (lambda: remember_notes(7), TypeError, "such as str"),
 ]
 
 MEMORY = [
@@ -316,6 +419,20 @@ MEMORY = [
     (lambda: StoredFacts(CITY, subjects=["x"]), TypeError, "the subject is a Subject"),
     (lambda: StoredFacts(CITY, scopes=["agent"]), TypeError, "the place is a Scope or ScopeKind"),
     (lambda: RunMemory(None), TypeError, "system_prompt= is text, not None"),
+    (lambda: NoteMemory("notes.db"), TypeError, "notes= are Notes"),
+    (lambda: ContextWindow(compression="whole"), TypeError, "WholeHistory"),
+    (lambda: compress_history("whole"), TypeError, "WholeHistory"),
+    (lambda: WholeHistory(keep="all"), TypeError, "keep is a number of model turns, not a str"),
+    (lambda: FoundFacts(), TypeError, "concept"),
+    (lambda: FoundFacts("city"), TypeError, "concept"),
+    (lambda: load_facts(), TypeError, "load_all_facts"),
+    (lambda: load_facts("city"), TypeError, "concepts"),
+    (lambda: save_facts(), TypeError, "auto_detect_facts"),
+    (lambda: save_facts(CITY, subject="user"), TypeError, "a Subject"),
+    (lambda: save_facts(CITY, scope="agent"), TypeError, "a list of scopes, such as [ScopeKind"),
+    (lambda: auto_detect_facts(scopes="agent"), TypeError, "a list of scopes"),
+    (lambda: load_all_facts(subjects=Subject("user")), TypeError, "a list of subjects"),
+    (lambda: load_all_facts(subjects=["user"]), TypeError, "one of them is of type str"),
 ]
 CALLS = [
     (lambda: notes.remember("x", at=NAIVE), ValueError, "at=2026-01-01T12:00:00 has no time zone"),

@@ -292,24 +292,6 @@ async def test_wrappers_in_any_order():
     assert response.usage.cost > 0
 
 
-def test_what_is_no_model_is_refused():
-    """The error says what to write."""
-    with pytest.raises(TypeError, match=r"takes a model, not a str; write RetryModel\(model, 3\)"):
-        RetryModel("gpt-5-mini", 3)
-    with pytest.raises(TypeError, match="not the class ScriptedModel"):
-        FallbackModel(ScriptedModel, ScriptedModel)
-    with pytest.raises(TypeError, match="at least two"):
-        FallbackModel(ScriptedModel([]))
-    with pytest.raises(TypeError, match="number of attempts or a Retry, not a bool"):
-        RetryModel(ScriptedModel([]), True)
-    with pytest.raises(ValueError, match="at least one attempt"):
-        RetryModel(ScriptedModel([]), 0)
-    with pytest.raises(TypeError, match="subclass of Exception"):
-        FallbackModel(ScriptedModel([]), ScriptedModel([]), on=(int,))
-    with pytest.raises(TypeError, match="types of errors or a function"):
-        FallbackModel(ScriptedModel([]), ScriptedModel([]), on="ValueError")
-
-
 def test_a_budget_of_money_sees_through_wrappers():
     """A model without prices is refused for max_cost, however it is wrapped."""
     bare = OpenAIModel("m", base_url="http://127.0.0.1:9/v1", api_key="s3cret")

@@ -469,9 +469,3 @@ def test_a_model_shows_what_is_asked_where(protocol):
     assert OpenAIModel("m", protocol=protocol, base_url="https://openrouter.ai/api/v1").tells_cost
     with pytest.raises(ValueError, match="family='acme' is not known; there are 'openai'"):
         OpenAIModel("m", protocol=protocol, family="acme")
-
-
-def test_a_protocol_that_does_not_exist():
-    """The error names those that do."""
-    with pytest.raises(ValueError, match="protocol='grpc' is not known; there are 'chat' and 'responses'"):
-        OpenAIModel("m", protocol="grpc")

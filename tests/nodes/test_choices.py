@@ -188,16 +188,6 @@ async def test_a_call_that_nobody_offered_is_no_answer():
     assert isinstance(failed.value.__cause__, OutputError)
 
 
-def test_what_cannot_choose_is_refused_when_it_is_made():
-    """Numbers below 1, a `by` that is neither text nor function, a kind that is no type."""
-    with pytest.raises(ValueError, match="n=0 and limit=None are numbers of 1 or more"):
-        llm_choices(0)
-    with pytest.raises(TypeError, match="by criteria as text, or by a function of the answers, not by 3"):
-        choose(3)
-    with pytest.raises(TypeError, match=r"the output type of 'choose' must be a type, .* not 'text'"):
-        choose("x", "text")
-
-
 def by_turns(request):
     """Answer a choice by its criteria, and the rest by what was said before."""
     last = request.messages[-1].text

@@ -518,24 +518,6 @@ async def test_stored_facts_need_the_feature_and_their_scopes():
         Agent(strategy, model=ScriptedModel()).install(AgentMemory)
 
 
-@pytest.mark.parametrize(
-    ("make", "error"),
-    [
-        (lambda: WholeHistory(keep=-1), ValueError),
-        (lambda: WholeHistory(keep="all"), TypeError),
-        (lambda: ChunkedHistory(turns=0), ValueError),
-        (lambda: FoundFacts(), TypeError),
-        (lambda: FoundFacts("city"), TypeError),
-        (lambda: StoredFacts(CITY, keep=-2), ValueError),
-        (lambda: compress_history("whole"), TypeError),
-    ],
-)
-def test_what_is_no_way_to_compress_is_refused(make, error):
-    """The mistake shows where it is made."""
-    with pytest.raises(error):
-        make()
-
-
 def test_ways_to_compress_are_values():
     """Equal ones are equal, and say what they do."""
     assert WholeHistory(keep=2) == WholeHistory(2) != WholeHistory()

@@ -403,12 +403,6 @@ async def test_a_prompt_between_call_and_execution_stands_behind_the_results():
     assert sent(model) == [("user", "task"), ("assistant", ""), ("tool", "8"), ("user", "Hurry.")]
 
 
-def test_a_limit_below_one_is_refused():
-    """It would execute nothing."""
-    with pytest.raises(ValueError, match="limit=0"):
-        execute_tools(limit=0)
-
-
 # ---- what is asked
 
 
@@ -499,21 +493,6 @@ async def test_a_model_that_does_not_call_the_forced_tool_is_asked_again():
         await run(["no", "never"], strategy=strategy)
     assert isinstance(info.value.__cause__, OutputError)
     assert info.value.__cause__.output == "never"
-
-
-def test_a_purpose_is_one_of_those_that_events_know():
-    """A mistyped one is refused, since the text would be streamed to nobody."""
-    with pytest.raises(
-        ValueError, match="purpose='criticism' is not one of answer, draft, plan, summary, extraction, decision, tool"
-    ):
-        llm_request(purpose="criticism")
-
-
-@pytest.mark.parametrize("wrong", [{"tools": False}, {"output": int}])
-def test_forcing_goes_with_nothing_that_contradicts_it(wrong):
-    """force= with tools=False or output= is refused when the node is made."""
-    with pytest.raises(TypeError, match="forces a tool call"):
-        llm_request(force="double", **wrong)
 
 
 async def test_a_call_where_no_tools_are_offered_is_answered_and_asked_again():

@@ -168,13 +168,6 @@ async def test_remember_notes_that_is_executed_again_asks_and_keeps_once(notes, 
     assert await contents(notes) == ["Once."]
 
 
-@pytest.mark.parametrize("content", ["text", 7])
-def test_content_that_is_no_function_is_refused(content):
-    """A text in the place of a function is a TypeError that says what to give."""
-    with pytest.raises(TypeError, match="such as str"):
-        remember_notes(content)
-
-
 # ---- ask_human(learn=…)
 
 

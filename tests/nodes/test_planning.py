@@ -64,22 +64,6 @@ async def test_a_plan_stands_before_the_first_turn_and_every_nth_one_behind_it(i
     assert len(model.requests) == 5 + expected.count("P")
 
 
-@pytest.mark.parametrize(
-    ("interval", "kind", "said"),
-    [
-        (0, ValueError, "would never plan"),
-        (-1, ValueError, "would never plan"),
-        ("2", TypeError, "planning_interval='2' is not a whole number"),
-        (1.5, TypeError, "planning_interval=1.5 is not a whole number"),
-        (True, TypeError, "planning_interval=True is not a whole number"),
-    ],
-)
-def test_an_interval_that_never_comes_is_refused(interval, kind, said):
-    """Give 1 or more, or None."""
-    with pytest.raises(kind, match=said):
-        agent(walker(0), interval)
-
-
 async def test_the_model_is_asked_with_all_that_was_said_and_sees_its_plan_from_then_on():
     """It is told its tools by name, offered none, and sees the plan as its own words, with the word to proceed."""
     model = walker(1)

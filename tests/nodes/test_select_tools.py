@@ -191,12 +191,6 @@ def test_the_own_strategy_of_an_agent_has_no_parent_to_choose_from():
         Agent(loop().using(tools=select_tools()), tools=TOOLS)
 
 
-def test_a_limit_of_nothing_is_refused():
-    """An empty list says that."""
-    with pytest.raises(ValueError, match="would never choose a tool"):
-        select_tools(max_tools=0)
-
-
 def test_edges_for_tool_calls_are_checked_as_with_other_tools():
     """What a model may choose, it may call."""
     ask = llm_request()

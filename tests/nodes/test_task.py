@@ -253,20 +253,6 @@ async def test_another_tool_named_finish_is_refused():
     assert "offers a tool 'finish' of its own; rename the other one" in str(failed.value.__cause__)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        (lambda: task(3, output=Report), "is text, or a plain function that makes it of the input, not 3"),
-        (lambda: task("x", output="Report"), "'Report' has no JSON form"),
-        (lambda: task("x", output=ScriptedModel), "has no JSON form"),
-    ],
-)
-def test_what_is_no_task_is_refused_when_it_is_made(wrong, said):
-    """With what to write instead."""
-    with pytest.raises(TypeError, match=said):
-        wrong()
-
-
 def test_an_async_instruction_is_refused_when_it_is_made():
     """A node before it can make the text."""
 

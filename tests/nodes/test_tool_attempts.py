@@ -200,25 +200,6 @@ async def test_a_method_keeps_its_limit_and_its_retry(waits):
     assert waits == [1]
 
 
-@pytest.mark.parametrize(
-    ("settings", "error", "said"),
-    [
-        ({"timeout": 0}, ValueError, "tool 'fetch': timeout=0 must be more than 0 seconds"),
-        ({"timeout": float("nan")}, ValueError, "timeout=nan must be more than 0"),
-        ({"timeout": "5"}, TypeError, "tool 'fetch': timeout is seconds or None, not a str"),
-        ({"retry": 0}, ValueError, r"retry\(attempts=0\) must allow at least one attempt"),
-        ({"retry": "3"}, TypeError, "tool 'fetch': retry is a number of attempts or a Retry, not a str"),
-        ({"retry": True}, TypeError, "a number of attempts or a Retry, not a bool"),
-        ({"deferred": True, "retry": 2}, ValueError, "tool 'fetch' is deferred, so it is never called; leave out timeout="),
-        ({"deferred": True, "timeout": 2}, ValueError, "tool 'fetch' is deferred"),
-    ],
-)  # fmt: skip
-def test_a_limit_or_a_retry_that_means_nothing_is_refused(settings, error, said):
-    """When the tool is made."""
-    with pytest.raises(error, match=said):
-        failing(**settings)
-
-
 async def test_a_call_with_several_attempts_is_one_call(waits):
     """It is told once, has one result, and its idempotency key is the same in every attempt."""
     keys = []

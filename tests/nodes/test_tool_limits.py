@@ -204,17 +204,6 @@ async def test_the_answer_to_a_deferred_call_is_shortened():
     assert len(results(running)[0].content) <= 400
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("concurrency", 0), ("concurrency", True), ("max_size", 399), ("max_size", 1.5)]
-)
-def test_limits_that_are_none_are_refused(name, value):
-    """A limit is a whole number, and large enough to be one."""
-    with pytest.raises(ValueError, match=f"tool 'work': {name}={value} is invalid; pass an integer of at least"):
-        Counted(**{name: value})
-    with pytest.raises(ValueError, match="is deferred, so it is never called"):
-        Counted(deferred=True, concurrency=1)
-
-
 async def test_tools_of_mcp_servers_have_the_same_limits():
     """The settings of a server are those of each of its tools; by default the model sees 100,000 characters."""
     from tests.mcp.test_stdio import stdio

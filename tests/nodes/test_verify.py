@@ -159,17 +159,6 @@ async def test_without_a_verdict_nothing_is_accepted():
     assert (await silent.run("x")).output == Rejected("x", "it does not hold, and no reason was stated")
 
 
-@pytest.mark.parametrize("wrong", [lambda: verify(3), lambda: verify("x", "Draft"), lambda: verify(_late)])
-def test_what_is_no_verification_is_refused_when_it_is_made(wrong):
-    """Criteria are text or a plain function, and the kind is a type."""
-    with pytest.raises(TypeError):
-        wrong()
-
-
-async def _late(text: str) -> str:
-    return text
-
-
 def by_turns(request):
     """Answer by what was asked: drafts that become better, and verdicts about them."""
     last = request.messages[-1].text

@@ -382,20 +382,6 @@ def test_a_tap_has_nothing_to_keep():
 
 
 @pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"ttl": 0}, ValueError), ({"ttl": -1}, ValueError), ({"ttl": float("nan")}, ValueError),
-        ({"ttl": float("inf")}, ValueError), ({"ttl": "5"}, TypeError), ({"ttl": True}, TypeError),
-        ({"key": 5}, TypeError), ({"version": 1.5}, TypeError), ({"version": True}, TypeError),
-    ],
-)  # fmt: skip
-def test_a_policy_is_checked(options, error):
-    """Times that are none, and keys and versions of a wrong type, are refused."""
-    with pytest.raises(error):
-        Counted().node().cached(**options)
-
-
-@pytest.mark.parametrize(
     "strategy",
     [
         Strategy("s", START >> Counted().node().cached() >> END),

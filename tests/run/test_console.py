@@ -72,9 +72,3 @@ async def test_a_waiting_run_prints_what_it_asks():
         await run.finish()
     assert "Run failed" in file.getvalue()
     assert "secret" not in file.getvalue()
-
-
-def test_an_unknown_level_is_refused():
-    """The levels are named."""
-    with pytest.raises(ValueError, match=r"0 .*1 .*2"):
-        Console(level=3)

@@ -98,12 +98,6 @@ def test_a_check_that_cannot_be_called_is_refused(wrong):
         asker([], wrong)
 
 
-def test_a_check_alone_is_refused():
-    """They are a list."""
-    with pytest.raises(TypeError, match=r"a list of functions"):
-        Agent(react("s"), final_answer_checks=short)
-
-
 async def test_the_turns_bound_it():
     """A model that never passes uses up its turns."""
     agent = asker(repeat("far too long an answer"), short, max_turns=4)

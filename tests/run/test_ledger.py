@@ -443,19 +443,6 @@ async def test_a_result_can_be_pickled_with_its_ledger(tmp_path):
     assert error.result.ledger == info.value.result.ledger
 
 
-@pytest.mark.parametrize("wrong", [-1, float("nan"), Decimal("nan"), Decimal("-0.1"), "1"])
-def test_what_is_no_budget_is_refused(wrong):
-    """For an agent, for a run that goes on, and for a subgraph."""
-    say = llm_request(tools=False)
-    strategy = Strategy("s", START >> say >> END)
-    with pytest.raises(ValueError, match="is not a budget"):
-        Agent(strategy, max_cost=wrong)
-    with pytest.raises(ValueError, match="is not a budget"):
-        Agent(strategy, model=ScriptedModel([])).start("x").set_budgets(max_cost=wrong)
-    with pytest.raises(ValueError, match="is not a budget"):
-        Agent(Strategy("around", START >> strategy.using(max_cost=wrong) >> END))
-
-
 async def test_a_failed_node_leaves_its_costs():
     """The error of the run holds no cost, but the run does."""
 

@@ -328,28 +328,6 @@ async def test_policies_leave_the_node_as_it_was():
         await only(plain).run("x")
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda step: step.retry(attempts=0),
-        lambda step: step.retry(attempts=2, wait=-1),
-        lambda step: step.retry(attempts=2, max_wait=float("nan")),
-        lambda step: step.timeout(0),
-        lambda step: step.timeout(float("nan")),
-    ],
-)
-def test_a_policy_that_cannot_be_is_refused(make):
-    """Numbers without sense are refused when the policy is asked for."""
-    with pytest.raises(ValueError, match="must"):
-        make(passthrough(str))
-
-
-def test_only_exceptions_are_tried_again():
-    """BaseException, such as a cancellation, cannot be retried."""
-    with pytest.raises(TypeError, match="Exception"):
-        passthrough(str).retry(attempts=2, errors=BaseException)
-
-
 async def test_calls_that_came_to_an_end_before_a_timeout_are_not_made_again():
     """The next attempt of a node that ran out of time finds the results of the turn, and makes only the call that was broken off."""
     made = []

@@ -92,9 +92,3 @@ async def test_a_run_is_resumed_from_any_commit():
     whole = await resumed_everywhere(plan_and_execute(replans=1), reply, tools=[search])
     assert whole.output == "Now give the answer,"
     assert whole.turns == 7
-
-
-def test_a_negative_number_of_reviews_is_refused():
-    """The error says what to give."""
-    with pytest.raises(ValueError, match="replans=-1 is no number of reviews; give 0 or more"):
-        plan_and_execute(replans=-1)

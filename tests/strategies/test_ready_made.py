@@ -150,12 +150,6 @@ async def test_every_edge_of_react_is_taken():
     assert _walked(nodes) == _edges(agent.strategy)
 
 
-def test_react_refuses_an_interval_that_never_acts():
-    """Less than one turn between thoughts is an error that says so."""
-    with pytest.raises(ValueError, match="reasoning_interval=0 would never act"):
-        react(reasoning_interval=0)
-
-
 async def test_a_personal_assistant_learns_and_remembers(tmp_path):
     """What one run was told stands in front of the task of the next; every edge is taken."""
     detected = {

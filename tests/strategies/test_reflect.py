@@ -60,9 +60,3 @@ async def test_a_run_is_resumed_from_any_commit():
 
     whole = await resumed_everywhere(reflect(rounds=2), reply)
     assert whole.turns == 5
-
-
-def test_no_round_is_refused():
-    """The error says what to use instead."""
-    with pytest.raises(ValueError, match="rounds=0 would never revise; give 1 or more, or use single_run"):
-        reflect(rounds=0)

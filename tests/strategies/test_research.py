@@ -139,9 +139,3 @@ async def test_a_run_is_resumed_from_any_commit():
     """Parts that were found out are not researched again."""
     whole = await resumed_everywhere(research(parallel_questions=1), reply, tools=[search])
     assert whole.output.count("answer: found") == 3
-
-
-def test_no_question_is_refused():
-    """The error says what to give."""
-    with pytest.raises(ValueError, match="questions=0 would research nothing"):
-        research(questions=0)

@@ -105,12 +105,6 @@ async def test_a_run_is_resumed_from_any_commit():
     assert whole.output == Rejected("answer", "name the year")
 
 
-def test_less_than_one_attempt_is_refused():
-    """The error says what to give."""
-    with pytest.raises(ValueError, match="attempts=0 would never answer"):
-        verify_with_retry(attempts=0)
-
-
 def test_a_strategy_without_an_edge_for_refused_answers_is_refused_when_it_is_made():
     """Its output is text or `Rejected`, also for the check of the graph."""
     checked = verify_with_retry("It names a year.", name="checked")

@@ -155,12 +155,6 @@ def test_a_server_is_gone_afterwards():
         assert not thread.is_alive()
 
 
-def test_one_string_is_no_script():
-    """A forgotten bracket is found at once."""
-    with pytest.raises(TypeError, match=r"openai_server\(\['Hello'\]\)"):
-        openai_server("Hello")
-
-
 @pytest.mark.parametrize("failing", [False, True])
 async def test_async_with_is_the_same(failing):
     """`async with` starts and stops it as `with` does, whatever happens within."""

@@ -74,12 +74,6 @@ async def test_an_empty_script_says_so():
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_one_string_is_no_script():
-    """A forgotten bracket is found at once."""
-    with pytest.raises(TypeError, match=r"ScriptedModel\(\['Hello'\]\)"):
-        ScriptedModel("Hello")
-
-
 async def test_usage_is_counted_in_words():
     """The same request and reply have the same usage, always."""
     model = ScriptedModel(["Good day to you", CALL])

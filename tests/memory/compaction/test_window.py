@@ -557,21 +557,6 @@ async def test_a_run_that_fails_behind_a_summary_goes_on_without_asking_for_it_a
 # ---- how it is installed
 
 
-@pytest.mark.parametrize(
-    "settings", [{"tokens": 0}, {"images": -1}, {"observation_chars": 100}, {"tokens": 1.5}, {"images": True}]
-)
-def test_a_limit_that_is_none_is_refused(settings):
-    """Limits are whole numbers that leave something."""
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        ContextWindow(**settings)
-
-
-def test_what_cannot_compress_is_refused():
-    """The argument is a way to compress."""
-    with pytest.raises(TypeError, match="WholeHistory"):
-        ContextWindow(compression="whole")
-
-
 def test_a_tool_of_the_same_name_is_refused():
     """The model must not be offered two tools of one name."""
     read = Tool("read_result", "Mine.", {"type": "object"}, lambda arguments, context: None)

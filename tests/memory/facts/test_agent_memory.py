@@ -346,14 +346,6 @@ async def test_memory_that_cannot_be_written_fails_the_run_with_a_typed_error(tm
     assert "Oslo" not in str(caught.value)
 
 
-def test_nodes_that_take_concepts_want_some():
-    """A memory node without concepts names the node that does without."""
-    with pytest.raises(TypeError, match="load_all_facts"):
-        load_facts()
-    with pytest.raises(TypeError, match="auto_detect_facts"):
-        save_facts()
-
-
 async def test_a_value_that_changes_back_is_shown_again(provider):
     """What the model was shown last of a fact counts, not what it was shown once."""
     ask = llm_request(tools=False)
@@ -493,20 +485,3 @@ def test_what_is_no_provider_is_refused_at_install(wrong):
     """A path, or a class instead of an object, is an error where it stands."""
     with pytest.raises(TypeError, match="keeps facts"):
         Agent(Strategy("talk", START >> remember >> END)).install(AgentMemory, provider=wrong)
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: load_facts("city"), "concepts"),
-        (lambda: load_all_facts(subjects=USER), "a list of subjects.*, not Subject"),
-        (lambda: load_all_facts(subjects=["user"]), "a list of subjects.*; one of them is of type str"),
-        (lambda: save_facts(CITY, subject="user"), "a Subject"),
-        (lambda: save_facts(CITY, scope="agent"), "a list of scopes, such as .ScopeKind"),
-        (lambda: auto_detect_facts(scopes="agent"), "a list of scopes.*, not str"),
-    ],
-)
-def test_names_in_the_place_of_values_are_refused_where_they_stand(make, said):
-    """A memory node takes concepts, subjects and scopes, and says so when it is made."""
-    with pytest.raises(TypeError, match=said):
-        make()

@@ -737,19 +737,6 @@ async def test_alone_it_uses_the_notes_in_the_users_folder(tmp_path, monkeypatch
     assert await contents(Notes()) == ["Kept at home."]
 
 
-@pytest.mark.parametrize("settings", [{"recall": "always"}, {"limit": 0}, {"characters": -1}, {"limit": True}])
-def test_settings_out_of_range_are_refused(settings):
-    """A setting that says nothing is a ValueError at install, which names it."""
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        NoteMemory(Notes(MemoryStore()), **settings)
-
-
-def test_what_are_no_notes_is_refused():
-    """A store or a path in the place of notes is a TypeError that says what to give."""
-    with pytest.raises(TypeError, match="notes= are Notes"):
-        NoteMemory("notes.db")
-
-
 async def test_saves_of_a_run_are_heard_with_its_id(notes):
     """Events of the notes carry the run's id to who listens to the agent and to the notes."""
     heard = []
