@@ -13,6 +13,8 @@ import signal
 import tempfile
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -113,6 +115,31 @@ def _is_about_scheduling(function):
 def anyio_backend(request):
     """The event loop that an async test runs on: on both if the suite is thorough or the test is about scheduling."""
     return request.param
+
+
+@pytest.fixture(params=["memory", "sqlite", "sealed"])
+async def store(request, tmp_path):
+    """Each kind of store."""
+    from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
+
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    async with SqliteStore(tmp_path / "store.db") as plain:
+        yield plain if request.param == "sqlite" else EncryptedStore(plain, new_key())
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """The seconds of every wait, none of which is waited."""
+    told = []
+
+    async def sleep(seconds):
+        told.append(seconds)
+        await anyio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    return told
 
 
 @pytest.fixture(autouse=True, scope="module")

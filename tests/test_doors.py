@@ -34,29 +34,11 @@ from graphagent.nodes import (
 from graphagent.store import EncryptedStore, MemoryStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
+from tests.memory.facts.test_agent_memory import FourMethods
 
 CITY, ADA, SHOP = Concept("city"), Subject("ada"), Scope.agent("shop")
 SECRET = "sesame-7319"
 FACT = SingleFact(CITY, SECRET)
-
-
-class FourMethods:
-    """A provider of somebody's own, which checks nothing."""
-
-    def __init__(self):
-        self.saved = []
-
-    async def save(self, fact, subject, scope):
-        self.saved.append((fact, subject, scope))
-
-    async def load(self, concept, subject, scope):
-        return []
-
-    async def load_all(self, subject, scope):
-        return []
-
-    async def load_by_description(self, description, subject, scope):
-        return []
 
 
 PROVIDER_CALLS = {

@@ -14,6 +14,7 @@ from inline_snapshot import snapshot
 from graphagent.errors import StrategyError
 from graphagent.graph import END, START, Node, Strategy
 from tests.graph.parts import step, steps, taps
+from tests.graph.test_rules import problems
 
 
 class Colour(enum.Enum):
@@ -25,15 +26,6 @@ class Animal: ...
 
 
 class Dog(Animal): ...
-
-
-def problems(*paths: Any) -> list[str]:
-    """Make a strategy of these paths; give what is wrong with it."""
-    try:
-        Strategy("x", *paths)
-    except StrategyError as error:
-        return [str(problem) for problem in error.problems]
-    return []
 
 
 def test_a_node_that_start_never_reaches():

@@ -41,7 +41,7 @@ GUARDED = guarded(search, by=moderate, before=send)
 APART = never_together(search, send)
 
 
-def problems(*paths: Any, rules: Any) -> list[str]:
+def problems(*paths: Any, rules: Any = ()) -> list[str]:
     """Return what is wrong with a strategy of these paths."""
     try:
         Strategy("x", *paths, rules=rules)

@@ -49,16 +49,6 @@ def weather(city: str) -> str:
     return f"sunny in {city}"
 
 
-@pytest.fixture(params=["memory", "sqlite", "sealed"])
-async def store(request, tmp_path):
-    if request.param == "memory":
-        yield MemoryStore()
-        return
-    inner = SqliteStore(tmp_path / "answers.db")
-    async with inner if request.param == "sqlite" else EncryptedStore(inner, new_key()) as opened:
-        yield opened
-
-
 @pytest.fixture
 def time():
     """A clock that the test sets."""

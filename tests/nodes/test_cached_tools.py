@@ -16,21 +16,10 @@ from graphagent.events import CacheUsed, ToolCalled, ToolReturned
 from graphagent.graph import CachePolicy
 from graphagent.history import clear_cache, forget_runs
 from graphagent.llm import Approve, Deny, Image, Tool, ToolCall, ToolCalls, ToolResult
-from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
 
 PNG = b"\x89PNG\r\n\x1a\n"
-
-
-@pytest.fixture(params=["memory", "sqlite", "sealed"])
-async def store(request, tmp_path):
-    """Each kind of store."""
-    if request.param == "memory":
-        yield MemoryStore()
-        return
-    async with SqliteStore(tmp_path / "runs.db") as plain:
-        yield plain if request.param == "sqlite" else EncryptedStore(plain, new_key())
 
 
 class Weather:

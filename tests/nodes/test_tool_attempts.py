@@ -30,19 +30,6 @@ REACT = Strategy("react", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(
 SCRIPT = [ToolCall("fetch"), "Done."]
 
 
-@pytest.fixture
-def waits(monkeypatch):
-    """The seconds of every wait, none of which is waited."""
-    told = []
-
-    async def sleep(seconds):
-        told.append(seconds)
-        await checkpoint()
-
-    monkeypatch.setattr(anyio, "sleep", sleep)
-    return told
-
-
 def failing(*errors, **settings):
     """Return a tool that raises these errors, one in each attempt, and then says how often it was called."""
     calls = []

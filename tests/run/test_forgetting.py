@@ -10,7 +10,6 @@ from graphagent.history import clear_cache, forget_runs, forget_thread, prune_ru
 from graphagent.llm import CachedModel, ToolCall
 from graphagent.memory import Concept, FactType, Notes, Scope, SingleFact, StoreMemoryProvider, Subject
 from graphagent.nodes import llm_request
-from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
 
@@ -31,16 +30,6 @@ def weather(city: str) -> str:
 
 def said(request):
     return "It is sunny." if request.messages[-1].role == "tool" else ToolCall("weather", {"city": "Oslo"})
-
-
-@pytest.fixture(params=["memory", "sqlite", "sealed"])
-async def store(request, tmp_path):
-    if request.param == "memory":
-        yield MemoryStore()
-        return
-    inner = SqliteStore(tmp_path / "all.db")
-    async with inner if request.param == "sqlite" else EncryptedStore(inner, new_key()) as opened:
-        yield opened
 
 
 async def cached(store):

@@ -17,6 +17,7 @@ from graphagent.nodes import execute_tools, llm_request, passthrough, update_pro
 from graphagent.run._concurrently import together
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
+from tests.run.test_threads import texts
 
 pytestmark = pytest.mark.every_loop
 
@@ -376,10 +377,6 @@ def talk(name):
     """A branch that asks the model, with a word of its own."""
     ask = llm_request(tools=False, name="ask")
     return Strategy(name, START >> update_prompt(f"I am {name}.") >> ask >> END)
-
-
-def texts(memory):
-    return [message.text for message in memory.to_messages()]
 
 
 async def test_branches_hear_what_was_said_before_and_not_each_other():

@@ -26,6 +26,7 @@ from graphagent.run import list_runs
 from graphagent.store import MemoryStore, Put, SqliteStore
 from graphagent.testing import ScriptedModel, fixed_clock
 from tests.run.lives import Undisturbed, Watched, cut, entries_of, recorded_in
+from tests.run.test_bad_edits import Link
 from tests.thorough import some
 
 LONG = "A very long letter. " * 1000
@@ -426,13 +427,6 @@ async def test_what_code_made_of_a_text_is_read_without_that_code():
 
 
 # ---- what cannot be kept
-
-
-class Link:
-    """Something that lives in this process alone."""
-
-    def __init__(self):
-        self.lock = threading.Lock()
 
 
 async def test_a_declared_type_that_cannot_be_kept_is_named_when_the_agent_is_made():

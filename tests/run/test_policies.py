@@ -6,7 +6,6 @@ import traceback
 
 import anyio
 import pytest
-from anyio.lowlevel import checkpoint
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tool
 from graphagent.errors import BudgetError, ModelRequestError, NodeFailedError
@@ -16,19 +15,6 @@ from graphagent.memory import ActionStep
 from graphagent.nodes import execute_tools, llm_request, passthrough
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
-
-
-@pytest.fixture
-def waits(monkeypatch):
-    """The seconds of every wait, none of which is waited."""
-    told = []
-
-    async def sleep(seconds):
-        told.append(seconds)
-        await checkpoint()
-
-    monkeypatch.setattr(anyio, "sleep", sleep)
-    return told
 
 
 def failing(times, error=ConnectionError, name="flaky"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import anyio
 import pytest
@@ -41,6 +40,7 @@ from graphagent.nodes import (
 )
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
+from tests.memory.facts.test_file_provider import on_disk
 from tests.thorough import some
 
 USER = Subject("user", "the user", priority=1)
@@ -63,10 +63,6 @@ def agent_of(strategy, provider, store, *replies, tools=(), name=None, descripti
 
 def sent_to(agent, number=0):
     return agent.model.requests[number].messages
-
-
-def on_disk(folder):
-    return b"".join(path.read_bytes() for path in sorted(Path(folder).rglob("*")) if path.is_file())
 
 
 @pytest.fixture

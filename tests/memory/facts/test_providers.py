@@ -33,6 +33,7 @@ from graphagent.memory import (
 from graphagent.memory.facts import _provider_none
 from graphagent.store import DeleteAll, EncryptedStore, MemoryStore, Put, SqliteStore
 from graphagent.testing import check_provider
+from tests.memory.facts.test_file_provider import on_disk
 from tests.thorough import examples
 
 KEY = b"0123456789abcdef0123456789abcdef"
@@ -52,14 +53,6 @@ MAKERS = {
 def make(request, tmp_path):
     """Makes one more handle on one folder of facts."""
     return lambda: MAKERS[request.param](tmp_path / "root")
-
-
-def on_disk(root):
-    """All names and bytes under a root."""
-    return b"".join(
-        str(each.relative_to(root)).encode() + (each.read_bytes() if each.is_file() else b"")
-        for each in root.rglob("*")
-    )
 
 
 async def test_every_provider_keeps_the_contract(make):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import warnings
 
 import anyio
@@ -14,19 +13,13 @@ from graphagent.embed.openai import OpenAIEmbedder
 from graphagent.memory import Notes
 from graphagent.testing import openai_server
 from tests.memory.notes.conftest import Words
+from tests.test_openai_http import connected
 
 
 @pytest.fixture
 def server():
     with openai_server([]) as running:
         yield running
-
-
-def connected(server, count):
-    until = time.monotonic() + 600
-    while len(server._http.connections) != count and time.monotonic() < until:
-        time.sleep(0.01)
-    return len(server._http.connections) == count
 
 
 async def test_the_obvious_program_leaves_nothing_open(server, tmp_path):

@@ -20,6 +20,7 @@ import pytest
 from graphagent.errors import ConflictError, DamagedStoreError, NotErasedError, StoreError
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Put, SqliteStore
 from graphagent.store.sqlite import _erasure, _file, _writer
+from tests.store.sqlite.test_store import files_of, wait_until
 from tests.thorough import some
 
 KEY = bytes(range(32))
@@ -32,22 +33,12 @@ LENGTHS = {
 }  # fmt: skip
 
 
-def files_of(folder):
-    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
-
-
 def mark_of(path):
     connection = apsw.Connection(str(path))
     try:
         return _erasure.marked(connection)
     finally:
         connection.close()
-
-
-async def wait_until(true, seconds=600.0):
-    with anyio.fail_after(seconds):
-        while not true():  # noqa: ASYNC110 - what is waited for happens in a thread without an event
-            await anyio.sleep(0.02)
 
 
 @pytest.fixture

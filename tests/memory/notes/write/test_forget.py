@@ -8,12 +8,8 @@ import pytest
 from graphagent.errors import NoteNotFoundError
 from graphagent.memory import Note, Notes
 from graphagent.store import EncryptedStore, SqliteStore
+from tests.memory.facts.test_file_provider import on_disk
 from tests.memory.notes.conftest import KEY, Words
-
-
-def on_disk(folder):
-    """Give the bytes of every file of a folder, the logs included."""
-    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 class Marked(Words):
