@@ -527,7 +527,9 @@ class Node(Outlet[I, O]):
         """
         refusal = ""
         if type(self) is not Node:
-            refusal = f"is {a(type(self).__name__.lower())}; write .cached(…) on the nodes inside it"
+            refusal = (
+                f"is {a(type(self).__name__.lower().removesuffix('node'))}; write .cached(…) on the nodes inside it"
+            )
         elif self.asks_model:
             refusal = "asks a model, whose answer depends on the transcript; keep the answers of the model: CachedModel(model, store)"
         elif self.needs:

@@ -137,7 +137,7 @@ def _compile_node(
             call = _checked(call, element.output_type)
         call = with_policies(call, element, path)
     call = ruled(call, rules) if rules else call
-    plain = type(element) is Node and not element.policies and not rules
+    plain = counts(element) and not element.policies and not rules
     return CompiledNode(
         element.name, call, counts=counts(element), passes_input=False, element=element, inside=inside,
         function=element.function if plain else None, rules=rules, within=within,

@@ -257,7 +257,7 @@ def items_of(values: Any) -> list[Any]:
 
 def counts(element: Element) -> bool:
     """Return whether executing an element counts in the budget of nodes."""
-    return isinstance(element, Tap | TapOf) or type(element) is Node
+    return not isinstance(element, Strategy | Each | Parallel | Race)
 
 
 def _target(edge: Edge, nodes: Mapping[int, CompiledNode]) -> CompiledNode:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, node, tool
-from graphagent.errors import FeatureError, NodeFailedError, RuleError, StrategyError
+from graphagent.errors import BudgetError, FeatureError, NodeFailedError, RuleError, StrategyError
 from graphagent.graph import each, precedes, race
 from graphagent.llm import ToolCall
 from graphagent.memory import ActionStep
@@ -158,3 +158,18 @@ async def test_it_is_a_node_like_any_other():
     assert (result.output, attempts) == ("['a!', 'b!']", ["x", "x"])
     with pytest.raises(NodeFailedError):
         await Agent(Strategy("s", START >> failing >> END)).run("x")
+
+
+async def test_it_counts_as_a_node():
+    """So a loop of agents ends with the budget; the nodes in them count for themselves."""
+    again = Agent(Strategy("again", START >> first >> END)).as_node()
+    loop = Strategy("loop", START >> again, again.when(lambda text: len(text) > 100) >> END, again.otherwise() >> again)
+    with pytest.raises(BudgetError) as caught:
+        await Agent(loop, max_nodes=7).run("x")
+    assert caught.value.result.nodes == 7
+
+
+def test_it_is_not_cached():
+    """What an agent answers depends on more than its task."""
+    with pytest.raises(TypeError, match="'first' is an agent; write"):
+        Agent(Strategy("first", START >> first >> END)).as_node().cached(60)
