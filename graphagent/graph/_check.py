@@ -64,11 +64,14 @@ def _check_names(edges: tuple[Edge, ...], report: Report) -> None:
             other = seen.setdefault(place.name, place)
             if other is not place and place.name not in told:
                 told.add(place.name)
-                report.problems.append(
-                    Problem(
-                        place.name, f"two different nodes have this name; rename one with .named({place.name + '_2'!r})"
-                    )
-                )
+                report.problems.append(Problem(place.name, _same_name(place, other)))
+
+
+def _same_name(one: Point, other: Point) -> str:
+    rename = f"rename one with .named({one.name + '_2'!r})"
+    if isinstance(one, Start | End) or isinstance(other, Start | End) or not one.declaration.covers(other.declaration):
+        return f"two different nodes have this name; {rename}"
+    return f"a policy such as .retry(…) returns a copy, and two are in the paths; use one variable for all, or {rename}"
 
 
 def _check_reach(edges: tuple[Edge, ...], report: Report) -> None:

@@ -69,14 +69,14 @@ def test_a_cycle_without_a_way_out():
 
 
 def test_two_nodes_of_one_name():
-    """A name stands for one node; policies make a second."""
+    """A name stands for one node; policies make a copy, and the message says so."""
     a, b = steps("a b")
     assert problems(START >> a >> step("a") >> END) == snapshot(
         ["'a': two different nodes have this name; rename one with .named('a_2')"]
     )
     assert problems(START >> a.retry(attempts=2) >> END, a.on_error(OSError) >> b >> END) == snapshot(
         [
-            "'a': two different nodes have this name; rename one with .named('a_2')",
+            "'a': a policy such as .retry(…) returns a copy, and two are in the paths; use one variable for all, or rename one with .named('a_2')",
             "'a': START never reaches it; add a path that leads to it, or remove it",
             "'b': START never reaches it; add a path that leads to it, or remove it",
         ]
