@@ -17,10 +17,10 @@ _CHOOSE = "Do not answer that yourself, but choose who should answer it:"
 
 @dataclass(frozen=True, slots=True)
 class Expert:
-    """A strategy that answers questions of a kind, and the description of these questions by which it is chosen."""
+    """A strategy, or an `agent.as_node()`, and the description of the questions for which it is chosen."""
 
     description: str
-    strategy: Strategy[Prompt, str]
+    node: Node[Prompt, str]
 
 
 def route(
@@ -32,8 +32,8 @@ def route(
 ) -> Strategy[Prompt, str]:
     """Make a strategy that chooses one of several experts for a question, and returns what that expert answers.
 
-    The model is asked for the choice once more if it names nobody. The expert is not sent the choice. Each expert is
-    a subgraph: `strategy.using(model=…, tools=…, max_turns=…)` gives it a model, tools and budgets of its own.
+    The model is asked for the choice once more if it names nobody. The expert is not sent the choice. `strategy.using(model=…,
+    tools=…, max_turns=…)` gives an expert a model, tools and budgets of its own, `agent.as_node()` a run and a transcript too.
 
     ```mermaid
     flowchart TD
@@ -116,5 +116,5 @@ def route(
 
     deciding = Node(decide, name="decide", input_type=Prompt, output_type=Prompt, asks_model=choose is None)
     *others, last = experts
-    paths = [deciding.when(is_for(each)) >> experts[each].strategy.named(each) >> END for each in others]
-    return Strategy(name, START >> deciding, *paths, deciding.otherwise() >> experts[last].strategy.named(last) >> END)
+    paths = [deciding.when(is_for(each)) >> experts[each].node.named(each) >> END for each in others]
+    return Strategy(name, START >> deciding, *paths, deciding.otherwise() >> experts[last].node.named(last) >> END)

@@ -114,6 +114,16 @@ async def test_a_question_that_is_not_the_task_is_shown_to_whoever_chooses():
     assert [message.text for message in model.requests[0].messages].count("Ho?") == 1
 
 
+async def test_an_expert_may_be_an_agent():
+    """It has its own model and transcript, in which the question is the task."""
+    small = ScriptedModel(["So it is."])
+    helper = Agent(single_run(), name="helper", model=small, system_prompt="You help.")
+    experts = {"billing": BILLING, "support": Expert("how the product is used", helper.as_node())}
+    result = await Agent(route(experts), model=ScriptedModel([{"value": "support"}])).run("How?")
+    assert (result.output, len(result.children)) == ("So it is.", 1)
+    assert [message.text for message in small.requests[0].messages] == ["You help.", "How?"]
+
+
 async def test_the_choice_is_not_streamed_as_an_answer():
     """Whoever prints the text of a run sees what the expert says."""
     agent = Agent(route(EXPERTS), model=ScriptedModel([{"value": "support"}, "So it is."]))

@@ -64,6 +64,7 @@ from graphagent.nodes import (
 )
 from graphagent.run import Context, ResumeOptions, RunOptions
 from graphagent.testing import RecordedModel, Reply, ScriptedModel, next_node, record
+from graphagent_strategies import Expert, route, single_run
 
 if TYPE_CHECKING:
     from graphagent.protocols import Model, Store
@@ -479,3 +480,8 @@ async def delegates(ctx: Context, text: str) -> int:
 
 
 assert_type(Strategy("desk", START >> agent.as_node() >> delegates >> END), Strategy[str, int])
+
+
+def routed(one: Agent[Prompt, str]) -> Strategy[Prompt, str]:
+    """An expert is a strategy, or an agent as a node."""
+    return route({"a": Expert("these", one.as_node()), "b": Expert("those", single_run())})
