@@ -174,7 +174,7 @@ class Strategy(Node[I, O]):
         edges = _edges(name, (first, *rest))
         report = check(edges)
         if rules:
-            from graphagent.graph.rules._internal import check_rules
+            from graphagent.graph.rules._proof import check_rules
 
             report.problems += check_rules(edges, rules)
         if report.problems:
@@ -260,7 +260,7 @@ class Strategy(Node[I, O]):
     def _with(self, policy: Policy) -> Self:
         """Return it with one more policy. Where it is tried again as a whole, its rules are about all attempts together."""
         if self.path_rules and isinstance(policy, Retry) and policy.attempts > 1:
-            from graphagent.graph.rules._internal import check_rules
+            from graphagent.graph.rules._proof import check_rules
 
             problems = check_rules(self.edges, self.path_rules, tried_again=True)
             if problems:

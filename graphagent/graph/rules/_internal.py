@@ -1,4 +1,4 @@
-"""What strategies and other rooms need of the proof of rules. Apart from `graph/_internal.py`, since most programs never load it."""
+"""What other rooms need of the proof of rules. Apart from `graph/_internal.py`, since most programs never load it."""
 
 from __future__ import annotations
 
