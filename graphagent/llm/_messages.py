@@ -19,6 +19,8 @@ Role = Literal["system", "user", "assistant", "tool"]
 _ROLES = frozenset(get_args(Role))
 _UNSEEN = {"seen": False}
 """Marks the fields of a part that no model is sent."""
+_LONGEST = 2_000
+"""The number of characters of an error that a model sees: enough to correct a call, too few to flood a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +104,13 @@ class ToolResult:
     @staticmethod
     def error(call: ToolCall, reason: str) -> ToolResult:
         """Return the result of a call that was refused, or whose outcome is unknown, as the model sees it."""
-        from graphagent.llm._tools import refused
+        text = reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]} …"
+        return ToolResult(call.id, call.name, sendable(f"Error: {text}"), is_error=True)
 
-        return refused(call, reason)
+
+def sendable(text: str) -> str:
+    """Return a text with escapes for halves of surrogate pairs, as in odd file names, which cannot be sent or stored as UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 Part = Text | Image | Reasoning | ToolCall | ToolResult

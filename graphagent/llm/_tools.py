@@ -23,7 +23,7 @@ from graphagent._options import check_flag, check_mapping, check_text, check_wor
 from graphagent._retry import Retry
 from graphagent.errors import ArgumentsError, RunError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.llm._images import Image, has_pillow, with_images
-from graphagent.llm._messages import ToolCall, ToolResult
+from graphagent.llm._messages import ToolCall, ToolResult, sendable
 from graphagent.llm._tool_limits import SHORTEST, Slots, capped
 from graphagent.llm._validation_messages import no_json_form, problems
 
@@ -34,9 +34,6 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 S = TypeVar("S")
-
-_LONGEST = 2_000
-"""The number of characters of an error that a model sees: enough to correct a call, too few to flood a prompt."""
 
 
 InFlight = Literal["retry", "ask", "fail"]
@@ -532,18 +529,18 @@ async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] =
     """
     if tool is None:
         names = ", ".join(sorted(known)) or "none"
-        return _error(call, f"unknown tool {call.name!r}; available tools: {names}")
+        return ToolResult.error(call, f"unknown tool {call.name!r}; available tools: {names}")
     if call.malformed:
-        return _error(call, f"the arguments are not a JSON object: {call.malformed[:200]}")
+        return ToolResult.error(call, f"the arguments are not a JSON object: {call.malformed[:200]}")
     try:
         value = await tool.call(call.arguments, context)
         if isinstance(value, ToolResult):
             return capped(replace(value, call_id=call.id, name=call.name), tool.max_size)
         content, images = _shown(await _with_images(value))
     except ToolError as error:
-        return _error(call, str(error), error)
+        return replace(ToolResult.error(call, str(error)), value=error)
     except Exception as error:  # noqa: BLE001 — whatever a tool raises is the model's to know and to work around
-        return _error(call, f"{type(error).__name__}: {error}", error)
+        return replace(ToolResult.error(call, f"{type(error).__name__}: {error}"), value=error)
     return capped(ToolResult(call.id, call.name, content, images=images, value=value), tool.max_size)
 
 
@@ -551,20 +548,10 @@ BROKEN_OFF = "this call was broken off, and nobody knows whether it took effect"
 """What a model is told of a call that was begun and has no result."""
 
 
-def refused(call: ToolCall, reason: str) -> ToolResult:
-    """Return the result that a model sees of a call that was refused, or whose outcome is unknown."""
-    return _error(call, reason)
-
-
 def answered(call: ToolCall, value: Any) -> ToolResult:
     """Return the result that a model sees of a call that was answered from outside."""
     content, images = _shown(with_images(value))
     return ToolResult(call.id, call.name, content, images=images, value=value)
-
-
-def _error(call: ToolCall, reason: str, error: Exception | None = None) -> ToolResult:
-    text = reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]} …"
-    return ToolResult(call.id, call.name, _sendable(f"Error: {text}"), is_error=True, value=error)
 
 
 async def _with_images(value: Any) -> Any:
@@ -588,16 +575,11 @@ def _shown(value: Any) -> tuple[str, tuple[Image, ...]]:
 
 def _as_text(value: Any) -> str:
     if isinstance(value, str):
-        return _sendable(value)
+        return sendable(value)
     from pydantic_core import PydanticSerializationError, to_json
 
     try:
         # Not orjson: it refuses integers of more than 64 bits.
         return to_json(value, fallback=str, bytes_mode="base64", inf_nan_mode="strings").decode()
     except (PydanticSerializationError, ValueError, RecursionError):  # such as a list that holds itself
-        return _sendable(str(value))
-
-
-def _sendable(text: str) -> str:
-    # Half a surrogate pair, as in odd file names, can neither be sent nor stored as UTF-8.
-    return text.encode("utf-8", "backslashreplace").decode()
+        return sendable(str(value))

@@ -11,7 +11,7 @@ from graphagent._features import implementing
 from graphagent.errors import FeatureError, RunError, ScriptError, ToolError
 from graphagent.events import CacheUsed, ToolCalled, ToolReturned
 from graphagent.llm import Approve, Deny, ToolResult
-from graphagent.llm._internal import BROKEN_OFF, refused
+from graphagent.llm._internal import BROKEN_OFF
 from graphagent.llm._internal import call_tool as execute_tool
 from graphagent.run._cached import CacheEntry
 from graphagent.run._callbacks import call_all
@@ -58,7 +58,7 @@ async def call_tool(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
     if result is None:
         refusal = await check_call(effects, call)
         if refusal is not None:
-            result = refused(call, f"this call was refused: {refusal.reason}")
+            result = ToolResult.error(call, f"this call was refused: {refusal.reason}")
         else:
             await effects.before_live()
             result = await _made(effects, tool, call)
@@ -94,11 +94,11 @@ async def _in_flight(effects: Effects, tool: Tool, call: ToolCall) -> ToolResult
     if not times or tool.is_held(effects.within(call.id, call).context()):
         return None
     if tool.in_flight == "fail":
-        return refused(call, BROKEN_OFF)
+        return ToolResult.error(call, BROKEN_OFF)
     again = f"{call.id}:again" if times == 1 else f"{call.id}:again:{times}"
     asked = f"The run was broken off while {call.name!r} was being called. Call it again?"
     verdict: Approve | Deny = await ask(effects, asked, kind="in_flight", about=call, id_=again)
-    return refused(call, because(BROKEN_OFF, verdict)) if isinstance(verdict, Deny) else None
+    return ToolResult.error(call, because(BROKEN_OFF, verdict)) if isinstance(verdict, Deny) else None
 
 
 def because(what: str, verdict: Deny) -> str:
@@ -129,7 +129,7 @@ async def _called(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolRe
             features, "around_tool", around, call, proceed, kind=ToolResult, kept_on=(Exception, Suspend)
         )
     except ToolError as error:
-        result = refused(call, str(error))
+        result = ToolResult.error(call, str(error))
     result = result if result.call_id == call.id else replace(result, call_id=call.id)
     if made:  # only now: middleware may withhold what the tool returned
         run.emit(ToolReturned(run.run_id, effects.node, result))
