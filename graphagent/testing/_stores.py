@@ -186,7 +186,7 @@ async def _existence(store: Store, room: str) -> None:
         await _refused(store, Exists(there), Put(new, b"1")) is None, "Exists allows a commit where the item exists"
     )
     promise(await store.get(there) == Item(there, b"1", 1), "Exists changes nothing")
-    for key in (absent, (room, "who")):
+    for key in (absent, (room, "who"), (room, "nobody", "there")):
         error = await _refused(store, Put(new, b"2"), Exists(key))
         promise(error is not None, "commit raises ConflictError where an item that Exists requires does not exist")
         text = "the ConflictError of Exists has the key that is missing, and the found version 0"

@@ -44,7 +44,7 @@ async def test_many_items_are_read_from_a_store_of_three_methods():
 
 async def test_a_scan_is_collected_from_where_it_was_left(store):
     """`collect` returns what was not read yet, as `async for` would; it obeys limits and directions."""
-    keys = [("room", "who", number) for number in range(3000)]
+    keys = [("room", "who", number) for number in range(5000)]
     await store.commit(*(Put(key, bytes(300)) for key in keys))
     for how in ({}, {"limit": 2500}, {"reverse": True}, {"after": keys[1000]}, {"limit": 0}):
         listed = await everything(store, ("room",), **how)
