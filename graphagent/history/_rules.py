@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from graphagent.errors import StrategyChangedError
 from graphagent.graph import START, BrokenRule, Outline
 from graphagent.graph.rules._internal import resolved
-from graphagent.log._internal import Log, Replay, hindrance, name_of_tool
+from graphagent.log._internal import Log, Replay, hindrance, name_of_tool, standing
 
 if TYPE_CHECKING:
     from graphagent.graph import PathRule, Strategy
@@ -37,7 +37,7 @@ class RuleCheck:
         place, named = name_of_tool(tool) if tool else self.find(path)[0], False
         for rule, pattern in self._patterns:
             if place in pattern.then:
-                after = hindrance(run, ("", 0), pattern.first, pattern.between)
+                after = hindrance(standing(run, ("", 0)), pattern.first, pattern.between)
                 if after is not None:
                     self.broken.append(BrokenRule(rule, f"{path}: {tool}" if tool else path, after or START.name, at))
             named = named or place in pattern.first or place in pattern.between

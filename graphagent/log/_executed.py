@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from graphagent.log._state import Executions
+from graphagent.log._state import Executions, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,7 +46,7 @@ def scope_of(frame: Frame) -> Scope:
 
 
 def began(state: Executing, scope: Scope, name: str, path: str, frame: Frame) -> None:
-    """Note that something began."""
+    """Note that something began, or continues: that began when it did."""
     found = state.executed.get(scope)
     if found is None:
         for other in [each for each in state.executed if each[0] == scope[0]]:
@@ -58,9 +58,12 @@ def began(state: Executing, scope: Scope, name: str, path: str, frame: Frame) ->
         ]:
             del each.running[place]
             each.over = state.number - 1
+    before, since = standing(state, scope), state.number
+    if (known := _continuing(found, path, frame)) is not None:
+        since, before = known[2:]
     own = found.setdefault(name, Executions())
     own.node = f"{frame.node_path}: {name.removesuffix(_CALLED)}" if _is_tool(name) else path
-    own.running[path] = frame.path, frame.node or "", state.number
+    own.running[path] = frame.path, frame.node or "", since, before
 
 
 def never_began(state: Executing, scope: Scope, name: str, path: str) -> None:
@@ -91,24 +94,46 @@ def take_back(state: Executing, attempts: Iterable[tuple[str, int]]) -> None:
                         each.ended[path] = first, first
 
 
-def hindrance(state: Executing, scope: Scope, first: frozenset[str], between: frozenset[str]) -> str | None:
+def standing(state: Executing, scope: Scope, path: str = "", frame: Frame | None = None) -> dict[str, Standing]:
+    """Return how things stand for what begins; or how they stood when it began, if it only continues at a path.
+
+    One that was interrupted is begun again, and what it had executed itself by then was not before it.
+    """
+    found: Mapping[str, Executions] = state.executed.get(scope, {})
+    known = None if frame is None else _continuing(found, path, frame)
+    if known is not None:
+        return known[3]
+    return {
+        # One that is still noted as running was left since the last of what began, or is running.
+        name: (each.node, state.number if each.running else each.over, max((last for _, last in each.ended.values()), default=0))
+        for name, each in found.items()
+    }  # fmt: skip
+
+
+def hindrance(found: Mapping[str, Standing], first: frozenset[str], between: frozenset[str]) -> str | None:
     """Return the path of what stands in the way of something: one of `first`, with none of `between` executed since.
 
     Without `first` it is the beginning, which is the empty path. None: nothing does.
     """
-    found: Mapping[str, Executions] = state.executed.get(scope, {})
-    latest = [last for name in between if name in found for _, last in found[name].ended.values()]
+    latest = max((found[name][2] for name in between if name in found), default=0)
     if not first:
         return None if latest else ""
-    for name in sorted(first & found.keys()):
-        source = found[name]
-        # One that is still noted as running was left since the last of `between` began, or is running.
-        if source.running or max(latest, default=0) <= source.over:
-            return source.node
-    return None
+    return next((found[name][0] for name in sorted(first & found.keys()) if latest <= found[name][1]), None)
 
 
-def _is_running(state: Executing, known: tuple[str, str, int]) -> bool:
-    at, node, number = known
+def continues(number: int, path: str, frame: Frame) -> bool:
+    """Return whether what began at a path with an entry is still being executed: a node, or a tool call in an attempt of one."""
+    return number >= (frame.entered if path == frame.node_path else frame.since)
+
+
+def _continuing(
+    found: Mapping[str, Executions], path: str, frame: Frame
+) -> tuple[str, str, int, dict[str, Standing]] | None:
+    known = next((each.running[path] for each in found.values() if path in each.running), None)
+    return known if known is not None and continues(known[2], path, frame) else None
+
+
+def _is_running(state: Executing, known: tuple[str, str, int, dict[str, Standing]]) -> bool:
+    at, node, number, _ = known
     frame = state.frames.get(at)
     return frame is not None and frame.node == node and frame.entered <= number

@@ -48,6 +48,7 @@ from graphagent.log._executed import ended as ended
 from graphagent.log._executed import hindrance as hindrance
 from graphagent.log._executed import name_of_tool as name_of_tool
 from graphagent.log._executed import scope_of as scope_of
+from graphagent.log._executed import standing as standing
 from graphagent.log._executed import take_back as take_back
 from graphagent.log._header import HEADERS as HEADERS
 from graphagent.log._header import LEARNING as LEARNING

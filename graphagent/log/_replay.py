@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphagent.log._entries import EffectRecorded, EffectStarted, NodeFinished, NodeSkipped
-from graphagent.log._executed import began, ended, never_began, take_back
+from graphagent.log._executed import began, continues, ended, never_began, take_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +40,8 @@ class Replay:
         self._skipped = skipped
         self._names: dict[str, list[tuple[Scope, str]]] = {}
         """The names of what has begun, by its path."""
+        self._begun: dict[str, int] = {}
+        """The entries with which that began."""
         self._at = ""
         """The frame of the last entry."""
         self._items = set[str]()
@@ -97,11 +99,15 @@ class Replay:
             self._begin(frame.node_path, frame, number)
 
     def _begin(self, path: str, frame: Frame, number: int, tool: str = "") -> None:
+        if continues(self._begun.get(path, 0), path, frame):  # a call that waited with the run
+            return
+        self._begun[path] = self.number
         names = self._names[path] = self._names_of(self, frame, number, tool)
         for scope, name in names:
             began(self, scope, name, path, frame)
 
     def _end(self, path: str) -> None:
+        self._begun.pop(path, None)
         for scope, name in self._names.pop(path, ()):
             ended(self, scope, name, path)
 

@@ -79,6 +79,11 @@ Scope: TypeAlias = tuple[str, int]
 """One execution of a strategy that has rules: the path of its frame, and the entry with which it was entered."""
 
 
+Standing: TypeAlias = tuple[str, int, int]
+"""What was executed of one declaration, as it matters to what begins then: the path of what began last, the last entry at which one was
+running or over, and the entry with which the last that came to its end began; 0 if none did."""
+
+
 class Executions(msgspec.Struct, omit_defaults=True):
     """What was executed of one declaration."""
 
@@ -86,8 +91,9 @@ class Executions(msgspec.Struct, omit_defaults=True):
     """The path of that of its nodes that began last; for a tool call that of the node that makes it, and the tool."""
     over: int = 0
     """The last entry at which one was known to be over."""
-    running: dict[str, tuple[str, str, int]] = {}
-    """Those that began and have not ended, by their paths: the path of the frame, the node that it executes, and the entry."""
+    running: dict[str, tuple[str, str, int, dict[str, Standing]]] = {}
+    """Those that began and have not ended, by their paths: the path of the frame, the node that it executes, the entry, and what had been
+    executed by then."""
     ended: dict[str, tuple[int, int]] = {}
     """Those that came to their end, by their paths: with which entry the first of them began, and the last."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import RuleError
 from graphagent.graph._internal import is_one_tool, name_of
-from graphagent.log._internal import RuledExecution, hindrance, scope_of
+from graphagent.log._internal import RuledExecution, hindrance, scope_of, standing
 from graphagent.run._ruled import Ruled
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def begin_tool(execution: Execution, tool: Tool, key: str) -> tuple[tuple[str, s
             found.append(Ruled(levels, names, rules.checks(names)))
     if not found:
         return ()
-    check_rules(execution, found, tool.name)
+    check_rules(execution, found, tool.name, key)
     return _note(execution, found, key)
 
 
@@ -59,17 +59,19 @@ def end_tool(execution: Execution, named: tuple[tuple[str, str], ...], key: str)
     execution.run.log.append(RuledExecution(at=execution.frame.path, of=named, call=key, ended=True))
 
 
-def check_rules(execution: Execution, of: Sequence[Ruled], call: str = "") -> None:
-    """Check that something may begin: the current node, or the call of a tool of some name.
+def check_rules(execution: Execution, of: Sequence[Ruled], call: str = "", key: str = "") -> None:
+    """Check that something may begin, or might: the current node, or the call of a tool of some name under a key.
 
     Raises:
         RuleError: it would break a rule.
     """
     run, frame = execution.run, execution.frame
+    path = f"{frame.node_path}:{key}" if call else frame.node_path
     for levels, _, checks in of:
         around = _around(frame, levels)
+        executed = standing(run.log.state, scope_of(around), path, frame) if checks else {}
         for rule, first, between in checks:
-            after = hindrance(run.log.state, scope_of(around), first, between)
+            after = hindrance(executed, first, between)
             if after is not None:
                 node = f"{frame.node_path}: {call}" if call else frame.node_path
                 error = RuleError(str(rule), node, after, (*_path(around, frame), node), _reason(rule, after))

@@ -518,7 +518,31 @@ async def test_what_has_begun_as_another_node_is_not_continued_as_one_that_a_rul
     assert DONE == ["pay"]
 
 
+@node
+async def looks_and_asks(ctx: Context, x: str) -> str:
+    await ctx.call_tool(look, ToolCall("look", {}, id="look"))
+    await ctx.ask("Go on?")
+    return x
+
+
+SEARCHING = chain(search, wait, name="searching")
+
+
+def resumed(strategy: Any) -> Any:
+    return changed(strategy, strategy)
+
+
 HONEST: dict[str, Callable[[], Any]] = {
+    "what continues called a tool itself": resumed(
+        chain(looks_and_asks, approve, pay, rules=[guarded(look, by=approve, before=looks_and_asks)])
+    ),
+    "what continues executed a node itself": resumed(
+        chain(SEARCHING, pay, rules=[guarded(search, by=wait, before=SEARCHING)])
+    ),
+    "what continues did so under a newer rule": changed(
+        chain(looks_and_asks, approve, pay),
+        chain(looks_and_asks, approve, pay, rules=[guarded(look, by=approve, before=looks_and_asks)]),
+    ),
     "the approval came before the rule": changed(
         chain(approve, wait, pay), chain(approve, wait, pay, rules=[APPROVED])
     ),

@@ -263,6 +263,22 @@ async def test_a_call_that_middleware_answers_is_none():
     ]
 
 
+async def test_a_call_that_waited_is_one_call():
+    """It is begun again when it is answered."""
+
+    @tool
+    async def sure(ctx: Context) -> str:
+        """Ask."""
+        return str(await ctx.ask("Sure?"))
+
+    strategy, store = line(calling(sure), approve), MemoryStore()
+    agent = Agent(strategy, store=store)
+    await agent.run("x", run_id="r")
+    await agent.resume("r", answer="yes")
+    [broken] = await broken_rules(store, "r", strategy, rules=[precedes(approve, sure)])
+    assert broken.node == "call_sure: sure"
+
+
 async def test_a_call_of_a_sub_agent_is_checked():
     """As a part of the run that calls it."""
     inner = Agent(line(calling(refund)), name="inner", description="Pays.")
