@@ -209,11 +209,3 @@ async def test_an_answer_cut_off_at_its_limit_is_an_answer():
 
     cut = ModelResponse(Message.assistant("half of"), finish_reason="length")
     assert (await Agent(only(llm_choices(1), choose(longest)), model=ScriptedModel([cut])).run("x")).output == "half of"
-
-
-async def test_what_is_chosen_is_heard_when_a_final_check_has_passed_it():
-    """Whoever listens hears the answer that is accepted, and nothing of one that was refused."""
-    strategy = Strategy("s", START >> llm_choices(2) >> choose(lambda answers: 0) >> END)
-    model = ScriptedModel(["bad", "bad", "good", "good"])
-    agent = Agent(strategy, model=model, final_answer_checks=[lambda answer: answer == "good"])
-    assert [text async for text in agent.stream("x").text()] == ["good"]

@@ -169,14 +169,6 @@ async def test_arguments_that_do_not_fit_are_shown_to_the_model():
     assert "soon" not in said
 
 
-async def test_arguments_that_are_no_json_are_shown_to_the_model():
-    """As with any other tool."""
-    broken = ToolCall("finish", id="f0", malformed='{"title": ')
-    result, model = await work([broken, finish(**DONE)])
-    assert result.output == Report("The museum", 1871)
-    assert "the arguments are not a JSON object" in model.requests[1].messages[-1].text
-
-
 async def test_text_and_finish_in_one_answer_finish():
     """The text stays in the transcript."""
     result, _ = await work([ToolCalls([finish(**DONE)], "Here it is.")])
