@@ -272,25 +272,6 @@ def test_values_that_errors_suggest_can_be_made(case, tmp_path, monkeypatch):
 # ---- agents and runs
 
 
-class Shop:
-    """A feature."""
-
-    def install(self, agent):
-        pass
-
-    async def begin(self, ctx):
-        pass
-
-    def bind(self, ctx):
-        return self
-
-
-@node
-async def shopping(ctx: Context, text: str) -> str:
-    ctx.feature(AgentMemory)
-    return text
-
-
 async def test_what_a_run_lacks_is_added_as_the_errors_say():
     """A feature, a model, deps, a task, a budget with prices, a name for a sub-agent, a store."""
     facts = Strategy("s", START >> load_facts(Concept("city")) >> END)

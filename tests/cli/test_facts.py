@@ -10,8 +10,6 @@ import pytest
 
 from graphagent.store import new_key
 
-KEYWORD = "city"
-
 
 @pytest.fixture(params=["plain", "sealed"])
 def memory(request, home, monkeypatch):

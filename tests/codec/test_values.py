@@ -433,10 +433,6 @@ def test_another_class_than_was_kept_is_not_taken_for_it():
 # ---- what cannot be kept
 
 
-class Point3(Point):
-    pass
-
-
 def _nested(depth):
     value = []
     for _ in range(depth):

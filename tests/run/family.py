@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from itertools import repeat
-
-import anyio
 
 from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.llm import Approve, PricedModel, Prices, ToolCall, ToolCalls
 from graphagent.log._bytes import plain
 from graphagent.log._header import ROWS
 from graphagent.nodes import ask_human, execute_tools, llm_request
-from graphagent.store import MemoryStore, SqliteStore
+from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 
 PRICES = Prices("1.5", "7", cached="0.25")
@@ -167,21 +164,3 @@ class Commits(MemoryStore):
 def rows(ledger):
     """Give the rows of a ledger without their order, which differs where things happen at once."""
     return sorted((row.node, row.what, row.model, row.usage.total_tokens, row.usage.cost) for row in ledger.charges)
-
-
-class Told(SqliteStore):
-    """A store that tells of each commit, and gives time to kill the process behind it."""
-
-    async def commit(self, *changes):
-        await super().commit(*changes)
-        print("committed", flush=True)
-        await anyio.sleep(0.01)
-
-
-async def _finish(path):
-    async with Told(path) as store:
-        print((await Family(store=store).finish()).output)
-
-
-if __name__ == "__main__":
-    anyio.run(_finish, sys.argv[1])

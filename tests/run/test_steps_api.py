@@ -49,11 +49,6 @@ async def upper(ctx: Context, said: str) -> str:
 
 
 @node
-async def count(ctx: Context, said: str) -> int:
-    return len(said)
-
-
-@node
 async def shown(ctx: Context, value: object) -> str:
     return f"{value}"
 

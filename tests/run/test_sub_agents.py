@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import random
 import re
-import subprocess
-import sys
-from contextlib import suppress
-from pathlib import Path
 
 import anyio
 import pytest
@@ -18,12 +13,10 @@ from graphagent.errors import (
     BudgetError,
     FeatureError,
     HandlerError,
-    JournalError,
     NodeFailedError,
     RunClaimedError,
     ScriptError,
     SerializationError,
-    StoreError,
     StrategyChangedError,
     Veto,
 )
@@ -32,13 +25,12 @@ from graphagent.llm import Approve, Deny, Message, ModelRequest, ToolCall, ToolC
 from graphagent.memory import ActionStep, AgentMemory, FileMemoryProvider
 from graphagent.nodes import ask_human, auto_detect_facts, execute_tools, llm_request
 from graphagent.run import list_runs
-from graphagent.store import MemoryStore, SqliteStore
+from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
 from tests.run.family import Commits, Family, react, rows
 from tests.thorough import some
 
-HOME = Path(__file__).parents[2]
 LOOKS = ("look", "open_book")
 PLANTS = "moss is green; read the moss; fern is green; read the fern"
 
@@ -925,85 +917,3 @@ async def test_a_tree_of_runs_survives_the_death_of_its_process_anywhere(asks):
         heads = await list_runs(store)
         assert {head.status for head in heads} == {"done"}, told
         assert len(heads) == 5, told
-
-
-async def test_a_store_that_fails_anywhere_ends_all_and_loses_nothing():
-    """No model is told of it: the run ends with the error, whose entry it was, and goes on when the store works again."""
-    whole = await Family(store=Commits()).finish()
-    count = 0
-    while True:
-        count += 1
-        store = Failing(count)
-        family = Family(store=store)
-        with suppress(JournalError if count > 1 else StoreError):
-            await family.chief.run("plants", run_id="r")
-        if not store.failed:
-            break
-        if count > 1:
-            assert {head.status for head in await list_runs(store)} <= {"failed", "cancelled", "done"}
-        result = await family.finish()
-        assert (result.output, result.usage) == (whole.output, whole.usage)
-        assert rows(result.ledger) == rows(whole.ledger)
-        assert len(family.asked) == 8
-    assert count > 20
-
-
-class Failing(MemoryStore):
-    """A store of which one commit fails."""
-
-    def __init__(self, number):
-        super().__init__()
-        self.left, self.failed = number, False
-
-    async def commit(self, *changes):
-        self.left -= 1
-        if self.left == 0:
-            self.failed = True
-            raise StoreError("the disk is full")
-        await super().commit(*changes)
-
-
-async def test_a_process_may_die_again_and_again():
-    """Cut at random behind several lives, the run comes to the same end, and each answer is paid for once."""
-    chance = random.Random(7)
-    whole = await Family(store=MemoryStore(), asks="words").finish()
-    for _ in some(range(12), 3):
-        store, asked, lives = Commits(), 0, 0
-        while True:
-            family = Family(store=store, asks="words")
-            result = await family.finish()
-            lives += 1
-            if lives == 4:
-                break
-            store = await store.after(chance.randint(1, len(store.commits)))
-            asked = len(await store.effects("turn"))
-        assert (result.output, result.usage) == (whole.output, whole.usage)
-        assert rows(result.ledger) == rows(whole.ledger)
-        assert asked + len(family.asked) == 8
-
-
-def test_a_killed_process_leaves_a_tree_that_goes_on(tmp_path):
-    """Killed for real, again and again, at any moment: the next process ends the run, and what is kept is paid for once."""
-    chance, kills = random.Random(11), 0
-    command = [sys.executable, "-m", "tests.run.family", str(tmp_path / "runs.db")]
-    whole = anyio.run(Family(store=MemoryStore()).finish)
-    while True:
-        with subprocess.Popen(command, cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            if kills < 4:
-                for _ in range(chance.randint(1, 6)):
-                    assert process.stdout.readline() == "committed\n", process.stderr.read()
-                process.kill()
-                kills += 1
-                continue
-            said, wrong = process.communicate()
-        assert (process.returncode, said.splitlines()[-1]) == (0, whole.output), wrong
-        break
-
-    async def look():
-        async with SqliteStore(tmp_path / "runs.db") as store:
-            run = await Family(store=store).chief.read("r")
-            assert (run.output, run.result.usage) == (whole.output, whole.usage)
-            assert rows(run.result.ledger) == rows(whole.ledger)
-            assert {head.status for head in await list_runs(store)} == {"done"}
-
-    anyio.run(look)

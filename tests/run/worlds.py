@@ -80,8 +80,6 @@ class World:
 
 # ---- the model and the tools
 
-_LONG = 60
-
 
 def _shown(request: ModelRequest) -> str:
     """Give what a request says, without the ids of calls."""

@@ -6,13 +6,12 @@ import pytest
 from openai import APIError
 
 from graphagent.errors import ModelRequestError
-from graphagent.llm import Message, ModelRequest, ModelResponse, Usage
+from graphagent.llm import Message, ModelRequest
 from graphagent.llm.openai import OpenAIModel
 from graphagent.testing import Cut, Edit, RawResponse, openai_server
 from tests.testing.test_openai_server import HELLO, client, sent
 
 REQUEST = ModelRequest((Message.user("Hello"),))
-ANSWER = ModelResponse(Message.assistant("Well then."), Usage(10, 5))
 
 
 async def answered(reply, request=REQUEST, *, streamed=True):

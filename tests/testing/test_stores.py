@@ -18,7 +18,6 @@ from graphagent.testing import check_store
 from tests.testing.dictionary import Dictionary
 from tests.testing.mutants import Mutants
 
-KEY = bytes(range(32))
 MUTANTS = Mutants()
 DURABLE = "a commit is durable when it returns: whoever opens the store again finds the items as they were"
 

@@ -494,17 +494,6 @@ async def test_what_is_too_long_for_one_summary_is_summed_up_in_halves():
 # ---- durable runs
 
 
-def counted(model_of):
-    """Replies that count how often the model is really asked."""
-    asked = []
-
-    def reply(request):
-        asked.append(request)
-        return model_of(request)
-
-    return asked, reply
-
-
 async def test_a_resumed_run_sends_what_it_would_have_sent(tmp_path):
     """Prompts are derived from the steps alone: a run that is stopped behind every turn sends what one sends that is not."""
     whole = agent_of(watcher(40, say="x" * 60), tokens=1_000)

@@ -687,14 +687,6 @@ class Loose(Step):
     value: int = 0
 
 
-class Measured(ActionStep):
-    """A turn with something more."""
-
-    __slots__ = ("gauge",)
-
-    kind = "test measured"
-
-
 def test_a_type_of_ones_own_is_a_step_like_any():
     """It stands in transcripts, is shown to the model as it says, copied, pickled, compared and watched."""
     memory = RunMemory("", [Reading(1.5), Loose(3)])
