@@ -7,33 +7,18 @@ import pytest
 from graphagent import END, START, Agent, Strategy
 from graphagent.errors import FeatureError
 from graphagent.events import NodeFinished
-from graphagent.llm import Message, PricedModel, Prices, ToolCall
-from graphagent.llm.openai import OpenAIModel
 from graphagent.memory import (
     AgentMemory,
     Concept,
-    ContextWindow,
     FileMemoryProvider,
     Scope,
     ScopeKind,
     SingleFact,
     StoreMemoryProvider,
     Subject,
-    WholeHistory,
 )
-from graphagent.nodes import (
-    auto_detect_facts,
-    compress_history,
-    llm_request,
-    load_all_facts,
-    load_facts,
-    passthrough,
-    save_facts,
-    update_prompt,
-)
-from graphagent.store import EncryptedStore, MemoryStore
-from graphagent.testing import ScriptedModel
-from graphagent_strategies import single_run
+from graphagent.nodes import passthrough
+from graphagent.store import MemoryStore
 from tests.memory.facts.test_agent_memory import FourMethods
 
 CITY, ADA, SHOP = Concept("city"), Subject("ada"), Scope.agent("shop")
@@ -103,58 +88,6 @@ async def test_agent_memory_refuses_them_for_any_provider(call):
         await calling(memory)
     assert SECRET not in str(caught.value)
     assert provider.saved == []
-
-
-VALUES = {
-    "a tool call": (lambda: ToolCall("1", "search", {"q": "x"}), r"ToolCall\('search', {'query': '…'}, id='1'\)"),
-    "arguments as JSON": (lambda: ToolCall("search", '{"q": 1}'), "a str, a str and a str"),
-    "a message": (lambda: Message("hello", "user"), "a role, one of.*Message.user"),
-    "parts as text": (lambda: Message("user", "hello"), "Message.user"),
-    "prices first": (
-        lambda: PricedModel(Prices(1, 1), ScriptedModel([])),
-        "takes a model, not a Prices; write Priced",
-    ),
-    "the class of prices": (lambda: PricedModel(ScriptedModel([]), Prices), "the class Prices"),
-    "subjects=": (lambda: AgentMemory(subjects=ADA), "subjects is a list"),
-    "load_facts": (lambda: load_facts("city"), "concepts, such as Concept.'city'"),
-    "save_facts": (lambda: save_facts(CITY, subject=SHOP), "subject= takes a Subject"),
-    "load_all_facts": (lambda: load_all_facts(subjects=[SHOP]), "subjects= takes a list of subjects"),
-    "auto_detect_facts": (lambda: auto_detect_facts(scopes=[ADA]), "scopes= takes a list of scopes"),
-    "force=": (lambda: llm_request(force=print), "put @tool on the function"),
-    "update_prompt": (lambda: update_prompt(3), "text or messages, not int"),
-    "a store provider": (lambda: StoreMemoryProvider("facts.db"), "write StoreMemoryProvider.SqliteStore"),
-    "key first": (lambda: EncryptedStore(b"k" * 32, MemoryStore()), "EncryptedStore.SqliteStore.path., key"),
-}
-CLASSES = {
-    "model=": (lambda: Agent(single_run(), model=OpenAIModel), "not the class OpenAIModel"),
-    "store=": (lambda: Agent(single_run(), store=MemoryStore), "not the class MemoryStore"),
-    "using(model=)": (lambda: single_run().using(model=OpenAIModel), "not the class OpenAIModel"),
-    "provider=": (lambda: AgentMemory(provider=FileMemoryProvider), "provider= is an object"),
-    "compress_history": (
-        lambda: compress_history(WholeHistory),
-        r"WholeHistory\(keep=3\), not <class .*WholeHistory.>",
-    ),
-    "compression=": (lambda: ContextWindow(compression=WholeHistory), "not the class WholeHistory"),
-    "a store provider": (lambda: StoreMemoryProvider(MemoryStore), "not the class MemoryStore"),
-    "an encrypted store": (lambda: EncryptedStore(MemoryStore, b"k" * 32), "the class MemoryStore"),
-    "one tool": (lambda: Agent(single_run(), tools=object()), "tools= is a list"),
-}
-
-
-@pytest.mark.parametrize("case", VALUES)
-def test_values_in_the_wrong_order_are_refused(case):
-    """Where they are made, so that nothing runs with them."""
-    make, said = VALUES[case]
-    with pytest.raises(TypeError, match=said):
-        make()
-
-
-@pytest.mark.parametrize("case", CLASSES)
-def test_a_class_in_the_place_of_an_object_is_refused(case):
-    """It has the methods, but nothing that they could work on."""
-    make, said = CLASSES[case]
-    with pytest.raises(TypeError, match=said):
-        make()
 
 
 def test_an_object_in_the_place_of_a_feature_is_refused():

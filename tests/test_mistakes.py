@@ -18,15 +18,18 @@ from graphagent.llm import (
     FallbackModel,
     Image,
     LimitedModel,
+    Message,
     Moderation,
     PricedModel,
     Prices,
     RetryModel,
     Tool,
+    ToolCall,
     tool,
 )
 from graphagent.llm.openai import OpenAIModel, OpenAIModerator
 from graphagent.memory import (
+    AgentMemory,
     ChunkedHistory,
     Concept,
     ContextWindow,
@@ -38,6 +41,7 @@ from graphagent.memory import (
     Notes,
     RunMemory,
     StoredFacts,
+    StoreMemoryProvider,
     Subject,
     Turn,
     WholeHistory,
@@ -46,7 +50,6 @@ from graphagent.nodes import (
     ask_human,
     auto_detect_facts,
     choose,
-    compress_history,
     execute_tools,
     llm_choices,
     llm_request,
@@ -61,7 +64,7 @@ from graphagent.nodes import (
     verify,
 )
 from graphagent.run import Console
-from graphagent.store import MemoryStore, SqliteStore
+from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel, openai_server
 from graphagent_strategies import chat, plan_and_execute, react, reflect, research, route, single_run, verify_with_retry
 
@@ -199,18 +202,17 @@ MODELS = [
     (lambda: LimitedModel(WithoutListener(), concurrency=1), TypeError, "takes (request); write"),
     (lambda: PricedModel(WithoutListener(), Prices(1, 1)), TypeError, "takes (request); write"),
     (lambda: Notes(MemoryStore(), model=WithoutListener()), TypeError, "takes (request); write"),
-    (lambda: RetryModel("gpt-5-mini", 3), TypeError, "takes a model, not a str; write RetryModel(model, 3)"),
     (lambda: RetryModel(ScriptedModel([]), True), TypeError, "a number of attempts or a Retry, not a bool"),
     (lambda: RetryModel(ScriptedModel([]), 0), ValueError, "at least one attempt"),
     (lambda: FallbackModel(ScriptedModel, ScriptedModel), TypeError, "not the class ScriptedModel"),
-    (lambda: FallbackModel(ScriptedModel([])), TypeError, "at least two"),
     (lambda: FallbackModel(Named(), Named(), on=(int,)), TypeError, "subclass of Exception"),
     (lambda: FallbackModel(Named(), Named(), on="ValueError"), TypeError, "types of errors or a function"),
-    (lambda: ScriptedModel("Hello"), TypeError, "ScriptedModel(['Hello'])"),
     (lambda: openai_server("Hello"), TypeError, "openai_server(['Hello'])"),
     (lambda: moderate(3), TypeError, "takes a policy as text, a moderator such as"),
     (lambda: moderate(None), TypeError, "takes a policy as text, a moderator such as"),
     (lambda: moderate(OpenAIModerator), TypeError, "takes a policy as text, a moderator such as"),
+    (lambda: agent(model=OpenAIModel), TypeError, "not the class OpenAIModel"),
+    (lambda: PricedModel(ScriptedModel([]), Prices), TypeError, "the class Prices"),
 ]
 SERVERS = [
     (lambda: OpenAIModel("m", base_ulr="http://x/v1"), TypeError, "no option 'base_ulr'; did you mean base_url= or"),
@@ -406,6 +408,9 @@ VALUES = [
     (lambda: task("x", output=ScriptedModel), TypeError, "has no JSON form"),
     (lambda: remember_notes("text"), TypeError, "such as str"),
     (lambda: remember_notes(7), TypeError, "such as str"),
+    (lambda: ToolCall("search", '{"q": 1}'), TypeError, "a str, a str and a str"),
+    (lambda: Message("user", "hello"), TypeError, "Message.user"),
+    (lambda: llm_request(force=print), TypeError, "put @tool on the function"),
 ]
 
 MEMORY = [
@@ -421,7 +426,6 @@ MEMORY = [
     (lambda: RunMemory(None), TypeError, "system_prompt= is text, not None"),
     (lambda: NoteMemory("notes.db"), TypeError, "notes= are Notes"),
     (lambda: ContextWindow(compression="whole"), TypeError, "WholeHistory"),
-    (lambda: compress_history("whole"), TypeError, "WholeHistory"),
     (lambda: WholeHistory(keep="all"), TypeError, "keep is a number of model turns, not a str"),
     (lambda: FoundFacts(), TypeError, "concept"),
     (lambda: FoundFacts("city"), TypeError, "concept"),
@@ -433,6 +437,12 @@ MEMORY = [
     (lambda: auto_detect_facts(scopes="agent"), TypeError, "a list of scopes"),
     (lambda: load_all_facts(subjects=Subject("user")), TypeError, "a list of subjects"),
     (lambda: load_all_facts(subjects=["user"]), TypeError, "one of them is of type str"),
+    (lambda: AgentMemory(subjects=Subject("ada")), TypeError, "subjects is a list"),
+    (lambda: AgentMemory(provider=FileMemoryProvider), TypeError, "provider= is an object"),
+    (lambda: auto_detect_facts(scopes=[Subject("ada")]), TypeError, "scopes= takes a list of scopes"),
+    (lambda: ContextWindow(compression=WholeHistory), TypeError, "not the class WholeHistory"),
+    (lambda: StoreMemoryProvider(MemoryStore), TypeError, "not the class MemoryStore"),
+    (lambda: EncryptedStore(MemoryStore, b"k" * 32), TypeError, "the class MemoryStore"),
 ]
 CALLS = [
     (lambda: notes.remember("x", at=NAIVE), ValueError, "at=2026-01-01T12:00:00 has no time zone"),

@@ -9,14 +9,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from graphagent import END, START, Agent, Context, Strategy, tool
-from graphagent.errors import (
-    BudgetError,
-    ModelRequestError,
-    NodeFailedError,
-    ScriptError,
-    ToolError,
-    ToolTimeoutError,
-)
+from graphagent.errors import BudgetError, ModelRequestError, NodeFailedError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.events import ToolCalled, ToolReturned
 from graphagent.graph import Retry
 from graphagent.llm import Message, ModelRequest, ModelResponse, Tool, ToolCall, ToolCalls, Usage

@@ -6,13 +6,12 @@ import base64
 import json
 
 import pytest
-from openai import APIConnectionError, BadRequestError, InternalServerError, NotFoundError, RateLimitError
+from openai import BadRequestError, NotFoundError
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-from graphagent.errors import ModelRequestError
 from graphagent.llm import Image, Message, ModelResponse, Reasoning, Text, ToolCall, ToolCalls, ToolResult, Usage
-from graphagent.testing import Cut, RawResponse, openai_server
+from graphagent.testing import openai_server
 from tests.testing.test_openai_server import client, sent
 
 RESPONSE = TypeAdapter(Response)
@@ -252,23 +251,6 @@ def test_what_is_not_stored_is_not_found():
         assert (caught.value.param, caught.value.code) == ("previous_response_id", "previous_response_not_found")
         with pytest.raises(NotFoundError, match="Items are not persisted when `store` is set to false"):
             openai.responses.create(model="m", input=[{"type": "item_reference", "id": first.output[0].id}])
-
-
-def test_faults():
-    """Refusals, raw responses, lost connections and failing functions are what they are on Chat Completions."""
-    replies = [
-        ModelRequestError("busy", status=429, retry_after=2),
-        ValueError("broken"),
-        RawResponse(500, {}, b"\xff\x00"),
-        Cut("Hi.", 20),
-        Cut("Hi."),
-    ]
-    with openai_server(replies) as server, client(server) as openai:
-        for kind in (RateLimitError, InternalServerError, InternalServerError, *[APIConnectionError] * 2):
-            with pytest.raises(kind):
-                openai.responses.create(model="m", input="Hello")
-        with pytest.raises(BadRequestError, match="has 5 replies, and this is request 6"):
-            openai.responses.create(model="m", input="Hello")
 
 
 @pytest.mark.parametrize(
