@@ -31,10 +31,6 @@ class FieldCodec(NamedTuple):
     read: Callable[..., Any] | None = None
 
 
-AS_IS = FieldCodec()
-"""The form of fields whose values are JSON data already."""
-
-
 def _as_truth(value: object, _: object) -> bool:
     return bool(value)
 

@@ -176,14 +176,13 @@ class Moment:
     """When the last entry was written, in milliseconds UTC."""
 
 
-async def follow_run(store: Store, run_id: str, *, owner: str = "", every: float = 0.2) -> AsyncIterator[Moment]:
+async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIterator[Moment]:
     """Yield the progress of a run, again and again, until no process executes it. Only new entries are read.
 
     Args:
         store: Where it is.
         run_id: Which.
         owner: Whose.
-        every: Seconds between two looks.
 
     Raises:
         RunNotFoundError: there is no such run.
@@ -210,7 +209,7 @@ async def follow_run(store: Store, run_id: str, *, owner: str = "", every: float
             log.fold_row(header, log.state.number + 1, item.value, watch=watch)
         state = log.state
         yield Moment(at, state.root.turns, state.root.usage, state.ran / 1000, state.time)
-        await anyio.sleep(every)
+        await anyio.sleep(0.2)
         header, _ = await read_header(store, owner, run_id)
 
 

@@ -20,8 +20,8 @@ class Token:
 
     __slots__ = ("__weakref__", "id")
 
-    def __init__(self, id_: str | None = None) -> None:
-        self.id = id_ or _clock.new_id()
+    def __init__(self) -> None:
+        self.id = _clock.new_id()
         _LIVE[self.id] = self
 
     def __enter__(self) -> None: ...

@@ -288,7 +288,7 @@ class Recording:
             if call is not None and not self._is_alike(call, found, name):
                 raise self._diverged(frame, f"it does {shown!r} with something else")
             return found.outcomes.pop(name)
-        if kind == "answer" or self._is_after_all(frame) or (call is not None and self._waits_for(frame, call)):
+        if kind == "answer" or self._is_after_all(frame) or (call is not None and self._waits_for(call)):
             return None
         if found is not None and found.outcomes:
             other, recorded = next(iter(found.outcomes))
@@ -361,7 +361,7 @@ class Recording:
             arguments = verdict.arguments
         return outcome.name == call.name and dict(arguments) == dict(call.arguments)
 
-    def _waits_for(self, frame: Frame, call: ToolCall) -> bool:
+    def _waits_for(self, call: ToolCall) -> bool:
         """Return whether the recorded run waited for a person, or for a result from outside, before this call."""
         return any(each.id.rpartition("/")[2] == call.id for each in self.origin.state.questions.values())
 

@@ -129,15 +129,6 @@ class VectorStore:
             raise EmbedderChangedError(self.embedder.name, info.name, info.dimensions)
         return info
 
-    async def embedded(self, texts: Sequence[str], dimensions: int = 0) -> Floats:
-        """Return the vectors of texts. If `dimensions` is given, each must have so many numbers.
-
-        Raises:
-            EmbedderError: the embedder failed, or did not return such a vector for each text.
-        """
-        vectors, _ = await self._embedded(texts, dimensions, words=False)
-        return vectors
-
     async def embedded_question(self, text: str, dimensions: int, *, words: bool) -> tuple[Floats, Floats | None]:
         """Return the vector of a question and, if asked for, a row for each of its words, which are computed together.
 
