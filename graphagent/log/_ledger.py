@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from graphagent._article import counted
 from graphagent.llm import Usage
@@ -24,26 +23,6 @@ class Charge:
     usage: Usage
     run_id: str = ""
     """The run of the sub-agent, where it was one."""
-
-    def row(self) -> list[Any]:
-        """Return the row as plain JSON data."""
-        from graphagent.codec._internal import usage_json
-
-        return [self.node, self.what, self.model, self.run_id, *usage_json(self.usage)]
-
-    @staticmethod
-    def read(row: list[Any]) -> Charge:
-        """Return the charge of a row.
-
-        Raises:
-            ValueError: it is no row.
-        """
-        from graphagent.codec._internal import read_usage
-
-        node, what, model, run_id, *usage = row
-        if not all(isinstance(each, str) for each in (node, what, model, run_id)):
-            raise ValueError("a row of an account has something else where text belongs")
-        return Charge(node, what, model, read_usage(usage), run_id)
 
 
 @dataclass(frozen=True, slots=True)

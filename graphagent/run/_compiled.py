@@ -156,9 +156,6 @@ class CompiledNode:
         self.error_edges: tuple[CompiledEdge, ...] = ()
         """The edges for errors, in order."""
 
-    def __repr__(self) -> str:
-        return f"<compiled node {self.name!r}>"
-
 
 @final
 class CompiledStrategy:

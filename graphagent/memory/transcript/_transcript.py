@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from graphagent._article import counted
 from graphagent.memory.facts._types import least_trust
 from graphagent.memory.steps._projection import own_steps, seen
 from graphagent.memory.steps._trust import is_less, level_of, trust_of
@@ -317,6 +316,3 @@ class Transcript:
         self._settled = 0
         self._visible: list[int] = []
         self._ranges: list[Range] = []
-
-    def __repr__(self) -> str:
-        return f"<transcript of {counted(len(self.items), 'step')}>"
