@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import StrategyChangedError
-from graphagent.graph import START, BrokenRule, Outline
+from graphagent.graph import START, BrokenRule, Outline, Strategy
 from graphagent.graph.rules._internal import resolved
-from graphagent.log._internal import Log, Replay, hindrance, name_of_tool, standing
+from graphagent.log._internal import Log, Replay, hindrance, name_of_tool, scope_of, standing
 
 if TYPE_CHECKING:
-    from graphagent.graph import PathRule, Strategy
+    from graphagent.graph import PathRule
     from graphagent.log._internal import Executing, Frame, Scope
     from graphagent.protocols import Store
 
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 class RuleCheck:
     """Finds where a run breaks rules, while it is followed. Of a stored run there may be the outline alone; then rules name paths."""
 
-    def __init__(self, strategy: Strategy[Any, Any] | Outline, rules: Sequence[PathRule]) -> None:
+    def __init__(
+        self, strategy: Strategy[Any, Any] | Outline, rules: Sequence[PathRule], broken: list[BrokenRule] | None = None
+    ) -> None:
         self._patterns = resolved(strategy, rules, lambda tool: frozenset([name_of_tool(tool.name)]))
         self._outline = strategy if isinstance(strategy, Outline) else strategy.outline
         self._found: dict[str, tuple[str, Outline]] = {}
-        self.broken: list[BrokenRule] = []
+        self.broken: list[BrokenRule] = [] if broken is None else broken
         """The nodes that were executed against a rule, in the order of the run."""
 
     def find(self, path: str) -> tuple[str, Outline]:
@@ -32,16 +34,24 @@ class RuleCheck:
             self._found[path] = self._outline.find(path)
         return self._found[path]
 
-    def begins(self, run: Executing, path: str, at: int, tool: str = "") -> list[tuple[Scope, str]]:
-        """Check that the node at a path may begin, or a tool that it calls, and return what it is noted as."""
-        place, named = name_of_tool(tool) if tool else self.find(path)[0], False
+    def begins(self, run: Executing, name: str, path: str, at: int, scope: Scope = ("", 0)) -> list[tuple[Scope, str]]:
+        """Check that something may begin, and return what it is noted as.
+
+        Args:
+            run: The run.
+            name: Its path in the strategy, the name of its declaration if it is in a sub-agent, or the name of a tool.
+            path: How it is reported.
+            at: Where.
+            scope: The execution of the strategy.
+        """
+        named = False
         for rule, pattern in self._patterns:
-            if place in pattern.then:
-                after = hindrance(standing(run, ("", 0)), pattern.first, pattern.between)
+            if name in pattern.then:
+                after = hindrance(standing(run, scope), pattern.first, pattern.between)
                 if after is not None:
-                    self.broken.append(BrokenRule(rule, f"{path}: {tool}" if tool else path, after or START.name, at))
-            named = named or place in pattern.first or place in pattern.between
-        return [(("", 0), place)] if named else []
+                    self.broken.append(BrokenRule(rule, path, after or START.name, at))
+            named = named or name in pattern.first or name in pattern.between
+        return [(scope, name)] if named else []
 
 
 async def broken_rules(
@@ -62,7 +72,8 @@ async def broken_rules(
         run_id: The id of the run.
         strategy: The strategy of the run. It need not have the rules, and may have been changed where the run did not go. None
             means the one that is stored with the run; then the rules name nodes by their paths.
-        rules: The rules; None means those of the strategy, which only a run of another version of it can have broken.
+        rules: The rules; None means those of the strategy and of its subgraphs, which only a run of another version of it can have
+            broken.
         owner: The owner of the run.
 
     Raises:
@@ -73,26 +84,49 @@ async def broken_rules(
         DamagedStoreError: the run is not what was written.
         StoreError: the store cannot be read.
     """
-    if rules is None:
-        if strategy is None:
-            raise TypeError("broken_rules() is passed rules=[…], or the strategy that has them")
-        rules = strategy.path_rules
+    if rules is None and strategy is None:
+        raise TypeError("broken_rules() is passed rules=[…], or the strategy that has them")
     known = strategy or (await Log.read(store, owner, run_id)).state.run.strategy
     assert known is not None
-    check = RuleCheck(known, rules)
+    whole = RuleCheck(known, rules if rules is not None else strategy.path_rules if strategy is not None else ())
+    checks = {"": whole}
+    for path, each in strategy.walk() if strategy is not None and rules is None else ():
+        if isinstance(each, Strategy) and each.path_rules:
+            checks[path] = RuleCheck(each, each.path_rules, whole.broken)
 
     def names(run: Replay, frame: Frame, number: int, tool: str) -> list[tuple[Scope, str]]:
-        if frame.agent.parent is not None and not tool:  # the nodes of a sub-agent are inside of the one that calls it
-            return []
-        try:
-            return check.begins(run, frame.node_path, number, tool)
-        except LookupError:
-            node = f"- node {frame.node_path!r}, to which entry {number} led"
-        raise StrategyChangedError(run_id, [node])
+        name = name_of_tool(tool) if tool else _place(whole, frame, frame.node_path)
+        if name is None:
+            raise StrategyChangedError(run_id, [f"- node {frame.node_path!r}, to which entry {number} led"])
+        path = f"{frame.node_path}: {tool}" if tool else frame.node_path
+        found: list[tuple[Scope, str]] = []
+        outer: Frame | None = frame
+        while outer is not None:
+            around = None if outer.agent.parent is not None else _place(whole, outer, outer.path.rstrip("/"))
+            if around is not None and around in checks:
+                inside = name.removeprefix(f"{around}/") if around and frame.agent.parent is None else name
+                found += checks[around].begins(run, inside, path, number, scope_of(outer))
+            outer = outer.parent
+        return found
 
     def skipped(frame: Frame) -> None:  # it has not been executed, so it has not broken a rule
-        check.broken[:] = [each for each in check.broken if each.node != frame.node_path or each.at < frame.entered]
+        whole.broken[:] = [each for each in whole.broken if each.node != frame.node_path or each.at < frame.entered]
 
     run = Replay(names, skipped)
     run.end((await Log.read(store, owner, run_id, watch=run.watch)).state)
-    return check.broken
+    return whole.broken
+
+
+def _place(check: RuleCheck, frame: Frame, path: str) -> str | None:
+    """Return the path in the strategy of what is at a path in the run; in a sub-agent, the name of its declaration.
+
+    None: the strategy has no such thing.
+    """
+    agent = frame.agent
+    try:
+        if agent.parent is None:
+            return check.find(path)[0]
+        assert agent.strategy is not None
+        return agent.declared.get(agent.strategy.find(path[len(agent.frame.path) :])[0], "")
+    except LookupError:
+        return None if agent.parent is None else ""

@@ -122,10 +122,10 @@ class _Heard:
         """Note what an event says; `index` is that of a node that it starts."""
         self.number += 1
         path, name = _place(event.node)
-        frame, element = self.frames.get(path) or self._enter(path), self._check.find(event.node)[1]
+        frame, (place, element) = self.frames.get(path) or self._enter(path), self._check.find(event.node)
         if isinstance(event, NodeStarted):
             frame.begin(name, self.number)
-            self._names[event.node] = self._check.begins(self, event.node, index)
+            self._names[event.node] = self._check.begins(self, place, event.node, index)
             for scope, named in self._names[event.node]:
                 began(self, scope, named, event.node, frame)
         elif isinstance(event, NodeFailed):

@@ -316,6 +316,30 @@ async def test_what_a_branch_had_executed_that_lost_does_not_count():
     assert await found_in(strategy, never_together(moderate, send)) == [[("send", "race/0/slow/moderate")]] * 2
 
 
+async def test_what_a_sub_agent_executed_is_checked():
+    """By its declaration, as when it is executed; a rule about a path means a place of the strategy."""
+    inner = Agent(Strategy("inner", START >> search >> END)).as_node()
+    strategy, store = Strategy("s", START >> inner >> send >> search >> END), MemoryStore()
+    await Agent(strategy, store=store).run("x", run_id="r")
+    [broken] = await broken_rules(store, "r", strategy, rules=[precedes(send, search)])
+    assert (broken.node, broken.after) == ("inner/inner/2/search", "START")
+    assert await broken_rules(store, "r", strategy, rules=[precedes("send", "search")]) == []
+    assert await broken_rules(store, "r", strategy, rules=[precedes(search, send)]) == []
+
+
+async def test_the_rules_of_subgraphs_are_checked():
+    """Each execution keeps them by itself; rules that are passed are those of the whole."""
+    inner = Strategy("inner", START >> search >> send >> END)
+    again = inner.when(lambda text: text == "x").map(str.upper) >> inner
+    strategy, store = Strategy("s", START >> inner, again, inner.otherwise() >> END), MemoryStore()
+    await Agent(strategy, store=store).run("x", run_id="r")
+    inner.path_rules = (precedes(send, search),)
+    found = await broken_rules(store, "r", strategy)
+    assert [(each.node, each.after) for each in found] == [("inner/search", "START")] * 2
+    [once] = await broken_rules(store, "r", strategy, rules=[precedes("inner/send", "inner/search")])
+    assert once.at == found[0].at
+
+
 async def test_what_middleware_does_not_execute_is_not_held_against_a_stored_run():
     """Neither as what is forbidden, nor as what forbids something; that it had to come before, it does not satisfy."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,7 +47,10 @@ def _never(tool: RuleTool) -> frozenset[str]:
 
 
 def patterns(
-    rule: PathRule, places: Sequence[tuple[str, object]], calls: Callable[[RuleTool], frozenset[str]] = _never
+    rule: PathRule,
+    places: Sequence[tuple[str, object]],
+    calls: Callable[[RuleTool], frozenset[str]] = _never,
+    declared: Mapping[str, str] | None = None,
 ) -> list[Pattern] | Problem:
     """Return what a rule forbids in a strategy that has these elements, with their paths; or what is wrong with the rule.
 
@@ -55,6 +58,7 @@ def patterns(
         rule: The rule.
         places: The elements.
         calls: Returns the paths that stand for the calls of a tool.
+        declared: The names of declarations by paths, which stand for the same elsewhere, if they are to be part of the patterns.
     """
     found: list[frozenset[str]] = []
     for node in rule.nodes:
@@ -67,7 +71,8 @@ def patterns(
         twice = min((path for each in found for path in at & each), default="")
         if twice:
             return Problem(twice, f"the rule {rule} names it twice; name different nodes")
-        found.append(at)
+        named: Mapping[str, str] = {} if declared is None or isinstance(node, str) else declared
+        found.append(at | {named[path] for path in at if path in named})
     if not all(found):
         return []
     if rule.kind == "precedes":
@@ -81,7 +86,7 @@ def patterns(
 def resolved(
     strategy: Strategy[Any, Any] | Outline, rules: Sequence[PathRule], calls: Callable[[RuleTool], frozenset[str]]
 ) -> list[tuple[PathRule, Pattern]]:
-    """Return what rules forbid in a strategy, or in an outline, of which they name paths.
+    """Return what rules forbid in a strategy and its sub-agents, by paths and names of declarations; or in an outline, by paths.
 
     Args:
         strategy: The strategy or outline.
@@ -94,8 +99,8 @@ def resolved(
     """
     if isinstance(rules, PathRule) or not all(isinstance(each, PathRule) for each in rules):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("rules= is a list of rules, such as [precedes(approve, send)]")
-    places = list(strategy.walk())
-    found = [(rule, patterns(rule, places, calls)) for rule in rules]
+    places, declared = list(strategy.walk()), None if isinstance(strategy, Outline) else strategy.declarations
+    found = [(rule, patterns(rule, places, calls, declared)) for rule in rules]
     problems = [each for _, each in found if isinstance(each, Problem)]
     if problems:
         raise StrategyError(strategy.name, problems)
