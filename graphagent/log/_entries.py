@@ -424,6 +424,13 @@ class EffectRecorded(Entry, tag="effect", frozen=True):
     """What it cost, as rows of the ledger."""
     finish: str | None = None
     """Why the model stopped, where it was asked for an answer."""
+    ended: bool | None = None
+    """Whether a tool call came to its end, where middleware made something else of it than the tool."""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether a tool call came to its end."""
+        return not self.held.value.is_error if self.ended is None else self.ended
 
     def apply(self, state: State) -> None:
         """Note the outcome."""
@@ -480,7 +487,10 @@ class RuledExecution(Entry, tag="ruled", frozen=True):
 
 
 class NodeSkipped(Entry, tag="skipped", frozen=True):
-    """Middleware ended the node without executing it."""
+    """Middleware ended the node without executing it, or although it had failed."""
+
+    failed: bool = False
+    """Whether it was executed, and failed."""
 
     def apply(self, state: State) -> None:
         """Nothing follows from it; the node ends with the next entry of its frame."""

@@ -61,13 +61,14 @@ class Replay:
         elif isinstance(entry, NodeFinished) and entry.error is None:
             self._end(frame.node_path)
         elif isinstance(entry, NodeSkipped):
-            for scope, name in self._names.pop(frame.node_path, ()):
+            names = self._names.pop(frame.node_path, ())
+            for scope, name in () if entry.failed else names:
                 never_began(self, scope, name, frame.node_path)
-            if self._skipped is not None:
+            if self._skipped is not None and not entry.failed:
                 self._skipped(frame)
         elif isinstance(entry, EffectStarted) and entry.tool:
             self._begin(f"{frame.node_path}:{entry.key}", frame, number, entry.tool)
-        elif isinstance(entry, EffectRecorded) and entry.kind == "tool" and not entry.held.value.is_error:
+        elif isinstance(entry, EffectRecorded) and entry.kind == "tool" and entry.is_ended:
             self._end(f"{frame.node_path}:{entry.key}")
         if self.executed:
             take_back(self, entry.takes_back(state))

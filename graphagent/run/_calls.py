@@ -50,10 +50,11 @@ async def call_tool(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
     if found is not None:
         return cast("ToolResult", found.value)
     again = run.top.recorded
-    result = None if again is None else again.result(run.log, effects.frame, key, call)
-    if result is not None and tool is not None and effects.times_started("tool", key):
+    entry = None if again is None else again.result(run.log, effects.frame, key, call)
+    result, ended = (None, None) if entry is None else (cast("ToolResult", entry.held.value), entry.ended)
+    if entry is not None and tool is not None and effects.times_started("tool", key):
         named = begin_tool(effects.execution, tool, key)
-        if named and not result.is_error:
+        if named and entry.is_ended:
             end_tool(effects.execution, named, key)
     if result is None:
         refusal = await check_call(effects, call)
@@ -61,15 +62,16 @@ async def call_tool(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
             result = ToolResult.error(call, f"this call was refused: {refusal.reason}")
         else:
             await effects.before_live()
-            result = await _made(effects, tool, call)
+            result, is_ended = await _made(effects, tool, call)
             for feature in implementing(run.features, "shown"):
                 result = feature.shown(result)
-    await effects.record_object("tool", key, result)
+            ended = is_ended if is_ended == result.is_error else None
+    await effects.record_object("tool", key, result, ended=ended)
     return result
 
 
-async def _made(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResult:
-    """Make a call, or return what a person answers in its place."""
+async def _made(effects: Effects, tool: Tool | None, call: ToolCall) -> tuple[ToolResult, bool]:
+    """Make a call, or return what a person answers in its place. Return also whether the tool came to its end."""
     if tool is None:
         return await _called(effects, tool, call)
     key = f"{effects.scope}{call.id}"
@@ -81,9 +83,9 @@ async def _made(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResu
         result = tool.result_of(call, answer)
         if named and not result.is_error:
             end_tool(effects.execution, named, key)
-        return result
+        return result, not result.is_error
     unknown = await _in_flight(effects, tool, call) if tool.in_flight != "retry" else None
-    return unknown or await _called(effects, tool, call)
+    return (unknown, False) if unknown is not None else await _called(effects, tool, call)
 
 
 async def _in_flight(effects: Effects, tool: Tool, call: ToolCall) -> ToolResult | None:
@@ -106,22 +108,24 @@ def because(what: str, verdict: Deny) -> str:
     return f"{what}: {verdict.reason}" if verdict.reason else what
 
 
-async def _called(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResult:
+async def _called(effects: Effects, tool: Tool | None, call: ToolCall) -> tuple[ToolResult, bool]:
     """Call a tool, within the middleware around tool calls."""
-    run, features, made = effects.run, effects.run.around_tool, False
+    run, features, made, ended = effects.run, effects.run.around_tool, False, False
     if features is None or tool is None:
         result = await _returned(effects, tool, call)
         run.emit(ToolReturned(run.run_id, effects.node, result))
-        return result
+        return result, not result.is_error
 
     async def proceed(changed: ToolCall) -> ToolResult:
-        nonlocal made
+        nonlocal made, ended
         if changed.name != call.name:  # a person may have to approve the other one
             raise FeatureError(
                 f"around_tool calls {changed.name!r} in place of {call.name!r}; change the arguments, or return a ToolResult"
             )
         made = True
-        return await _returned(effects, tool, changed if changed.id == call.id else replace(changed, id=call.id))
+        own = await _returned(effects, tool, changed if changed.id == call.id else replace(changed, id=call.id))
+        ended = ended or not own.is_error
+        return own
 
     around = effects.within(call.id, call).within("call:around")
     try:
@@ -133,7 +137,7 @@ async def _called(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolRe
     result = result if result.call_id == call.id else replace(result, call_id=call.id)
     if made:  # only now: middleware may withhold what the tool returned
         run.emit(ToolReturned(run.run_id, effects.node, result))
-    return result
+    return result, ended if made else not result.is_error
 
 
 async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResult:

@@ -175,11 +175,11 @@ class Effects:
         log.append(entry)
         self.position = log.state.number
 
-    async def record_object(self, kind: str, key: str, value: Any) -> None:
-        """Record the outcome of an effect that is an object of the library, and commit it."""
+    async def record_object(self, kind: str, key: str, value: Any, *, ended: bool | None = None) -> None:
+        """Record the outcome of an effect that is an object of the library, and commit it. `ended` is that of the entry."""
         held = None if value is None else Held(value)
         stored = NIL if held is not None else self.log.keep(None)
-        self.record(EffectRecorded(at=self.frame.path, kind=kind, key=key, held=held, value=stored))
+        self.record(EffectRecorded(at=self.frame.path, kind=kind, key=key, held=held, value=stored, ended=ended))
         await self.log.commit()
 
     async def start(self, kind: str, key: str, *, durable: bool, tool: str = "") -> None:

@@ -184,12 +184,12 @@ def _failed(node: CompiledNode, execution: Execution, error: BaseException) -> N
 
 async def _around(node: CompiledNode, execution: Execution, value: Any, features: Sequence[Feature]) -> Any:
     """Execute a node within the middleware around nodes."""
-    proceeded = False
+    proceeded, failed = False, True
     own: Any = None
     effects = Effects(execution)
 
     async def proceed(value: Any) -> Any:
-        nonlocal proceeded, own
+        nonlocal proceeded, failed, own
         if proceeded:
             raise FeatureError(
                 f"around_node executes node {effects.node!r} twice, and its effects are recorded once; "
@@ -197,11 +197,12 @@ async def _around(node: CompiledNode, execution: Execution, value: Any, features
             )
         proceeded = True
         own = await node.call(execution, value)
+        failed = False
         return own
 
     returned = await pass_through(features, "around_node", effects, value, proceed, kind=object)
-    if not proceeded:
-        execution.run.log.append(NodeSkipped(at=execution.frame.path))
+    if failed:
+        execution.run.log.append(NodeSkipped(at=execution.frame.path, failed=proceeded))
     if returned is not own and isinstance(node.element, Node):
         declared = node.element.output_type
         if not is_a(returned, declared):

@@ -204,8 +204,8 @@ class Recording:
             response = ModelResponse(message, usage, entry.finish or "stop", charges[-1].model if charges else "")
         return RecordedAnswer(response, "", cost.charges, cost.turns)
 
-    def result(self, log: Log, frame: Frame, key: str, call: ToolCall) -> ToolResult | None:
-        """Return the result of a tool call, and count what was spent in it."""
+    def result(self, log: Log, frame: Frame, key: str, call: ToolCall) -> EffectRecorded | None:
+        """Return the entry with the result of a tool call, and count what was spent in it."""
         entry = self._take(frame, "tool", key, call=call)
         if entry is None:
             return None
@@ -214,7 +214,7 @@ class Recording:
         if tool is not None:
             log.append(EffectStarted(at=frame.path, kind="tool", key=key, tool=tool))
         self._pay_inside(log, frame, key, result)
-        return result
+        return entry
 
     def entry(self, log: Log, frame: Frame, kind: str, key: str) -> EffectRecorded | None:
         """Return the entry of another effect, and count what was spent for it."""

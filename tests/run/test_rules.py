@@ -316,6 +316,29 @@ async def test_what_a_branch_had_executed_that_lost_does_not_count():
     assert await found_in(strategy, never_together(moderate, send)) == [[("send", "race/0/slow/moderate")]] * 2
 
 
+async def test_what_failed_did_not_end_though_middleware_caught_the_error():
+    """As when it is executed; that it began counts."""
+
+    class Catches(Feature):
+        async def around_node(self, ctx: Any, value: Any, proceed: Any) -> Any:
+            try:
+                return await proceed(value)
+            except OSError:
+                return "caught"
+
+    @node
+    async def fails(ctx: Context, text: str) -> str:
+        raise OSError(text)
+
+    strategy, store = Strategy("s", START >> fails >> send >> END), MemoryStore()
+    catching = Agent(strategy, store=store)
+    catching.install(Catches)
+    await catching.run("x", run_id="r")
+    for rule in (precedes(fails, send), never_together(fails, send)):
+        [broken] = await broken_rules(store, "r", strategy, rules=[rule])
+        assert broken.node == "send"
+
+
 async def test_what_a_sub_agent_executed_is_checked():
     """By its declaration, as when it is executed; a rule about a path means a place of the strategy."""
     inner = Agent(Strategy("inner", START >> search >> END)).as_node()

@@ -263,6 +263,25 @@ async def test_a_call_that_middleware_answers_is_none():
     ]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_call_ended_as_the_tool_did(fails):
+    """Whatever middleware makes of its result, also when the run is executed again."""
+
+    class Turns(Feature):
+        async def around_tool(self, ctx: Any, call: Any, proceed: Any) -> Any:
+            result = await proceed(call)
+            return replace(result, is_error=not result.is_error)
+
+    strategy, store = line(calling(look, fails=fails), send), MemoryStore()
+    agent = Agent(strategy, store=store)
+    agent.install(Turns)
+    await agent.run("x", run_id="r")
+    await agent.rerun("r", new_id="again")
+    for run in ("r", "again"):
+        found = await broken_rules(store, run, strategy, rules=[precedes(look, send)])
+        assert [each.node for each in found] == ["send"] * fails
+
+
 async def test_a_call_that_waited_is_one_call():
     """It is begun again when it is answered."""
 
