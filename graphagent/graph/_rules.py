@@ -68,7 +68,7 @@ def precedes(first: RuleNode, then: RuleNode, /) -> PathRule:
 
     Raises:
         TypeError: one of them is no node, tap, strategy, tool or path.
-        ValueError: both are one declaration.
+        ValueError: both are one declaration, or two tools of one name.
     """
     return _made("precedes", first, then)
 
@@ -78,7 +78,7 @@ def never_together(*nodes: RuleNode) -> PathRule:
 
     Raises:
         TypeError: one of them is no node, tap, strategy, tool or path.
-        ValueError: there are fewer than two, or two are one declaration.
+        ValueError: there are fewer than two, or two are one declaration, or two tools of one name.
     """
     return _made("never_together", *nodes)
 
@@ -91,7 +91,7 @@ def guarded(source: RuleNode, /, *, by: RuleNode, before: RuleNode) -> PathRule:
 
     Raises:
         TypeError: one of them is no node, tap, strategy, tool or path.
-        ValueError: two are one declaration.
+        ValueError: two are one declaration, or two tools of one name.
     """
     return _made("guarded", source, by, before)
 
@@ -103,6 +103,7 @@ def _made(kind: Literal["precedes", "never_together", "guarded"], *nodes: RuleNo
         if not isinstance(node, Node | Tap | TapOf | str) and not is_tool(node):
             raise TypeError(
                 f"{kind}() names nodes, taps, strategies and tools, or paths such as 'mail/send', not {kind_of(node)}"
+                + ("; write agent.as_tool() or agent.as_node()" if hasattr(node, "as_node") else "")
             )
     rule = PathRule(kind, nodes)
     if len(nodes) < 2:
@@ -110,6 +111,8 @@ def _made(kind: Literal["precedes", "never_together", "guarded"], *nodes: RuleNo
     for one, other in itertools.combinations(nodes, 2):
         if _is_one(one, other):
             raise ValueError(f"{rule} names {name_of(one)!r} twice; name different nodes")
+        if are_alike(one, other):
+            raise ValueError(f"{rule} names {ALIKE.format(name_of(one))}")
     return rule
 
 
@@ -125,6 +128,14 @@ def _is_one(one: RuleNode, other: RuleNode) -> bool:
 def is_tool(node: object) -> TypeGuard[RuleTool]:
     """Return whether something in a rule is a tool."""
     return not isinstance(node, Node | Tap | TapOf | type) and hasattr(node, "parameters") and hasattr(node, "run")
+
+
+ALIKE = "two tools {!r}, and a stored run knows tools by their names; rename one with @tool(name=…)"
+
+
+def are_alike(one: RuleNode, other: RuleNode) -> bool:
+    """Return whether both are tools, and no run that is stored could tell them apart."""
+    return is_tool(one) and is_tool(other) and one.name == other.name and not is_one_tool(one, other)
 
 
 def is_one_tool(one: Any, other: Any) -> bool:

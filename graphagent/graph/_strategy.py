@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
@@ -363,6 +363,16 @@ class StrategyTool:
         """What it does, for the model."""
         self.limits = limits
         """The settings of the tool."""
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The JSON schema of its arguments; empty before an agent has it."""
+        return {} if self.made is None else self.made.parameters
+
+    @property
+    def run(self) -> Callable[..., Any]:
+        """What tells it from other tools."""
+        return self.as_tool if self.made is None else self.made.run
 
     def as_tool(self) -> Any:
         """Return the tool.

@@ -191,6 +191,37 @@ def test_a_rule_about_a_tool_is_proven_as_one_about_the_node_that_may_call_it(da
     assert refused(refund) == refused(places[0])
 
 
+async def test_agents_and_strategies_as_tools_are_tools():
+    """By what as_tool() returns, before and after an agent has it."""
+    agent = Agent(line(send), name="payer", description="Pays.")
+    for called in (agent.as_tool(), line(send).as_tool("Pays.", name="payer")):
+        rule = precedes(approve, called)
+        model = ScriptedModel([ToolCall("payer", {"task": "x"}), "done"])
+        with pytest.raises(RuleError, match="'helper/execute_tools: payer' was not begun"):
+            await Agent(line(helper(), approve, rules=[rule]), model=model, tools=[called]).run("x")
+        own = helper().using(tools=[called])
+        assert "a model may call 'payer'" in problem(line(own, approve, rules=[rule]))
+        assert proven(line(approve, own, rules=[rule]))
+    with pytest.raises(TypeError, match=r"not an Agent; write agent\.as_tool\(\) or agent\.as_node\(\)"):
+        precedes(approve, agent)
+
+
+def test_two_tools_of_one_name_are_refused():
+    """In one rule, and in the rules of one strategy: a stored run could not tell them apart."""
+
+    @tool(name="refund")
+    def other() -> str:
+        """Pay other money back."""
+        return ""
+
+    with pytest.raises(ValueError, match=r"never_together\(refund, refund\) names two tools 'refund'"):
+        never_together(refund, other)
+    with pytest.raises(StrategyError, match="'refund': the rules name two tools 'refund', and a stored run"):
+        line(approve, send, rules=[precedes(approve, refund), precedes(send, other)])
+    with pytest.raises(ValueError, match="names 'refund' twice"):
+        never_together(refund, tool(name="give")(refund.function))
+
+
 # ---- stored runs
 
 

@@ -23,7 +23,7 @@ from graphagent.graph._check import Problem
 from graphagent.graph._forks import Each, Parallel, Race
 from graphagent.graph._node import START, End, Node, Start
 from graphagent.graph._outline import Outline
-from graphagent.graph._rules import PathRule, RuleNode, RuleTool, is_named, is_tool, name_of
+from graphagent.graph._rules import ALIKE, PathRule, RuleNode, RuleTool, are_alike, is_named, is_tool, name_of
 from graphagent.graph._strategy import Edge, Element, Strategy, walk
 
 _MANY = 20
@@ -403,6 +403,10 @@ def check_rules(
         for each in ((top.name, top), *(walk(top, f"{top.name}/") if isinstance(top, Node) else ()))
     ]
     found: list[Problem] = []
+    tools = dict.fromkeys(node for rule in rules for node in rule.nodes if is_tool(node))
+    alike = next((one for one, other in itertools.combinations(tools, 2) if are_alike(one, other)), None)
+    if alike is not None:
+        found.append(Problem(alike.name, f"the rules name {ALIKE.format(alike.name)}"))
     for rule in rules:
         forbidden = patterns(rule, places, calls)
         if isinstance(forbidden, Problem):
