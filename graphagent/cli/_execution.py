@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -83,6 +83,7 @@ def report(
     to_resume: str = "",
     said: str = "",
     answer: str | None = None,
+    shown: Collection[str] = (),
 ) -> None:
     """Print the answer on standard output, and the state of the run on standard error; or all of it as JSON.
 
@@ -93,6 +94,7 @@ def report(
         to_resume: The command that resumes the run; empty if there is none.
         said: A text that was printed already: an answer that is this text is not printed again.
         answer: The answer as text; by default it is made of the output.
+        shown: The ids of questions that were printed already.
     """
     usage = result.usage
     if as_json:
@@ -113,7 +115,8 @@ def report(
     _output.aside(f"Run {result.run_id}: {result.status}, {took}.")
     if result.questions:
         for each in result.questions:
-            print_question(each)
+            if each.id not in shown:
+                print_question(each)
         if to_answer:
             _output.aside(f"Answer with: {to_answer}")
     elif not result.done and to_resume:

@@ -262,14 +262,14 @@ async def _main(
             given = _task(agent, strategy) if task is None else _checked(agent, strategy, task)
             work = partial(agent.run, given, owner=options.owner, run_id=run_id)
         display = Narration(agent) if streams else live_progress(agent)
-        said = ""
+        said, shown = "", set[str]()
         left: typer.Exit | None = None
         try:
             result, stopped = await attended(agent, work, display, pause=kept)
             while result.status == "waiting" and not stopped and agent.last is not None:
                 said = display.said if isinstance(display, Narration) else ""
                 try:
-                    answers = _answers(result.questions, said)
+                    answers = _answers(result.questions, said, shown)
                 except typer.Exit as leaving:
                     left = leaving
                     break
@@ -291,7 +291,7 @@ async def _main(
     output: object = result.output if result.done else None
     rejected = cast("Rejected", output) if isinstance(output, Rejected) else None
     answer = rejected.value if rejected is not None else None
-    report(result, as_json=as_json, to_answer=resumed_by, to_resume=resumed_by, said=said, answer=answer)
+    report(result, as_json=as_json, to_answer=resumed_by, to_resume=resumed_by, said=said, answer=answer, shown=shown)
     if stopped and not result.done:
         raise typer.Exit(STOPPED)
     if left is not None:
@@ -352,12 +352,13 @@ def _line() -> str | None:
     return None
 
 
-def _answers(questions: Sequence[Question], said: str) -> dict[str, object] | None:
+def _answers(questions: Sequence[Question], said: str, shown: set[str]) -> dict[str, object] | None:
     """Return the answers of the person, by the ids of the questions; None if there are none.
 
     Args:
         questions: The open questions.
         said: The text that was shown last: a question that is this text is not shown again.
+        shown: Gets the ids of those that the person has seen.
 
     Raises:
         Exit: the person left.
@@ -369,6 +370,7 @@ def _answers(questions: Sequence[Question], said: str) -> dict[str, object] | No
 
     answers: dict[str, object] = {}
     for question in questions:
+        shown.add(question.id)
         is_text = question.kind == "question" and fits(str, question.type)
         place = place_of(question) if sys.stdin.isatty() else None
         if place is not None:

@@ -199,15 +199,15 @@ def test_the_task_may_come_through_a_pipe(ask):
 
 
 def test_a_call_is_approved_by_the_next_line(ask):
-    """Without one, a run that is kept waits, and says how it is resumed; one that is not kept ends as a failure."""
+    """Without one, it is shown once: a run that is kept waits, and says how it is resumed; one that is not ends as a failure."""
     calls = [ToolCall("pay", {"euros": 5}), "Paid."]
     options = ["Pay.", "--tool", "tools.py:pay"]
     assert ask("single_run", *options, replies=calls, stdin="yes\n").out == "Paid.\n"
     ended = ask("single_run", *options, replies=calls)
-    assert (ended.code, ended.out) == (1, "")
+    assert (ended.code, ended.out, ended.err.count("about: pay")) == (1, "", 1)
     assert "give it --store FILE" in ended.err
     ended = ask("single_run", *options, "--store", "runs.db", "--run-id", "bill", replies=calls)
-    assert ended.code == 0
+    assert (ended.code, ended.err.count("about: pay")) == (0, 1)
     assert "graphagent run single_run --resume bill --store runs.db --model local" in ended.err
     resumed = ["--resume", "bill", "--store", "runs.db", "--tool", "tools.py:pay"]
     ended = ask("single_run", *resumed, replies=["Not paid."], stdin="no too much\n")
