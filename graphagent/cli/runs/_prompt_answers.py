@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _YES, _NO = ("yes", "y", "true"), ("no", "n", "false")
 _OF_FORMS: Mapping[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool}
+_NAMED = re.compile(r"(?P<id>[\w/.:-]+?(?P<number>:\d+)?)=")
+"""How an answer begins that names its question; that of a node has a number."""
 _LEFT_OUT = object()
 
 
@@ -104,17 +107,26 @@ def read_answers(questions: Sequence[Question], words: Sequence[str]) -> dict[st
     """
     given: dict[str, object] = {}
     for word in words:
-        named = (each for each in questions if word.startswith(f"{each.id}="))
-        asked = max(named, key=lambda each: len(each.id), default=None)  # an id may be the beginning of another
+        fitting = (each for each in questions if word.startswith(f"{each.id}="))
+        asked = max(fitting, key=lambda each: len(each.id), default=None)  # an id may be the beginning of another
         if asked is None:
             break
         given[asked.id] = read_answer(asked, word[len(asked.id) + 1 :])
     else:
         return given
-    if given or len(questions) != 1:
-        ids = ", ".join(f"{each.id}=…" for each in questions)
-        raise AnswerError("", f"say which question is answered: {ids}")
-    return {questions[0].id: read_answer(questions[0], " ".join(words))}
+    named = _NAMED.match(word)
+    unknown = f"there is no open question {named['id']!r}; " if named else ""
+    refusal = AnswerError(
+        "", f"{unknown}say which question is answered: {', '.join(f'{each.id}=…' for each in questions)}"
+    )
+    if given or len(questions) != 1 or (named and named["number"]):
+        raise refusal
+    try:
+        return {questions[0].id: read_answer(questions[0], " ".join(words))}
+    except AnswerError:
+        if unknown:
+            raise refusal from None
+        raise
 
 
 def read_answer(question: Question, text: str) -> object:

@@ -238,6 +238,23 @@ def test_an_id_may_hold_anything():
     assert wanted(questions[0]) == "text"
 
 
+def test_an_id_that_no_question_has_is_named():
+    """With those that there are, whether there is one question or several; a text with an equals sign is still an answer."""
+    sure, why = Question("sure:1", "?", "n", kind="approval"), Question("why:2", "?", "m", type=str)
+    for questions, words, unknown in (
+        ([sure], ["approval:99=yes"], "approval:99"),
+        ([sure], ["call_1=yes"], "call_1"),
+        ([why], ["sure:1=yes"], "sure:1"),
+        ([sure, why], ["why:2=so", "sure:3=yes"], "sure:3"),
+    ):
+        ids = ", ".join(f"{each.id}=…" for each in questions)
+        said = f"there is no open question {unknown!r}; say which question is answered: {ids}"
+        with pytest.raises(AnswerError, match=f"^{re.escape(said)}$"):
+            read_answers(questions, words)
+    assert read_answers([why], ["x=1", "is", "true"]) == {"why:2": "x=1 is true"}
+    assert read_answers([why], ["why:2=sure:1=yes"]) == {"why:2": "sure:1=yes"}
+
+
 def test_a_person_at_a_terminal_is_asked(home, begun):
     """Until the answer fits; while that takes, nothing else is shown."""
     begun("agent", "mail-1", "the party")
