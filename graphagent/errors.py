@@ -5,7 +5,7 @@ GraphAgentError
 ├ StrategyError (ValueError)          a strategy is wrong; .problems lists everything that is
 ├ FeatureError                        a feature is missing, or installed wrongly or too late
 ├ RunError                            .run_id
-│  ├ NodeFailedError                  .node; what the node raised is the __cause__
+│  ├ NodeFailedError                  .node, .reason; what the node raised is the __cause__
 │  ├ NoPathError                      .node, .tried; no edge of a node takes its output
 │  ├ HandlerError                     .event; a handler of events raised, which is the __cause__
 │  ├ RuleError                        .rule, .node, .after, .path; a node that a rule forbids there was not begun
@@ -64,6 +64,7 @@ pickling, except that what cannot be pickled of a result is the result's own con
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from traceback import TracebackException
 from typing import TYPE_CHECKING, Any
 
 from graphagent._article import a, counted, kind_of
@@ -127,6 +128,10 @@ class NodeFailedError(RunError):
     def __init__(self, node: str, cause: BaseException) -> None:
         self.node = node
         """The path of the node, such as `draft` or `count/words`."""
+        inner = next((each for each in (cause, cause.__cause__) if isinstance(each, NodeFailedError)), None)
+        raised = TracebackException(type(cause), cause, None).format_exception_only()
+        self.reason: str = "".join(raised).strip() if inner is None else inner.reason
+        """What the node raised, as Python shows it, such as `ValueError: no such city`. An error that was stored has no `__cause__`."""
         # Foreign messages may carry values, so only ours are repeated.
         said = f": {cause}" if isinstance(cause, GraphAgentError) else ""
         source = source_of(cause)

@@ -196,7 +196,8 @@ class _Writer:
 
     def failed(self, error: NodeFailedError) -> dict[str, Json]:
         return {
-            "$": "failed", "node": self.text(error.node), "v": self.text(str(error)), "run": self.text(error.run_id)
+            "$": "failed", "node": self.text(error.node), "v": self.text(str(error)), "run": self.text(error.run_id),
+            "reason": self.text(error.reason),
         }  # fmt: skip
 
     def moment(self, tag: str, moment: datetime | time) -> dict[str, Json]:
@@ -340,7 +341,7 @@ def _read_image(fields: Mapping[str, Json], blobs: Blobs) -> Image:
 
 def _read_failed(fields: Mapping[str, Json], blobs: Blobs) -> NodeFailedError:
     error = NodeFailedError.__new__(NodeFailedError, _text(fields["v"], blobs))
-    error.node, error.run_id = _text(fields["node"], blobs), _text(fields["run"], blobs)
+    error.node, error.run_id, error.reason = (_text(fields[name], blobs) for name in ("node", "run", "reason"))
     return error
 
 

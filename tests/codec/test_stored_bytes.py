@@ -59,7 +59,7 @@ STORED = [
     (Message("tool", (ToolResult("1", "f", "x"),)), '{"$":"message","role":"tool","parts":[{"$":"tool_result","call_id":"1","name":"f","content":"x"}]}'),
     (Usage(1, 2, 3, 4, Decimal("0.5")), '{"$":"usage","v":[1,2,3,4,"0.5"]}'),
     (Usage(), '{"$":"usage","v":[0,0,0,0,"0"]}'),
-    (NodeFailedError("count/words", TimeoutError("5 seconds")), '{"$":"failed","node":"count/words","v":"node \'count/words\' failed with TimeoutError","run":""}'),
+    (NodeFailedError("count/words", TimeoutError("5 seconds")), '{"$":"failed","node":"count/words","v":"node \'count/words\' failed with TimeoutError","run":"","reason":"TimeoutError: 5 seconds"}'),
     ("\ud800", '{"$":"surrogates","v":"7aCA"}'),
     ("t" * 16_384, '{"$":"str","b":"14ebc93950bee4dd211dae7e"}'),
     (b"\0", '{"$":"bytes","v":"AA=="}'),

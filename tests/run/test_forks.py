@@ -239,8 +239,29 @@ async def test_collect_keeps_a_failure_in_its_place():
     result = await only(each(odd_fails, failures="collect")).run(range(4))
     assert [type(given) for given in result.output] == [int, NodeFailedError, int, NodeFailedError]
     assert (result.output[3].node, result.output[3].run_id) == ("each/3/odd_fails", result.run_id)
-    assert result.output[3].__cause__.args == (3,)
+    assert (result.output[3].__cause__.args, result.output[3].reason) == ((3,), "ValueError: 3")
     assert (await only(parallel(upper, fail, failures="collect")).run("x")).output[0] == "X"
+
+
+async def test_a_collected_failure_that_was_stored_still_says_what_was_raised():
+    """Its `__cause__` is not kept, and its text is: also that of a failure within a failure, and of one that has none."""
+
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    errors = [KeyError("a"), OSError(), Broken()]
+
+    @node
+    async def fails(ctx: Context, number: int) -> str:
+        raise errors[number]
+
+    inner = Agent(Strategy("inner", START >> fails >> END), name="inner")
+    agent = Agent(
+        Strategy("s", START >> parallel(fails, inner.as_node(), failures="collect") >> END), store=MemoryStore()
+    )
+    reasons = [{each.reason.rpartition(".")[2] for each in (await agent.run(number)).output} for number in range(3)]
+    assert reasons == [{"KeyError: 'a'"}, {"OSError"}, {"Broken: <exception str() failed>"}]
 
 
 async def test_collect_does_not_collect_a_used_up_budget():
