@@ -163,8 +163,8 @@ def check_budgets(**budgets: Any) -> None:
         whole = name not in ("max_cost", "max_seconds")
         is_number = isinstance(limit, int) if whole else isinstance(limit, int | float | Decimal)
         if not is_number or isinstance(limit, bool) or math.isnan(limit) or limit < 0:
-            what = "a whole number of 0 or more" if whole else "0 or more"
-            raise ValueError(f"{name}={limit!r} is not a budget; it must be {what}, or None for no limit")
+            what = "a whole number" if whole else "a number"
+            raise ValueError(f"{name}={limit!r} is not a budget; it must be {what} of 0 or more, or None for no limit")
 
 
 def check_tools(tools: object) -> None:
