@@ -60,7 +60,10 @@ class BrokenRule:
     """Where: the number of the entry with which the run came to the node, or its index in `Taken.nodes`."""
 
     def __str__(self) -> str:
-        return f"{self.node!r} breaks the rule {self.rule} at {self.at}: it was executed after {self.after!r}"
+        said = f"it was executed after {self.after!r}"
+        if self.rule.kind == "precedes":
+            said = f"{name_of(self.rule.nodes[0])!r} had not been executed to its end before"
+        return f"{self.node!r} breaks the rule {self.rule} at {self.at}: {said}"
 
 
 def precedes(first: RuleNode, then: RuleNode, /) -> PathRule:
