@@ -27,6 +27,7 @@ from graphagent.log._internal import (
     Source,
     Started,
     Stopped,
+    name_of_effect,
     plain,
 )
 from graphagent.memory._internal import Detached, RunMemory
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TASKS = re.compile(r"\b\d+\.\d+/")
 """What tells apart the keys of tasks that a node gathers."""
-_NAMES = {"turn": "model", "tool": "call"}
 _UNTIMED = ("timing", "seconds", "asked", "wait")
 """The parts of entries that differ whenever two runs do the same; so does the time of a verdict."""
 
@@ -157,8 +157,7 @@ class Reader:
                 for branch, first in enumerate(entry.firsts, len(state.frames[entry.at].inside.get("branches", ())))
             )
         if isinstance(entry, EffectRecorded | EffectStarted):
-            key = _TASKS.sub("", entry.key)
-            key = key if entry.kind == "once" else f"{_NAMES.get(entry.kind, entry.kind)}:{key}"
+            key = name_of_effect(entry.kind, _TASKS.sub("", entry.key))
         else:
             key = getattr(entry, "key", "")
         if isinstance(entry, Asked):

@@ -92,4 +92,5 @@ from graphagent.log._state import QuestionKind as QuestionKind
 from graphagent.log._state import Scope as Scope
 from graphagent.log._state import Source as Source
 from graphagent.log._state import State as State
+from graphagent.log._state import name_of_effect as name_of_effect
 from graphagent.log._status import Status as Status

@@ -28,6 +28,13 @@ UNSET: Any = object()
 UNDONE_BY_RETRY = frozenset(("add", "decision", "edit", "out", "results", "settle", "sleep", "turn"))
 """The kinds of effects that a retry of the node discards. All others are kept, and the next attempt finds them."""
 
+_NAMES_OF_KINDS = {"turn": "model", "tool": "call"}
+
+
+def name_of_effect(kind: str, key: str) -> str:
+    """Return what an effect is called in histories and errors, such as `model:1` or `call:<id>`; users name what is done once."""
+    return key if kind == "once" else f"{_NAMES_OF_KINDS.get(kind, kind)}:{key}"
+
 
 class Source(NamedTuple):
     """The origin of a value, by which its declared type is found."""

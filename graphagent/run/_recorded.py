@@ -28,6 +28,7 @@ from graphagent.log._internal import (
     Spent,
     Started,
     ToolsListed,
+    name_of_effect,
     payloads_in,
 )
 
@@ -283,7 +284,7 @@ class Recording:
         """
         name = (kind, key)
         found = self._find(frame, name)
-        shown = f"call:{call.id}" if call is not None else key if kind == "once" else f"{kind}:{key}"
+        shown = name_of_effect(kind, key if call is None else call.id)
         if found is not None and name in found.outcomes:
             if call is not None and not self._is_alike(call, found, name):
                 raise self._diverged(frame, f"it does {shown!r} with something else")
@@ -291,8 +292,8 @@ class Recording:
         if kind == "answer" or self._is_after_all(frame) or (call is not None and self._waits_for(call)):
             return None
         if found is not None and found.outcomes:
-            other, recorded = next(iter(found.outcomes))
-            raise self._diverged(frame, f"it does {shown!r}, and {f'{other}:{recorded}'!r} was recorded")
+            recorded = name_of_effect(*next(iter(found.outcomes)))
+            raise self._diverged(frame, f"it does {shown!r}, and {recorded!r} was recorded")
         following = next(iter(self._executions.get(_place(frame), ())), None)
         if found is None and following is not None:
             raise self._diverged(frame, f"it does {shown!r}, where node {following.node!r} came next")

@@ -536,6 +536,16 @@ async def test_a_rerun_of_a_strategy_that_does_more_is_refused():
     assert done == []
 
 
+async def test_what_a_rerun_does_otherwise_is_named_as_in_the_history():
+    """A model request that was not recorded is `model:1` of its node, and one that was too."""
+    agent = kept(Strategy("s", START >> talk >> END), "one")
+    await agent.run("x", run_id="r")
+    assert "model:1" in [entry.key for entry in await agent.history("r")]
+    for changed in (START >> talk >> talk.named("more") >> END, START >> talk.named("more") >> END):
+        with pytest.raises(DivergedError, match="it does 'model:1', "):
+            await silent(agent, Strategy("s", changed)).rerun("r")
+
+
 async def test_nodes_that_do_nothing_may_come_and_go_in_a_rerun():
     """Only what is recorded of a node's doing is compared; with `until`, too."""
     agent = kept(Strategy("s", START >> loud >> talk >> loud.named("end") >> talk.named("more") >> END), "one", "two")
