@@ -26,7 +26,7 @@ from graphagent._options import (
     check_whole,
 )
 from graphagent._retry import Retry
-from graphagent.errors import FeatureError, RunError
+from graphagent.errors import AnswerError, FeatureError, RunError
 from graphagent.events import Event
 from graphagent.graph import Strategy, StrategyTool
 from graphagent.graph._internal import fits, is_a, show
@@ -404,7 +404,15 @@ class Agent(Generic[I, O]):
         )  # fmt: skip
         if "answer" in options:
             run.answer(options["answer"])
-        if given := {**(options.get("answers") or {}), **(options.get("results") or {})}:
+        results = options.get("results") or {}
+        for question in run.questions:
+            if question.id in results and question.kind != "result":
+                error = AnswerError(
+                    question.id, f"{question.id!r} waits for an answer, not for a result; write answers={{…}}"
+                )
+                error.run_id = run_id
+                raise error
+        if given := {**(options.get("answers") or {}), **results}:
             run.answer(answers=given)
         self._last = run
         return run

@@ -665,6 +665,26 @@ async def test_a_deferred_call_that_needs_approval_is_approved_first_and_then_wa
     ]  # fmt: skip
 
 
+async def test_a_result_is_no_answer_to_whether_a_call_may_be_made():
+    """The text of a result that comes too early does not refuse the call; the question stays open."""
+
+    @tool(approve=True, deferred=True)
+    def wire(euros: int) -> str:
+        """Wire money; the bank answers days later."""
+        raise AssertionError("never called")
+
+    model = ScriptedModel([ToolCall("wire", {"euros": 5}, id="w"), "Done."])
+    agent = Agent(react, model=model, tools=[wire], store=MemoryStore())
+    await agent.run("x", run_id="r")
+    for answers in ({}, {"w": True}):
+        with pytest.raises(AnswerError, match="'w' waits for an answer, not for a result") as info:
+            await agent.resume("r", answers=answers, results={"w": "wired"})
+        assert (info.value.question, info.value.run_id) == ("w", "r")
+    await agent.resume("r", answers={"w": True})
+    assert (await agent.resume("r", results={"w": "wired"})).output == "Done."
+    assert model.requests[1].messages[-1].text == "wired"
+
+
 async def test_a_result_that_cannot_be_kept_is_refused_before_anything_is_written():
     """The question stays open, and a result that can be kept is taken."""
     model = ScriptedModel([ToolCall("poll", {"question": "a"}, id="a"), "Done."])
