@@ -22,6 +22,7 @@ from graphagent._options import (
     check_methods,
     check_model,
     check_options,
+    check_settings,
     check_text,
     check_whole,
 )
@@ -221,6 +222,7 @@ class Agent(Generic[I, O]):
         named = getattr(feature, "__name__", repr(feature))
         if self._cached_config is not None:
             raise FeatureError(f"{named} must be installed before the agent's first run; make a new agent for it")
+        check_settings(named, feature, args, settings)
         made = feature(*args, **settings)
         if not callable(getattr(made, "install", None)):
             raise TypeError(

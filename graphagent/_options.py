@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from os import PathLike
@@ -36,6 +36,29 @@ def check_options(owner: str, options: Iterable[str], known: Collection[str], *m
             meant = " or ".join(filter(None, (nearest and f"{nearest}=", other.format(name=name))))
             hint = f"did you mean {meant}?" if meant else f"there are {', '.join(every)}"
             raise TypeError(f"{owner} has no option {name!r}; {hint}")
+
+
+def check_settings(
+    feature: str, make: Callable[..., object], args: Collection[object], settings: Mapping[str, object]
+) -> None:
+    """Check that a feature has the settings that are passed for it, and takes them as they are passed.
+
+    Raises:
+        TypeError: it does not; the error says what to write.
+    """
+    try:
+        known = inspect.signature(make).parameters.values()
+    except (TypeError, ValueError):  # of a builtin, which does not say
+        return
+    kinds = {each.kind for each in known}
+    places = [each.name for each in known if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    names = [each.name for each in known if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        check_options(feature, settings, names)
+    surplus = len(args) - len(places)
+    if surplus > 0 and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        meant = [f"{each}=…" for each in names if each not in places and each not in settings][:surplus]
+        raise TypeError(f"{feature} takes its settings by name; write agent.install({', '.join([feature, *meant])})")
 
 
 def check_word(what: str, given: object, words: Iterable[Word]) -> None:

@@ -268,8 +268,14 @@ async def test_a_feature_is_installed_before_the_first_run():
 def test_settings_that_a_feature_does_not_have_are_refused():
     """The settings are those of the feature, and what it refuses is not installed."""
     agent = only(text)
-    with pytest.raises(TypeError, match="begin_at"):
+    with pytest.raises(TypeError, match="Counter has no option 'begin_at'; there are start"):
         agent.install(Counter, begin_at=1)
+    with pytest.raises(TypeError, match="Counter has no option 'strat'; did you mean start="):
+        agent.install(Counter, strat=1)
+    with pytest.raises(
+        TypeError, match=r"Counter takes its settings by name; write agent\.install\(Counter, start=…\)"
+    ):
+        agent.install(Counter, 1)
     with pytest.raises(FeatureError, match="below 0"):
         agent.install(Counter, start=-1)
     agent.install(Counter)
