@@ -29,7 +29,7 @@ from graphagent.log._state import (
     Source,
     spent,
 )
-from graphagent.memory._internal import FORGOTTEN, Item, MessageStep, Transcript
+from graphagent.memory._internal import FORGOTTEN, Edit, Item, MessageStep, Transcript
 
 if TYPE_CHECKING:
     from graphagent.log._state import State
@@ -563,16 +563,9 @@ class TranscriptEdited(Entry, tag="edited", frozen=True):
         """Change the transcript."""
         frame, number, lasting = state.frames[self.at], state.number, not self.key
         transcript = frame.transcript
-        if self.rules is not None:
-            transcript.set_rules(number, self.rules, lasting=lasting)
-        elif self.trust != "trusted":
-            transcript.lower(self.trust)
-        elif self.start < 0:
-            transcript.put_open(number, self.steps[0])
-        elif not self.start <= self.end <= len(transcript):
+        if not self.start <= self.end <= len(transcript):
             raise DecodeError("it replaces steps that do not exist")
-        else:
-            transcript.change(number, self.start, self.end, self.steps, lasting=lasting)
+        transcript.edit(number, Edit(self.start, self.end, self.steps, self.rules, self.trust), lasting=lasting)
         if self.key:
             frame.effects["edit", self.key] = Effect(number)
             frame.latest = number

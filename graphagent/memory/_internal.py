@@ -27,5 +27,6 @@ from graphagent.memory.transcript._memory import RunMemory as RunMemory
 from graphagent.memory.transcript._memory import id_of as id_of
 from graphagent.memory.transcript._prompt import Prompt as Prompt
 from graphagent.memory.transcript._prompt import Versions as Versions
+from graphagent.memory.transcript._transcript import Edit as Edit
 from graphagent.memory.transcript._transcript import Item as Item
 from graphagent.memory.transcript._transcript import Transcript as Transcript

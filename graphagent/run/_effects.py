@@ -7,7 +7,6 @@ passed, so it decides again as it decided the first time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from graphagent.errors import DivergedError, RunError
@@ -17,8 +16,7 @@ from graphagent.memory._internal import Detached, RunMemory
 if TYPE_CHECKING:
     from graphagent.llm import ToolCall
     from graphagent.log._internal import Effect, Entry, Frame, Log
-    from graphagent.memory import Step
-    from graphagent.memory._internal import Transcript
+    from graphagent.memory._internal import Edit, Transcript
     from graphagent.run._runtime import Runtime
     from graphagent.run._scope import Execution
 
@@ -229,29 +227,17 @@ class NodeEditor:
         """The transcript as the node sees it."""
         return self._effects.transcript
 
-    def edit(self, start: int, end: int, steps: Sequence[Step]) -> None:
-        """Replace the steps from `start` to `end`."""
-        _record_edit(self._effects, start=start, end=end, steps=tuple(steps))
-
-    def set_rules(self, rules: str) -> None:
-        """Replace the system prompt."""
-        _record_edit(self._effects, rules=rules)
-
-    def lower(self, trust: str) -> None:
-        """Record that content flowed in that can be trusted no more than this."""
+    def edit(self, edit: Edit) -> None:
+        """Make a change, and record it."""
         effects = self._effects
         # Trust does not rise when a node is executed again, so its edits are not counted together with this.
-        _record_edit(effects, f"{effects.scope}trust:{trust}", trust=trust)
-
-
-def _record_edit(effects: Effects, key: str = "", **changes: Any) -> None:
-    key = key or effects.next("edit")
-    if effects.find("edit", key) is None:
-        steps = len(effects.frame.transcript)
-        if changes.get("end", 0) > steps:  # it was seen as it had been when the node read it for the first time
-            reason = f"it edits step {changes['end'] - 1} of a transcript that has {steps} by now"
-            raise effects.run.of_run(DivergedError(effects.node, reason))
-        effects.record(TranscriptEdited(at=effects.frame.path, key=key, **changes))
+        key = effects.next("edit") if edit.trust == "trusted" else f"{effects.scope}trust:{edit.trust}"
+        if effects.find("edit", key) is None:
+            steps = len(effects.frame.transcript)
+            if edit.end > steps:  # it was seen as it had been when the node read it for the first time
+                reason = f"it edits step {edit.end - 1} of a transcript that has {steps} by now"
+                raise effects.run.of_run(DivergedError(effects.node, reason))
+            effects.record(TranscriptEdited(at=effects.frame.path, key=key, **edit._asdict()))
 
 
 @final
@@ -270,35 +256,15 @@ class RunEditor:
         run = self.run
         return (self._frame or run.frame).transcript if run.draft is None else run.draft.transcript
 
-    def edit(self, start: int, end: int, steps: Sequence[Step]) -> None:
-        """Replace the steps from `start` to `end`."""
-        self._edit({"start": start, "end": end, "steps": tuple(steps)})
-
-    def set_rules(self, rules: str) -> None:
-        """Replace the system prompt."""
-        self._edit({"rules": rules})
-
-    def lower(self, trust: str) -> None:
-        """Record that content flowed in that can be trusted no more than this."""
-        self._edit({"trust": trust})
-
-    def _edit(self, changes: Mapping[str, Any]) -> None:
+    def edit(self, edit: Edit) -> None:
+        """Make a change, and record it."""
         run = self.run
         if run.draft is not None:
-            _apply(Detached(run.draft.transcript), changes)
+            Detached(run.draft.transcript).edit(edit)
         elif run.activation.status == "done":
             # It has ended: what is changed now is changed in this object alone.
-            _apply(run.memory.detach(), changes)
+            run.memory.detach().edit(edit)
         elif run.editing is not None:
-            _record_edit(run.editing, **changes)
+            NodeEditor(run.editing).edit(edit)
         else:
-            run.log.append(TranscriptEdited(at=(self._frame or run.frame).path, **changes))
-
-
-def _apply(editor: Detached, changes: Mapping[str, Any]) -> None:
-    if "rules" in changes:
-        editor.set_rules(changes["rules"])
-    elif "trust" in changes:
-        editor.lower(changes["trust"])
-    else:
-        editor.edit(changes["start"], changes["end"], changes["steps"])
+            run.log.append(TranscriptEdited(at=(self._frame or run.frame).path, **edit._asdict()))

@@ -13,7 +13,7 @@ from graphagent.memory.facts._types import TRUST_LEVELS
 from graphagent.memory.steps._projection import seen
 from graphagent.memory.steps._types import ActionStep, Step, SystemPromptStep, field_names
 from graphagent.memory.transcript._fields import check_field, check_step
-from graphagent.memory.transcript._transcript import Item, Transcript
+from graphagent.memory.transcript._transcript import Edit, Item, Transcript
 
 if TYPE_CHECKING:
     from graphagent.llm import Message
@@ -35,16 +35,8 @@ class Editor(Protocol):
         """The transcript as it is seen from here: a node that is executed again sees it as it did the first time."""
         ...
 
-    def edit(self, start: int, end: int, steps: Sequence[Step]) -> None:
-        """Replace the steps from `start` to `end`; -1 stands for the open step."""
-        ...
-
-    def set_rules(self, rules: str) -> None:
-        """Replace the system prompt."""
-        ...
-
-    def lower(self, trust: str) -> None:
-        """Record that content flowed in that can be trusted no more than this."""
+    def edit(self, edit: Edit) -> None:
+        """Make a change, and record it."""
         ...
 
 
@@ -56,22 +48,10 @@ class Detached:
     def __init__(self, transcript: Transcript) -> None:
         self.transcript = transcript
 
-    def edit(self, start: int, end: int, steps: Sequence[Step]) -> None:
-        """Replace the steps from `start` to `end`."""
-        if start < 0:
-            self.transcript.put_open(0, steps[0])
-        else:
-            self.transcript.change(0, start, end, steps)
+    def edit(self, edit: Edit) -> None:
+        """Make a change."""
+        self.transcript.edit(0, edit)
         self.transcript.forget_changes()
-
-    def set_rules(self, rules: str) -> None:
-        """Replace the system prompt."""
-        self.transcript.set_rules(0, rules)
-        self.transcript.forget_changes()
-
-    def lower(self, trust: str) -> None:
-        """Note that content flowed in that can be trusted no more than this."""
-        self.transcript.lower(trust)
 
 
 class RunMemory:
@@ -80,7 +60,7 @@ class RunMemory:
     `RunMemory("You compute.", steps)` makes one by hand, to begin a run with. Two are equal if their contents are.
     """
 
-    __slots__ = ("__weakref__", "_editor", "_handles", "_rules", "_self")
+    __slots__ = ("__weakref__", "_handles", "_rules", "_self", "editor")
 
     def __init__(self, system_prompt: str = "", steps: Iterable[Step] = (), *, editor: Editor | None = None) -> None:
         if editor is None:
@@ -88,7 +68,8 @@ class RunMemory:
             # What was removed from another transcript was read there all the same.
             floor = steps.memory.transcript.floor if isinstance(steps, Steps) else "trusted"
             editor = Detached(Transcript(system_prompt, _checked(steps), floor))
-        self._editor: Editor = editor
+        self.editor: Editor = editor
+        """Records its changes."""
         # Weak, since a circle of steps and memory would wait for the garbage collector.
         self._self = ref(self)
         self._handles: dict[int, tuple[Step, Step]] = {}
@@ -96,14 +77,9 @@ class RunMemory:
         self._rules: SystemPromptStep | None = None
 
     @property
-    def editor(self) -> Editor:
-        """Records its changes."""
-        return self._editor
-
-    @property
     def transcript(self) -> Transcript:
         """The value of the transcript."""
-        return self._editor.transcript
+        return self.editor.transcript
 
     @property
     def system_prompt(self) -> SystemPromptStep:
@@ -119,7 +95,7 @@ class RunMemory:
         if not isinstance(step, SystemPromptStep):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"the system prompt of a transcript is a SystemPromptStep(text), not {kind_of(step)}")
         check_step(step)
-        self._editor.set_rules(step.system_prompt)
+        self.editor.edit(Edit(rules=step.system_prompt))
 
     @property
     def steps(self) -> Steps:
@@ -180,7 +156,7 @@ class RunMemory:
         if level not in TRUST_LEVELS:
             raise ValueError(f"{level!r} is not a trust level; the levels are {', '.join(TRUST_LEVELS)}")
         if level != "trusted" and TRUST_LEVELS.index(level) < TRUST_LEVELS.index(self.transcript.trust):
-            self._editor.lower(level)
+            self.editor.edit(Edit(trust=level))
 
     def to_messages(self) -> list[Message]:
         """Return the messages that a model would be sent now. Facts loaded before the first turn precede the task."""
@@ -236,7 +212,7 @@ class RunMemory:
 
     def detach(self) -> Detached:
         """Make it a copy that belongs to no run: what is changed from now on is changed in it alone."""
-        self._editor = editor = Detached(self.transcript.copied())
+        self.editor = editor = Detached(self.transcript.copied())
         return editor
 
     # ---- steps that someone has looked at
@@ -292,7 +268,7 @@ class RunMemory:
             SerializationError: the value cannot be stored. The step keeps the one that it had.
         """
         if self._rules is not None and step is self._rules:
-            self._editor.set_rules(self._rules.system_prompt)
+            self.editor.edit(Edit(rules=self._rules.system_prompt))
             return
         if name not in field_names(type(step)):
             return  # a property, whose own fields are assigned
@@ -305,7 +281,7 @@ class RunMemory:
         version = copy.copy(transcript.versions[item.version])
         _set(version, name, getattr(step, name))
         try:
-            self._editor.edit(place, place + 1, (version,))
+            self.editor.edit(Edit(place, place + 1, (version,)))
         except BaseException:
             _set(step, name, getattr(transcript.versions[item.version], name))
             raise
@@ -316,7 +292,7 @@ class RunMemory:
         steps = list(steps)
         versions = _checked(steps)
         gone = self.transcript.items[start:end]
-        self._editor.edit(start, end, versions)
+        self.editor.edit(Edit(start, end, versions))
         for item in gone:
             handle = self._handles.pop(item.id, None)
             if handle is not None:

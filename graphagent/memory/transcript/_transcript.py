@@ -29,6 +29,16 @@ class Item(NamedTuple):
     version: int
 
 
+class Edit(NamedTuple):
+    """A change that somebody makes: other `steps` from `start` to `end`, where -1 stands for the open one; `rules`; or less `trust`."""
+
+    start: int = 0
+    end: int = 0
+    steps: tuple[Step, ...] = ()
+    rules: str | None = None
+    trust: str = "trusted"
+
+
 class Change(NamedTuple):
     """A change and its inverse: at `start`, the items `removed` gave way to `added`."""
 
@@ -194,6 +204,17 @@ class Transcript:
             self.change(number, len(self.items), len(self.items), steps)
 
     # ---- changing
+
+    def edit(self, number: int, edit: Edit, *, lasting: bool = False) -> None:
+        """Make a change of somebody."""
+        if edit.rules is not None:
+            self.set_rules(number, edit.rules, lasting=lasting)
+        elif edit.trust != "trusted":
+            self.lower(edit.trust)
+        elif edit.start < 0:
+            self.put_open(number, edit.steps[0])
+        else:
+            self.change(number, edit.start, edit.end, edit.steps, lasting=lasting)
 
     def change(self, number: int, start: int, end: int, steps: Sequence[Step], *, lasting: bool = False) -> None:
         """Replace the steps from `start` to `end`. One in the place of one is another version of it."""
