@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from graphagent.run._runtime import Runtime
 
 
-def is_final(error: BaseException | None, run_id: str) -> bool:
-    """Return whether nothing may catch an error: the run's journal cannot be written, or a handler or callback ended the run."""
+def is_final(error: BaseException | None, lineage: tuple[str, ...]) -> bool:
+    """Return whether nothing may catch an error: the journal of one of these runs cannot be written, or a handler or callback ended it."""
     while isinstance(error, NodeFailedError):
         error = error.__cause__
     if isinstance(error, ScriptError | DivergedError):
         return True
     ends = (HandlerError, JournalError, RuleError, RunClaimedError, RunNotFoundError, VetoError)
-    return isinstance(error, ends) and error.run_id == run_id
+    return isinstance(error, ends) and error.run_id in lineage
 
 
-def stops(error: BaseException, run_id: str) -> bool:
-    """Return whether an error stops a run whatever middleware makes of it: a final one, a used-up budget, or a suspension."""
-    if isinstance(error, Suspend):
-        return True
-    return is_final(error, run_id) or (isinstance(error, BudgetError) and error.run_id == run_id)
+def stops(error: BaseException, lineage: tuple[str, ...]) -> bool:
+    """Return whether an error stops one of these runs whatever middleware makes of it: a final one, a used-up budget, or a suspension."""
+    if isinstance(error, BudgetError):
+        return error.run_id in lineage
+    return isinstance(error, Suspend) or is_final(error, lineage)
 
 
 def matching(error: Exception, kinds: tuple[type[Exception], ...], lineage: tuple[str, ...]) -> Exception | None:
@@ -45,7 +45,7 @@ def matching(error: Exception, kinds: tuple[type[Exception], ...], lineage: tupl
     A used-up budget of this run, or of one around it, is only found by its own name: a handler that catches everything must not undo a
     limit.
     """
-    if any(is_final(error, run_id) for run_id in lineage):
+    if is_final(error, lineage):
         return None
     if isinstance(error, BudgetError) and error.run_id in lineage:
         return error if error.run_id == lineage[0] and any(issubclass(kind, BudgetError) for kind in kinds) else None
@@ -60,4 +60,4 @@ def ends_all(error: Exception, run: Runtime) -> bool:
     """Return whether an error of one branch ends a race: an error that is final, and a used-up budget of the whole run."""
     if isinstance(error, BudgetError) and error.run_id in run.lineage:
         return not error.where or error.run_id != run.run_id
-    return any(is_final(error, run_id) for run_id in run.lineage)
+    return is_final(error, run.lineage)

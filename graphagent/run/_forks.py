@@ -134,7 +134,7 @@ async def _join(
         except Suspend:
             suspended.append(number)
         except NodeFailedError as error:
-            if node.failures != "collect" or any(is_final(error, run_id) for run_id in run.lineage):
+            if node.failures != "collect" or is_final(error, run.lineage):
                 raise
             results[number] = error
             log.append(BranchFailed(at=frame.path, value=log.keep(error)))

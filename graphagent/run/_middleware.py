@@ -92,7 +92,7 @@ async def pass_through(
 def _stop(raised: Sequence[BaseException], effects: Effects) -> None:
     """Raise the first of some errors that stops the run, if one does."""
     for error in raised:
-        if any(stops(error, run_id) for run_id in effects.run.lineage):
+        if stops(error, effects.run.lineage):
             raise error
 
 
