@@ -19,6 +19,7 @@ from graphagent.log._executed import began, ended, scope_of, take_back
 from graphagent.log._ledger import Charge
 from graphagent.log._state import (
     PLACED,
+    TASK,
     UNSET,
     Activation,
     Effect,
@@ -116,7 +117,7 @@ class Started(Entry, tag="started", frozen=True):
         state.run.task, state.run.strategy = self.value, self.strategy
         state.run.declared, state.run.ruled = self.declared, self.ruled
         state.status = "running"
-        state.root.begin(self.first, state.number, self.value)
+        state.root.moved(self.first, self.value, TASK, state.number)
 
 
 class Carried(Entry, tag="carried", frozen=True):
@@ -219,10 +220,7 @@ class NodeRetried(Entry, tag="retried", frozen=True):
         if calling is not None and again is not None and again[0].id == calling[0].id:
             frame.transcript.answer(state.number, known)
         if self.first:
-            frame.effects = {}
-            frame.started = {}
-            activation = frame.agent
-            frame.begin(self.first, state.number, activation.task)
+            frame.moved(self.first, frame.agent.task, TASK, state.number)
         frame.attempts = attempts
 
     def takes_back(self, state: State) -> list[tuple[str, int]]:
@@ -287,8 +285,8 @@ class BranchesStarted(Entry, tag="branches started", frozen=True):
             path = f"{frame.node_path}/{place}/" if self.own else f"{frame.node_path}/"
             transcript = frame.transcript.branch() if self.own else frame.transcript
             inside = Frame(path, frame, transcript, owns=self.own, born=state.number)
-            inside.source, inside.ran = frame.source, self.ran
-            inside.begin(first, state.number, UNSET, frame.source)
+            inside.ran = self.ran
+            inside.moved(first, UNSET, frame.source, state.number)
             state.add_frame(inside, "branches")
         frame.latest = state.number
 
@@ -357,7 +355,7 @@ class AgentStarted(Entry, tag="agent started", frozen=True):
         activation.name, activation.node, activation.strategy = self.name, frame.node_path, self.strategy
         activation.declared = self.declared
         frame.agent.children.append(activation)
-        inside.begin(self.first, state.number, self.value)
+        inside.moved(self.first, self.value, TASK, state.number)
         state.add_frame(inside, f"agent {self.key}")
         frame.latest = state.number
 

@@ -229,14 +229,8 @@ class Frame:
         assert frame.activation is not None
         return frame.activation
 
-    def begin(self, node: str, number: int, value: Any = UNSET, source: Source = TASK) -> None:
-        """Put it before its first node."""
-        self.node, self.value, self.source = node, value, source
-        self.entered = self.since = self.latest = number
-        self.executions[node] = self.executions.get(node, 0) + 1
-
     def moved(self, node: str, value: Any, source: Source, number: int) -> None:
-        """The current node ended, and another one comes next."""
+        """It is before a node: the first one, or that after one that ended."""
         self.node, self.value, self.source = node, value, source
         # Most nodes leave none of these.
         if self.effects or self.started or self.inside or self.attempts:

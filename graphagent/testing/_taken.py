@@ -20,7 +20,7 @@ from graphagent.events import (
     RunSuspended,
 )
 from graphagent.graph._internal import is_tool
-from graphagent.log._internal import Frame, began, ended, take_back
+from graphagent.log._internal import TASK, UNSET, Frame, began, ended, take_back
 from graphagent.memory._internal import Transcript
 
 if TYPE_CHECKING:
@@ -123,8 +123,9 @@ class _Heard:
         self.number += 1
         path, name = _place(event.node)
         frame, (place, element) = self.frames.get(path) or self._enter(path), self._check.find(event.node)
+        inside = [each for each in frame.frames() if each is not frame]
         if isinstance(event, NodeStarted):
-            frame.begin(name, self.number)
+            frame.moved(name, UNSET, TASK, self.number)
             self._names[event.node] = self._check.begins(self, place, event.node, index)
             for scope, named in self._names[event.node]:
                 began(self, scope, named, event.node, frame)
@@ -138,8 +139,8 @@ class _Heard:
             for scope, named in self._names[event.node]:
                 ended(self, scope, named, event.node)
             frame.node, frame.ended = "", self.number
-        for inside in [each for each in frame.frames() if each is not frame]:  # what was inside it is over
-            del self.frames[inside.path]
+        for each in inside:  # what was inside it is over
+            del self.frames[each.path]
         frame.inside = {}
 
     def _enter(self, path: str) -> Frame:
