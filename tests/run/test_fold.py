@@ -23,7 +23,7 @@ FIELDS = [(kind, name) for kind in KINDS for name in kind.__slots__ if name not 
 LIVE = {
     Runtime: {
         # what it is made of
-        "config", "features", "handlers", "around_model", "around_node", "around_tool", "guards", "step_callbacks", "backend",
+        "config", "features", "handlers", "around_model", "around_node", "around_tool", "guards", "step_callbacks", "loop",
         "log", "frame", "run_id", "owner", "thread", "parent", "top", "lineage", "children", "limits", "max_seconds", "deadline", "memory",
         "_handle", "listed", "draft", "past", "recorded", "after",
         # where this process is with it
