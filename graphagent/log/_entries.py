@@ -113,7 +113,7 @@ class Started(Entry, tag="started", frozen=True):
         transcript.forget_changes()
         if state.root.born:  # that of an earlier run
             state.begin(transcript)
-        state.root.born = state.run.number = state.number
+        state.root.born = state.number
         state.run.task, state.run.strategy = self.value, self.strategy
         state.run.declared, state.run.ruled = self.declared, self.ruled
         state.status = "running"
@@ -284,7 +284,7 @@ class BranchesStarted(Entry, tag="branches started", frozen=True):
         for place, first in enumerate(self.firsts, len(frame.inside.get("branches", ()))):
             path = f"{frame.node_path}/{place}/" if self.own else f"{frame.node_path}/"
             transcript = frame.transcript.branch() if self.own else frame.transcript
-            inside = Frame(path, frame, transcript, owns=self.own, born=state.number)
+            inside = Frame(path, frame, transcript, state.number)
             inside.ran = self.ran
             inside.moved(first, UNSET, frame.source, state.number)
             state.add_frame(inside, "branches")
@@ -348,10 +348,8 @@ class AgentStarted(Entry, tag="agent started", frozen=True):
         transcript = Transcript(self.rules, floor=frame.transcript.trust)
         transcript.add(state.number, self.task)
         transcript.forget_changes()
-        inside = Frame(
-            f"{frame.node_path}/{self.name}/{state.number}/", frame, transcript, owns=True, born=state.number
-        )
-        activation = inside.activation = Activation(inside, state.number, self.value, frame.agent)
+        inside = Frame(f"{frame.node_path}/{self.name}/{state.number}/", frame, transcript, state.number)
+        activation = inside.activation = Activation(inside, self.value, frame.agent)
         activation.name, activation.node, activation.strategy = self.name, frame.node_path, self.strategy
         activation.declared = self.declared
         frame.agent.children.append(activation)

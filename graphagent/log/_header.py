@@ -128,7 +128,7 @@ def child_header(run: RunHeader, agent: Activation, began: int, now: int) -> Run
     above = agent.parent.path if agent.parent is not None else ""
     return RunHeader(
         run_id=f"{run.run_id}/{agent.path}", owner=run.owner, strategy=agent.strategy.name if agent.strategy is not None else "",
-        started=began, updated=now, last=agent.number, written=agent.status, title=title_of(task), turns=frame.turns, tokens=frame.usage.total_tokens, cost=cost_of(frame.usage),
+        started=began, updated=now, last=frame.born, written=agent.status, title=title_of(task), turns=frame.turns, tokens=frame.usage.total_tokens, cost=cost_of(frame.usage),
         parent=f"{run.run_id}/{above}" if above else run.run_id,
     )  # fmt: skip
 

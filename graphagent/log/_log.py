@@ -299,7 +299,7 @@ class Log:
             state.time, state.ran = now, ran
             for activation, began in pending.agents.values():
                 child = child_header(run, activation, began, now)
-                changes.append(Put((*place, activation.number), child.pack()))
+                changes.append(Put((*place, activation.frame.born), child.pack()))
         try:
             await store.commit(*changes)
         except ConflictError as error:

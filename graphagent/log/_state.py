@@ -110,15 +110,13 @@ class Activation:
     """One run of an agent: the run itself, or that of a sub-agent inside of it."""
 
     __slots__ = (
-        "charged", "charges", "children", "declared", "finish_reason", "frame", "last_model_node", "listed", "name", "node", "number", "output",
-        "parent", "ruled", "status", "strategy", "task",
+        "charged", "charges", "children", "declared", "finish_reason", "frame", "last_model_node", "listed", "name", "node", "output", "parent",
+        "ruled", "status", "strategy", "task",
     )  # fmt: skip
 
-    def __init__(self, frame: Frame, number: int, task: Any, parent: Activation | None = None) -> None:
+    def __init__(self, frame: Frame, task: Any, parent: Activation | None = None) -> None:
         self.frame = frame
         """The frame of its strategy."""
-        self.number = number
-        """The entry with which it began."""
         self.task = task
         """The task, as a stored value."""
         self.parent = parent
@@ -151,9 +149,7 @@ class Activation:
     @property
     def path(self) -> str:
         """Its name below the run, such as `mid/5`; empty for the run itself."""
-        own = f"{self.name}/{self.number}" if self.parent is not None else ""
-        above = self.parent.path if self.parent is not None else ""
-        return f"{above}/{own}" if above else own
+        return "" if self.parent is None else f"{self.parent.path}/{self.name}/{self.frame.born}".lstrip("/")
 
 
 class Frame:
@@ -167,12 +163,12 @@ class Frame:
         "parent", "path", "ran", "since", "source", "started", "transcript", "turns", "usage", "value",
     )  # fmt: skip
 
-    def __init__(self, path: str, parent: Frame | None, transcript: Transcript, *, owns: bool, born: int = 0) -> None:
+    def __init__(self, path: str, parent: Frame | None, transcript: Transcript, born: int = 0) -> None:
         self.path = path
         """Such as `count/` or `parallel/0/`; empty for the run's own strategy."""
         self.parent = parent
         self.transcript = transcript
-        self.owns = owns
+        self.owns = parent is None or transcript is not parent.transcript
         """Whether the frame has its own transcript. If so, the inverses of changes are dropped as soon as a node ends."""
         self.born = born
         """The entry with which it began."""
@@ -298,9 +294,9 @@ class State:
 
     def begin(self, transcript: Transcript) -> None:
         """Begin a run with a transcript."""
-        self.root = Frame("", None, transcript, owns=True)
+        self.root = Frame("", None, transcript)
         """The frame of the run's own strategy."""
-        self.run = self.root.activation = Activation(self.root, 0, None)
+        self.run = self.root.activation = Activation(self.root, None)
         self.frames: dict[str, Frame] = {"": self.root}
         """The frames by their paths."""
         self.status: Status = "new"

@@ -149,7 +149,7 @@ class _Heard:
         for node in (path[:-1], path[:-1].rpartition("/")[0]) if path else ():  # a subgraph, or a fork with a branch
             at, name = _place(node)
             outer = outer or (self.frames[at] if at in self.frames and self.frames[at].node == name else None)
-        frame = self.frames[path] = Frame(path, outer, Transcript(), owns=False, born=self.number)
+        frame = self.frames[path] = Frame(path, outer, Transcript(), self.number)
         if outer is not None:
             if not outer.inside:
                 take_back(self, [(f"{outer.node_path}/", outer.entered)])
