@@ -170,7 +170,7 @@ class NodeFinished(Entry, tag="finished", frozen=True):
         """Put the frame before the next node."""
         frame = state.frames[self.at]
         if self.error is not None:  # the error may contain what the branches that it ended had read
-            _lower_by(frame)
+            _lower_to(frame.transcript, frame)
         if self.tap:
             finish_node(state, frame, self.to, frame.value, frame.source, self.nodes)
         else:
@@ -213,7 +213,7 @@ class NodeRetried(Entry, tag="retried", frozen=True):
         take_back(state, self.takes_back(state))
         state.drop(frame)
         frame.count(self.nodes)
-        _lower_by(frame)
+        _lower_to(frame.transcript, frame)
         attempts = {**frame.attempts, self.policy: frame.attempts.get(self.policy, 0) + 1}
         frame.retried(state.number)
         again = frame.transcript.calling
@@ -773,13 +773,6 @@ def _settle_calls(frame: Frame, number: int) -> None:
     """Put what is known of the calls of the last model turn into it: the node that made them may not end with their results."""
     if frame.inside or frame.started:
         frame.transcript.answer(number, known_results(frame))
-
-
-def _lower_by(frame: Frame) -> None:
-    """Trust the transcript of a frame no more than what the branches inside had read."""
-    for each in frame.frames():
-        if each is not frame and each.owns:
-            frame.transcript.lower(each.transcript.trust)
 
 
 def _lower_to(transcript: Transcript, frame: Frame) -> None:

@@ -104,7 +104,7 @@ async def take_up(run: Runtime) -> None:
             await _begin(run, run.draft)
         else:
             await _begin_stored(run, run.draft, config.store)
-        run.draft, run.begun, run.claimed = None, True, True
+        run.draft, run.claimed = None, True
         if run.handlers:
             run.emit(RunStarted(run.run_id, config.strategy.name, run.owner))
         return

@@ -70,7 +70,7 @@ def run_over(config: RunConfig, log: Log, *, allow_changed: bool = False) -> Run
     """
     header = log.header
     run = Runtime(config, log, log.state.root, run_id=header.run_id, owner=header.owner)
-    run.begun, run.thread = True, header.thread
+    run.thread = header.thread
     run.before = log.state.ran / 1000
     log.executed = lambda: run.elapsed
     if log.state.status != "done":

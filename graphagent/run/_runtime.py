@@ -138,7 +138,7 @@ class Runtime:
     stepping = False
     """Whether the run stops after each node that added a step."""
     begun = False
-    """Whether the log has its beginning."""
+    """Whether this process has begun or continued it, as the run of a sub-agent."""
     claimed = False
     """Whether this object executes the run, in a store or in none."""
     idle = False
