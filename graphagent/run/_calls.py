@@ -17,7 +17,7 @@ from graphagent.run._cached import CacheEntry
 from graphagent.run._callbacks import call_all
 from graphagent.run._middleware import pass_through
 from graphagent.run._people import ask
-from graphagent.run._rules import begin_tool, end_tool
+from graphagent.run._rules import begin_tool, check_tool, end_tool
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
@@ -27,11 +27,19 @@ if TYPE_CHECKING:
 
 
 async def check_call(effects: Effects, call: ToolCall, *, changed: bool = False) -> Deny | None:
-    """Show a tool call once to the callbacks for calls. Return a refusal, or None."""
-    run = effects.run
+    """Show a tool call once to the callbacks for calls. Return a refusal, or None.
+
+    Raises:
+        RuleError: a rule forbids it, so nobody is asked about it.
+    """
+    run, execution, key = effects.run, effects.execution, f"{effects.scope}{call.id}"
+    if execution.node is not None and execution.node.within and ("tool", key) not in effects.frame.effects:
+        for tool in execution.offered:
+            if tool.name == call.name:
+                check_tool(execution, tool, key)
     if not run.guards:
         return None
-    key = f"{effects.scope}{call.id}:changed" if changed else f"{effects.scope}{call.id}"
+    key += ":changed" if changed else ""
     found = effects.find("check", key)
     if found is not None:
         return found.value if isinstance(found.value, Deny) else None

@@ -302,6 +302,9 @@ class Context(Generic[Deps]):
         Args:
             call: The call.
             changed: Whether a person has changed it since: then they see it again.
+
+        Raises:
+            RuleError: a rule forbids it.
         """
         return await check_call(self._effects, call, changed=changed)
 

@@ -42,16 +42,24 @@ def begin_tool(execution: Execution, tool: Tool, key: str) -> tuple[tuple[str, s
     Raises:
         RuleError: it would break a rule.
     """
+    found = check_tool(execution, tool, key)
+    return _note(execution, found, key) if found else ()
+
+
+def check_tool(execution: Execution, tool: Tool, key: str) -> list[Ruled]:
+    """Check that a tool may be called, and return what rules say of it; nothing if none names it.
+
+    Raises:
+        RuleError: it would break a rule.
+    """
     node = execution.node
     found: list[Ruled] = []
     for rules, _, levels in node.within if node is not None else ():
         names = tuple(name for each, name in rules.named if is_one_tool(each, tool))
         if names:
             found.append(Ruled(levels, names, rules.checks(names)))
-    if not found:
-        return ()
     check_rules(execution, found, tool.name, key)
-    return _note(execution, found, key)
+    return found
 
 
 def end_tool(execution: Execution, named: tuple[tuple[str, str], ...], key: str) -> None:

@@ -191,6 +191,26 @@ def test_a_rule_about_a_tool_is_proven_as_one_about_the_node_that_may_call_it(da
     assert refused(refund) == refused(places[0])
 
 
+async def test_nobody_is_asked_about_a_call_that_a_rule_forbids():
+    """Neither a person, who would have to approve it, nor a callback."""
+    asked: list[str] = []
+
+    def see(call: ToolCall) -> None:
+        asked.append(call.name)
+
+    approved = tool(approve=True)(refund.function)
+    model = ScriptedModel([ToolCall("refund", {}), "done"])
+    agent = Agent(
+        line(helper(), approve, rules=[precedes(approve, approved)]),
+        model=model,
+        tools=[approved],
+        step_callbacks=[see],
+    )
+    with pytest.raises(RuleError, match="'helper/execute_tools: refund' was not begun"):
+        await agent.run("x")
+    assert asked == []
+
+
 async def test_agents_and_strategies_as_tools_are_tools():
     """By what as_tool() returns, before and after an agent has it."""
     agent = Agent(line(send), name="payer", description="Pays.")
