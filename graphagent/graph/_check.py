@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any, Never
+from enum import Enum
+from typing import Any, Never, get_args
 
 from graphagent.graph import _types
 from graphagent.graph._forks import Each
@@ -286,7 +287,9 @@ def _kind_problem(node: Node[Any, Any], edge: Edge, wanted: Any, every: list[Any
     """Return the problem if an edge for a type or a value is never taken, or would take more than it says."""
     matching = [member for member in every if member is Any or member is object or _meet(member, wanted)]
     if not matching:
-        return Problem(node.name, f"{edge.label} is never taken: its output is {_types.show(node.output_type)}")
+        members = [each for member in every for each in get_args(member) if isinstance(each, Enum)]
+        meant = next((f"; write {_types.one_value(each)}" for each in members if each.value in get_args(wanted)), "")
+        return Problem(node.name, f"{edge.label} is never taken: its output is {_types.show(node.output_type)}{meant}")
     if not any(member in rest for member in matching):
         return Problem(
             node.name,

@@ -216,13 +216,15 @@ def test_an_outlet_that_is_never_taken():
         problems(START >> a, a.on(str) >> END, a.on("x") >> END, a.on(None) >> END),
         problems(START >> colour, colour.on(Colour.RED) >> END, colour.on(Colour.RED) >> END, colour >> END),
         problems(START >> colour, colour.on(1) >> END, colour >> END),
+        problems(START >> colour, colour.on(3) >> END, colour >> END),
     ] == snapshot(
         [
             ["'a': on int is never taken: its output is str | None"],
             ["'a': on 5 is never taken: its output is str | None"],
             ["'a': on 'x' to 'END' is never taken, because the edges before it take all of that"],
             ["'c': on Colour.RED to 'END' is never taken, because the edges before it take all of that"],
-            ["'c': on 1 is never taken: its output is Colour"],
+            ["'c': on 1 is never taken: its output is Colour; write Colour.RED"],
+            ["'c': on 3 is never taken: its output is Colour"],
         ]
     )
 
