@@ -359,7 +359,12 @@ class Agent(Generic[I, O]):
         """
         from graphagent.run._internal import read_run
 
-        found = await read_run(self._stored_config(deps), owner, run_id, allow_changed=allow_changed)
+        config = self._stored_config(
+            deps,
+            more=". Without one, a run that waits is continued in its own process: agent.last.answer(…), and then await "
+            "agent.last.finish()",
+        )
+        found = await read_run(config, owner, run_id, allow_changed=allow_changed)
         run: Run[O] = found.handle
         return run
 
@@ -682,7 +687,7 @@ class Agent(Generic[I, O]):
             RunError: there is no store.
             StoreError: the store cannot be read.
         """
-        return await settle(self._stored_config(deps), owner)
+        return await settle(self._stored_config(deps, more=". What runs leave to be learned is kept there"), owner)
 
     def _learn_soon(self, owner: str) -> None:
         """Learn from the runs of an owner in a task of its own, in a block that waits for it."""
@@ -733,18 +738,15 @@ class Agent(Generic[I, O]):
             features=self._features,
         )  # fmt: skip
 
-    def _stored_config(self, deps: object = None) -> RunConfig:
-        """Return the configuration with which runs are read from the store.
+    def _stored_config(self, deps: object = None, *, more: str = "") -> RunConfig:
+        """Return the configuration with which runs are read from the store. Where there is none, `more` is said, too.
 
         Raises:
             RunError: there is no store.
             FeatureError: a feature is missing.
         """
         if self.store is None:
-            raise RunError(
-                "this agent keeps no runs; give it a store: Agent(…, store=SqliteStore('runs.db')). Without one, a run that waits is "
-                "continued in its own process: agent.last.answer(…), and then await agent.last.finish()"
-            )
+            raise RunError(f"this agent keeps no runs; give it a store: Agent(…, store=SqliteStore('runs.db')){more}")
         if self._cached_config is None:
             check_features(with_sub_agents(self._sites()))
         config = self._config()
