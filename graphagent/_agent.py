@@ -25,6 +25,7 @@ from graphagent._options import (
     check_settings,
     check_text,
     check_whole,
+    cost_limit,
 )
 from graphagent._retry import Retry
 from graphagent.errors import AnswerError, FeatureError, RunError
@@ -102,7 +103,7 @@ class Agent(Generic[I, O]):
         max_nodes: Node executions a run may take; each attempt counts.
         max_turns: Model turns a run may take.
         max_tokens: Tokens a run may spend, extraction included; None means no limit.
-        max_cost: Money a run may spend, in the currency of the model's prices; None means no limit.
+        max_cost: Money a run may spend, in the currency of the model's prices, such as `"0.03"`; None means no limit.
         max_seconds: Wall time a run may take while it is being executed; None means no limit.
 
     Raises:
@@ -132,7 +133,7 @@ class Agent(Generic[I, O]):
         max_nodes: int | None = 1000,
         max_turns: int | None = 20,
         max_tokens: int | None = None,
-        max_cost: Decimal | float | None = None,
+        max_cost: Decimal | str | float | None = None,
         max_seconds: float | None = None,
     ) -> None:
         if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -175,6 +176,7 @@ class Agent(Generic[I, O]):
         """What sees each step, in order. Features add theirs when they are installed."""
         self._checks = final_checks(final_answer_checks)
         self._planning_interval = planning_interval
+        max_cost = cost_limit(max_cost)
         check_budgets(
             max_nodes=max_nodes, max_turns=max_turns, max_tokens=max_tokens, max_cost=max_cost, max_seconds=max_seconds
         )

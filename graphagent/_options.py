@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from os import PathLike
 from typing import Any
 
@@ -188,6 +188,20 @@ def check_budgets(**budgets: Any) -> None:
         if not is_number or isinstance(limit, bool) or math.isnan(limit) or limit < 0:
             what = "a whole number" if whole else "a number"
             raise ValueError(f"{name}={limit!r} is not a budget; it must be {what} of 0 or more, or None for no limit")
+
+
+def cost_limit(given: Decimal | str | float | None) -> Decimal | float | None:
+    """Return a budget of money as a number: text says one exactly, such as `"0.03"`, as in prices.
+
+    Raises:
+        ValueError: the text is no number.
+    """
+    try:
+        return Decimal(given) if isinstance(given, str) else given
+    except InvalidOperation:
+        raise ValueError(
+            f"max_cost={given!r} is not a budget; it must be 0 or more, such as '0.03', or None for no limit"
+        ) from None
 
 
 def check_tools(tools: object) -> None:

@@ -445,7 +445,7 @@ class BlockingRun(Protocol[O]):
         max_nodes: int | None = None,
         max_turns: int | None = None,
         max_tokens: int | None = None,
-        max_cost: Decimal | float | None = None,
+        max_cost: Decimal | str | float | None = None,
         max_seconds: float | None = None,
     ) -> None:
         """Replace the budgets that are not None."""

@@ -258,7 +258,12 @@ NUMBERS = [
     (lambda: inner.using(max_nodes=-1), ValueError, "max_nodes=-1 is not a budget"),
     (lambda: inner.using(max_turns=True), ValueError, "max_turns=True is not a budget"),
     (lambda: inner.using(max_tokens=1.5), ValueError, "max_tokens=1.5 is not a budget"),
-    (lambda: inner.using(max_cost="x"), ValueError, "max_cost='x' is not a budget; it must be a number of 0 or more"),
+    (
+        lambda: inner.using(max_cost="x"),
+        ValueError,
+        "max_cost='x' is not a budget; it must be 0 or more, such as '0.03'",
+    ),
+    (lambda: agent(max_cost="-1"), ValueError, "max_cost=Decimal('-1') is not a budget"),
     (lambda: agent(max_nodes=True), ValueError, "max_nodes=True is not a budget"),
     (lambda: agent(max_turns=1.5), ValueError, "max_turns=1.5 is not a budget"),
     (lambda: agent(max_cost=Decimal("nan")), ValueError, "is not a budget"),

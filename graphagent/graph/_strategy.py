@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
-from graphagent._options import check_budgets, check_flag, check_model, check_text, check_tools
+from graphagent._options import check_budgets, check_flag, check_model, check_text, check_tools, cost_limit
 from graphagent._retry import Retry
 from graphagent.errors import StrategyError
 from graphagent.graph._declarations import Declaration
@@ -206,7 +206,7 @@ class Strategy(Node[I, O]):
         max_nodes: int | None = None,
         max_turns: int | None = None,
         max_tokens: int | None = None,
-        max_cost: Decimal | float | None = None,
+        max_cost: Decimal | str | float | None = None,
         max_seconds: float | None = None,
     ) -> Self:
         """Return the same strategy with a model, tools and budgets of its own.
@@ -230,6 +230,7 @@ class Strategy(Node[I, O]):
             check_model(model)
         if tools is not None and not isinstance(tools, ToolSelection):
             check_tools(tools)
+        max_cost = cost_limit(max_cost)
         check_budgets(
             max_nodes=max_nodes, max_turns=max_turns, max_tokens=max_tokens, max_cost=max_cost, max_seconds=max_seconds
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from graphagent import _clock
 from graphagent._dispatch import by_type, listener
-from graphagent._options import check_budgets
+from graphagent._options import check_budgets, cost_limit
 from graphagent.errors import RunError
 from graphagent.run._after import look_back
 from graphagent.run._answering import execute_until_accepted
@@ -182,13 +182,14 @@ class Run(Generic[O]):
 
     def set_budgets(
         self, *, max_nodes: int | None = None, max_turns: int | None = None, max_tokens: int | None = None,
-        max_cost: Decimal | float | None = None, max_seconds: float | None = None,
+        max_cost: Decimal | str | float | None = None, max_seconds: float | None = None,
     ) -> None:  # fmt: skip
         """Replace the budgets that are not None.
 
         Raises:
             ValueError: one is none, or `max_cost` has no prices to count with.
         """
+        max_cost = cost_limit(max_cost)
         check_budgets(
             max_nodes=max_nodes, max_turns=max_turns, max_tokens=max_tokens, max_cost=max_cost, max_seconds=max_seconds
         )

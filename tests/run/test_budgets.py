@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from decimal import Decimal
 from typing import Any
 
 import anyio
@@ -124,6 +125,24 @@ async def test_a_run_takes_as_many_model_turns_as_it_may(limit):
         await Agent(chat(), model=model, max_turns=limit).run("x")
     assert (info.value.budget, info.value.limit, info.value.result.turns) == ("turns", limit, limit)
     assert len(model.requests) == limit
+
+
+@pytest.mark.parametrize("limit", ["0.03", 0.03, Decimal("0.03")])
+async def test_a_budget_of_money_is_written_as_a_price_is(limit):
+    """As text, a number or a Decimal, for an agent, a strategy and a run that is being executed."""
+
+    def spending():
+        said = ModelResponse(Message.assistant("go on"), Usage(1, 1, cost=Decimal("0.01")))
+        return ScriptedModel([said] * 9, name="spending")
+
+    later = Agent(chat(), model=spending()).start("x")
+    later.set_budgets(max_cost=limit)
+    whole = Agent(chat(), model=spending(), max_cost=limit).start("x")
+    part = Agent(Strategy("s", START >> chat().using(max_cost=limit) >> END), model=spending()).start("x")
+    for run in (later, whole, part):
+        with pytest.raises(BudgetError, match=r"of 0\.03 cost is used up") as info:
+            await run.finish()
+        assert (Decimal(str(info.value.limit)), info.value.result.turns) == (Decimal("0.03"), 3)
 
 
 async def test_twenty_turns_are_the_default():
