@@ -27,7 +27,7 @@ from graphagent.mcp._connection import MCPConnection, is_end
 from graphagent.mcp._questions import Call, Calls
 from graphagent.mcp._responses import Refused
 from graphagent.mcp._stdio import Stdio
-from graphagent.mcp._tools import MCPTool, called_as, can_be_called, fits_output, result_of, validator_of
+from graphagent.mcp._tools import MCPTool, called_as, can_be_called, checkers, fits_output, result_of, validator_of
 from graphagent.mcp._transports import LARGEST, Http, advice, exchange
 from graphagent.store import MemoryStore
 
@@ -126,6 +126,7 @@ class MCPServer:
         if self._start_timeout is not None and not self._start_timeout > 0:
             raise ValueError(f"start_timeout={self._start_timeout} must be more than 0 seconds")
         self._calls = Calls(self._name)
+        self._checker_of = checkers()
         self._auth = auth
         self._without_store = MemoryStore()
         self._connections: dict[tuple[object, ...], MCPConnection] = {}
@@ -248,7 +249,7 @@ class MCPServer:
             name, described.get("description") or described.get("title") or called, schema,
             partial(self._call, called, in_flight == "retry", described.get("outputSchema")), holds=self._calls.holds,
             approve=approve, in_flight=in_flight, server=self._name, called=called, annotations=hints,
-            validator=validator_of(self._name, called, schema), **self._limits,
+            validator=validator_of(self._name, called, schema, self._checker_of), **self._limits,
         )  # fmt: skip
 
     async def _call(
@@ -261,7 +262,7 @@ class MCPServer:
             ToolServerError: the connection ended, or the answer is not valid.
         """
         result = await self._granted(context, partial(self._made, name, again, arguments, context))
-        if schema is not None and not fits_output(result, schema):
+        if schema is not None and not fits_output(result, schema, self._checker_of):
             raise ToolServerError(self._name, _BREACH.format(f"{name!r} was called", ""))
         return result_of(result)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import getitem
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
 
 _LONGEST = 200
+_MOST_CHECKERS = 1_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +125,19 @@ def called_as(server: str, name: str, *, prefix: str, rename: Mapping[str, str])
     return found
 
 
-def validator_of(server: str, name: str, schema: Mapping[str, Any]) -> Any:
+def checkers() -> Callable[[Mapping[str, Any]], Any]:
+    """Return a `checker_of` that makes what it returns once for each schema, which takes some milliseconds."""
+
+    @lru_cache(maxsize=_MOST_CHECKERS)
+    def made(text: str) -> Any:
+        return checker_of(json.loads(text))
+
+    return lambda schema: made(json.dumps(schema))
+
+
+def validator_of(
+    server: str, name: str, schema: Mapping[str, Any], checker_of: Callable[[Mapping[str, Any]], Any]
+) -> Any:
     """Return what checks arguments by the schema of a tool.
 
     Raises:
@@ -161,7 +174,9 @@ def checker_of(schema: Mapping[str, Any]) -> Any:
     return lenient({key: each for key, each in schema.items() if key != "$schema"}, registry=Registry[Any]())
 
 
-def fits_output(result: CallToolResult, schema: Mapping[str, Any]) -> bool:
+def fits_output(
+    result: CallToolResult, schema: Mapping[str, Any], checker_of: Callable[[Mapping[str, Any]], Any]
+) -> bool:
     """Return whether the structured content of a result fits the schema of its tool, as far as that can be checked."""
     if result.is_error:
         return True

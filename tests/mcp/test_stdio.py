@@ -21,7 +21,8 @@ from graphagent.errors import AnswerError, ArgumentsError, ToolServerError
 from graphagent.events import ToolProgressed, ToolReturned
 from graphagent.graph import Retry
 from graphagent.llm import Approve, ToolCall, ToolCalls, ToolResult, tool
-from graphagent.mcp import MCPServer
+from graphagent.mcp import MCPServer, _tools
+from graphagent.mcp._tools import checker_of
 from graphagent.memory import ContextWindow
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel
@@ -79,6 +80,17 @@ async def test_a_model_calls_the_tools_of_a_server():
     total, first, second = [each.content for each in results(running)]
     assert total == "3"
     assert first == second
+
+
+async def test_a_schema_is_read_once(monkeypatch):
+    """That of arguments and that of results, for all runs and calls: it takes longer than the rest of a call."""
+    read = []
+    monkeypatch.setattr(_tools, "checker_of", lambda schema: read.append(schema) or checker_of(schema))
+    calls = [ToolCall("weather", {"city": "Bergen"})] * 2
+    async with agent(stdio(only=["weather"]), *calls, "done", *calls) as running:
+        for _ in range(2):
+            await running.run("how is it?")
+    assert ["city" in each["properties"] for each in read] == [True, False]
 
 
 async def test_one_connection_serves_all_runs_until_it_is_closed(tmp_path):
