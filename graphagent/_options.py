@@ -200,7 +200,7 @@ def cost_limit(given: Decimal | str | float | None) -> Decimal | float | None:
         return Decimal(given) if isinstance(given, str) else given
     except InvalidOperation:
         raise ValueError(
-            f"max_cost={given!r} is not a budget; it must be 0 or more, such as '0.03', or None for no limit"
+            f"max_cost={given!r} is not a budget; it must be a number of 0 or more, such as '0.03', or None for no limit"
         ) from None
 
 

@@ -122,6 +122,13 @@ class RunError(GraphAgentError):
     """The run; empty where the error arose outside one."""
 
 
+def _shown(error: BaseException) -> str:
+    """Return an error as Python shows it, without the module of its type."""
+    kind = type(error)
+    shown = "".join(TracebackException(kind, error, None).format_exception_only()).strip()
+    return kind.__name__ + shown.removeprefix(f"{kind.__module__}.").removeprefix(kind.__qualname__)
+
+
 class NodeFailedError(RunError):
     """A node raised; the original exception is the `__cause__`."""
 
@@ -129,9 +136,8 @@ class NodeFailedError(RunError):
         self.node = node
         """The path of the node, such as `draft` or `count/words`."""
         inner = next((each for each in (cause, cause.__cause__) if isinstance(each, NodeFailedError)), None)
-        raised = TracebackException(type(cause), cause, None).format_exception_only()
-        self.reason: str = "".join(raised).strip() if inner is None else inner.reason
-        """What the node raised, as Python shows it, such as `ValueError: no such city`. An error that was stored has no `__cause__`."""
+        self.reason: str = _shown(cause) if inner is None else inner.reason
+        """What the node raised, such as `ValueError: no such city`. An error that was stored has no `__cause__`."""
         # Foreign messages may carry values, so only ours are repeated.
         said = f": {cause}" if isinstance(cause, GraphAgentError) else ""
         source = source_of(cause)
