@@ -114,7 +114,7 @@ class RunConfig:
         for place in range(2, len(parts)):
             node, inside = "/".join(parts[: place - 1]), "/".join(parts[:place])
             if parts[place].isdecimal() and self.find(node) is not None and self.find(inside) is None:
-                agent = self._agent(parts[place - 1])  # None for one that a node runs by itself
+                agent = self.agent_at(node, parts[place - 1])  # None for one that a node runs by itself
                 rest = "".join(f"{each}/" for each in parts[place + 1 :])
                 return self.features if agent is None else {**self.features, **agent.features_at(rest)}
         return self.features
@@ -170,18 +170,27 @@ class RunConfig:
         if not path:
             return self.strategy.input_type if what == "input" else stored_type(self.strategy)
         for place in range(1, len(parts)):
-            if parts[place].isdecimal() and self.find("/".join(parts[: place - 1])) is not None:
-                inside = self._agent(parts[place - 1])
+            node = "/".join(parts[: place - 1])
+            if parts[place].isdecimal() and self.find(node) is not None:
+                inside = self.agent_at(node, parts[place - 1])
                 rest = "/".join(parts[place + 1 :])
                 if inside is not None and self.find("/".join(parts[: place + 1])) is None:
                     return inside.kind_of_step(rest + ("/" if whole and rest else ""), what)
-        node = self.find("/".join(parts))
-        if node is None:
+        found = self.find("/".join(parts))
+        if found is None:
             return Any
-        return node.output_type if what == "output" else getattr(node.element, "input_type", Any)
+        return found.output_type if what == "output" else getattr(found.element, "input_type", Any)
 
-    def _agent(self, name: str) -> RunConfig | None:
-        from graphagent.run._sites import agents_of
+    def agent_at(self, path: str, name: str) -> RunConfig | None:
+        """Return the configuration of an agent that the node at a path calls, by its name; None if it is not known."""
+        from graphagent.run._sites import AgentNode, agent_tool
 
-        found = agents_of(self.strategy, self.tools).get(name)
+        node = self.find(path)
+        if node is not None and isinstance(node.element, AgentNode):
+            return node.element.config()
+        try:
+            place = self.strategy.outline.find(path)[0]
+        except LookupError:
+            place = ""
+        found = agent_tool(self.strategy, self.tools, place, name)
         return None if found is None else found.config()

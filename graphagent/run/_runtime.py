@@ -32,7 +32,6 @@ from graphagent.run._effects import RunEditor
 from graphagent.run._questions import Question, answer_type, open_question
 from graphagent.run._result import RunResult
 from graphagent.run._scope import Execution, Limits
-from graphagent.run._sites import agents_of
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
@@ -485,16 +484,17 @@ class Runtime:
         return f"{self.top.run_id}/{activation.path}"
 
     def child(self, activation: Activation) -> Runtime | None:
-        """Return the run of a sub-agent; None if its agent is not a tool any more.
+        """Return the run of a sub-agent; None if its agent is not known any more.
 
         One that another process began is made anew, to be looked at.
         """
         run_id, config = self.child_id(activation), self.config
         found = self.children.get(run_id)
-        tool = None if found is not None else agents_of(config.strategy, config.tools).get(activation.name)
-        if found is not None or tool is None:
+        if found is not None:
             return found
-        own = tool.config()
+        own = config.agent_at(activation.node[len(self.frame.path) :], activation.name)
+        if own is None:
+            return None
         within = replace(
             own, store=config.store, model=own.model or config.model, features={**self.features, **own.features},
             tools=config.tools if own.inherits_tools else own.tools, deps=config.deps,

@@ -159,9 +159,12 @@ def _walk(site: Site) -> Iterator[Site]:
         yield from _walk(Site(site.below(name), part, site, model, tools, max_cost, features, has_own_tools=False))
 
 
-def agents_of(strategy: Strategy[Any, Any], tools: Sequence[Any]) -> dict[str, AgentTool | AgentNode]:
-    """Return the agents among the tools and nodes of an agent and of its subgraphs, by their names."""
-    return dict(reversed([found for site in sites(strategy, tools) for found in site.agents]))
+def agent_tool(strategy: Strategy[Any, Any], tools: Sequence[Any], place: str, name: str) -> AgentTool | None:
+    """Return the agent of a name among the tools of an agent and of its subgraphs, the innermost around a path first."""
+    every = [site for site in sites(strategy, tools) if site.has_own_tools]
+    around = [site for site in every if f"{place}/".startswith(site.below(""))]
+    found = (tool for site in (*reversed(around), *every) for tool in site.own_tools if tool.name == name)
+    return next((tool for tool in found if isinstance(tool, AgentTool)), None)
 
 
 def as_tool(given: Any) -> Tool | ToolServer:

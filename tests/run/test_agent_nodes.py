@@ -9,7 +9,7 @@ import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.errors import BudgetError, FeatureError, NodeFailedError, RuleError, StrategyError
-from graphagent.graph import each, precedes, race
+from graphagent.graph import each, parallel, precedes, race
 from graphagent.llm import ToolCall
 from graphagent.memory import ActionStep
 from graphagent.nodes import ask_human, auto_detect_facts, llm_request
@@ -173,3 +173,34 @@ def test_it_is_not_cached():
     """What an agent answers depends on more than its task."""
     with pytest.raises(TypeError, match="'first' is an agent; write"):
         Agent(Strategy("first", START >> first >> END)).as_node().cached(60)
+
+
+async def test_agents_of_one_name_are_told_apart_by_their_places():
+    """Nodes, and tools of subgraphs: another process goes on in each with its own strategy, and knows the types of its questions."""
+    store = MemoryStore()
+
+    def asking(kind):
+        strategy = Strategy(f"asks_{kind.__name__}", START >> ask_human("What?", kind) >> END)
+        return Agent(strategy, name="same", description="Asks.")
+
+    def reply(request):
+        return "done" if request.messages[-1].role == "tool" else ToolCall("same", {"task": "t"})
+
+    def calling(name, kind):
+        return single_run().named(name).using(model=ScriptedModel([reply] * 2), tools=[asking(kind)])
+
+    def agent():
+        branches = (asking(int).as_node().named("a"), asking(str).as_node().named("b"))
+        return Agent(
+            Strategy("s", START >> parallel(*branches, calling("c", float), calling("d", bool)) >> END), store=store
+        )
+
+    answers: dict[type, object] = {int: 1, str: "two", float: 3.0, bool: True}
+    await agent().run("x", run_id="r")
+    questions = (await agent().read("r")).result.questions
+    assert {question.node.split("/")[2]: question.type for question in questions} == {
+        "a": int, "b": str, "c": float, "d": bool,
+    }  # fmt: skip
+    result = await agent().resume("r", answers={each.id: answers[each.type] for each in questions})
+    assert result.output == (1, "two", "done", "done")
+    assert [child.output for child in (await agent().read("r")).result.children] == [1, "two", 3.0, True]
