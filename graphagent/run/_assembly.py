@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._features import implementing
 from graphagent._options import check_tools
-from graphagent.errors import ArgumentsError, SerializationError, StrategyError
+from graphagent.errors import ArgumentsError, SerializationError, StrategyError, ToolError
 from graphagent.graph import CachePolicy, Node, Retry, Strategy
 from graphagent.graph._internal import fits, is_one_tool, is_tool
 from graphagent.llm import Tool, ToolCalls, tool
@@ -223,7 +223,11 @@ def _calls_in(around: Site, own: Sequence[Site], called: RuleTool) -> frozenset[
 
 def node_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> AgentNode:
     async def run(ctx: Context[Any], task: Any) -> Any:
-        return await ctx.run_agent(agent, task)
+        try:
+            return await ctx.run_agent(agent, task)
+        except ToolError as error:
+            told = error
+        raise told.__cause__ or told  # a model would be told of it; edges and retries are given what was raised
 
     return AgentNode(run, agent.name or agent.strategy.name, agent, config)
 

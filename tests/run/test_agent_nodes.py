@@ -205,3 +205,33 @@ async def test_agents_of_one_name_are_told_apart_by_their_places():
     assert result.output == (1, "two", "done", "done")
     children = (await agent().read("r")).result.children
     assert {type(child.output): child.output for child in children} == answers
+
+
+async def test_edges_and_retries_take_what_was_raised_in_it():
+    """As with a subgraph; a budget of its own that is used up is such an error, and one of the run around is not."""
+    attempts: list[str] = []
+
+    @node
+    async def flaky(ctx: Context, text: str) -> str:
+        attempts.append(text)
+        raise ConnectionError(text)
+
+    inner = Agent(Strategy("inner", START >> flaky >> END)).as_node()
+    again, kept = (
+        inner.retry(attempts=3, wait=0, errors=ConnectionError),
+        inner.retry(attempts=3, wait=0, errors=KeyError),
+    )
+    caught = again.on_error(OSError).map(lambda error: f"caught {error!r}")
+    result = await Agent(Strategy("s", START >> again >> END, caught >> END)).run("x")
+    assert (result.output, len(attempts)) == ("caught ConnectionError('x')", 3)
+    with pytest.raises(
+        NodeFailedError, match="node 'inner' failed with NodeFailedError: node 'flaky' failed with Conn"
+    ):
+        await Agent(Strategy("s", START >> kept >> END)).run("x")
+    assert len(attempts) == 4
+
+    asking = Agent(
+        single_run(), model=ScriptedModel([ToolCall("no", {}), "ok"] * 2), max_turns=1, name="asking"
+    ).as_node()
+    limited = Strategy("s", START >> asking >> END, asking.on_error(BudgetError).map(lambda _: "used up") >> END)
+    assert (await Agent(limited).run("x")).output == "used up"
