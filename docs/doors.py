@@ -12,6 +12,7 @@ MACHINERY = {
     "graphagent.run.Callback": "kinds of takes",
     "graphagent.run.Charge": "read row",
     "graphagent.run.Console": "begin bind install",
+    "graphagent.run.Run": "speakers",
     "graphagent.run.RunHeader": "claim pack renewed state unpack",
     "graphagent.run.Question": "check",
     "graphagent.memory.AgentMemory": "begin bind install look_up refers",

@@ -270,7 +270,7 @@ class Agent(Generic[I, O]):
         Args:
             event: The type.
             handler: Called with the event.
-            all_text: Whether TextStreamed and OutputStreamed come for plans, summaries, extraction and sub-agents too, and not for the answer
+            all_text: Whether TextStreamed and OutputStreamed come for plans, summaries, extraction and agents as tools too, and not for the answer
                 alone.
 
         Raises:
@@ -339,7 +339,7 @@ class Agent(Generic[I, O]):
 
         Args:
             task: As in `run`.
-            all_text: Whether TextStreamed and OutputStreamed come for plans, summaries, extraction and sub-agents too, and not for the answer
+            all_text: Whether TextStreamed and OutputStreamed come for plans, summaries, extraction and agents as tools too, and not for the answer
                 alone.
             **options: As `RunOptions` has them.
         """

@@ -68,9 +68,14 @@ def by_type(listeners: Iterable[Listener], known: Handlers | None = None) -> Han
     return {kind: handlers for kind, handlers in found.items() if handlers}
 
 
-def handlers_of_child(around: Handlers, own: Handlers) -> Handlers:
-    """Return who hears a sub-agent: those who listen to the run around, unless they hear its answer alone, and then its own."""
-    heard = {kind: tuple(each for each in around[kind] if not isinstance(each, AnswerHandler)) for kind in around}
+def handlers_of_child(around: Handlers, own: Handlers, *, speaks: bool = False) -> Handlers:
+    """Return who hears a sub-agent: those who listen to the run around, unless they hear its answer alone, and then its own.
+
+    One that `speaks` says a part of the answer.
+    """
+    heard = {
+        kind: tuple(each for each in around[kind] if speaks or not isinstance(each, AnswerHandler)) for kind in around
+    }
     found = {kind: (*heard.get(kind, ()), *own.get(kind, ())) for kind in dict.fromkeys((*heard, *own))}
     return {kind: handlers for kind, handlers in found.items() if handlers}
 

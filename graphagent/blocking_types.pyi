@@ -408,6 +408,10 @@ class BlockingRun(Protocol[O]):
         """The transcript; in a callback for a step of a branch, that of the branch. Edit it between steps, or in a step callback."""
 
     @property
+    def speakers(self) -> Mapping[str, str]:
+        """The ids of the runs whose text is a part of the answer: its own, and those of agents as nodes, with their paths."""
+
+    @property
     def result(self) -> RunResult[O]:
         """The output, usage and ledger of the run, so far."""
 

@@ -57,9 +57,10 @@ async def _answer(run: Runtime) -> FinalAnswerStep:
         step = FinalAnswerStep(output)
         refusal = await _refusal(run, step) if run.checks_answer else None
         if refusal is None:
-            run.report_unheard()
+            if not run.is_checked_around:
+                run.report_unheard()
             return step
-        run.unheard.clear()
+        run.drop_unheard()
         error, text = refusal
         node = run.config.compiled.node(run.activation.last_model_node) if run.activation.last_model_node else None
         if node is None or node is DONE or not fits(str, getattr(node.element, "input_type", object)):

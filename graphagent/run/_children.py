@@ -27,7 +27,7 @@ from graphagent.run._after import look_back
 from graphagent.run._answering import begin_features, execute_until_accepted
 from graphagent.run._reading import look_up_again_in
 from graphagent.run._runtime import Runtime
-from graphagent.run._sites import AgentTool
+from graphagent.run._sites import AgentNode, AgentTool
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
@@ -107,7 +107,11 @@ def _child(name: str, config: RunConfig, effects: Effects, task: Any) -> Runtime
         run = parent.children[run_id] = Runtime(
             within, log, inside, run_id=run_id, owner=parent.owner, parent=parent, limits=effects.execution.limits
         )
-    run.handlers = handlers_of_child(parent.handlers, config.handlers)
+    node = effects.execution.node
+    speaks = node is not None and isinstance(node.element, AgentNode) and parent.run_id in parent.speakers
+    if speaks:
+        run.speakers[run_id] = inside.path
+    run.handlers = handlers_of_child(parent.handlers, config.handlers, speaks=speaks)
     if log.durable:
         log.codec.refers[inside.path] = within.refers
     return run

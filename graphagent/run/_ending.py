@@ -55,7 +55,7 @@ async def fail(run: Runtime, error: BaseException) -> None:
     reason = "it was cancelled" if cancelled else f"it failed with {type(error).__name__}"
     reason += f": {error}" if isinstance(error, GraphAgentError) else ""  # texts of others may contain a value
     run.pausing, run.idle = None, False
-    run.unheard.clear()
+    run.drop_unheard()
     with anyio.CancelScope(shield=True):
         await stop(run, "cancelled" if cancelled else "failed", reason, error if isinstance(error, Exception) else None)
     run.report_steps()

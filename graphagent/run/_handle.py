@@ -70,6 +70,11 @@ class Run(Generic[O]):
         return self._run.shown_memory
 
     @property
+    def speakers(self) -> Mapping[str, str]:
+        """The ids of the runs whose text is a part of the answer: its own, and those of agents as nodes, with their paths."""
+        return self._run.speakers
+
+    @property
     def result(self) -> RunResult[O]:
         """The output, usage and ledger of the run, so far."""
         return self._run.result

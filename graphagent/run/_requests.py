@@ -150,7 +150,7 @@ class Asking:
             on_text = self._stream(partial) if listening else None
             response = run.with_ids(await model.respond(request, on_text))
         except BaseException as error:
-            run.unheard.clear()
+            run.drop_unheard()
             if isinstance(error, ModelError):
                 self._report_failed(failures(model, error))
             raise

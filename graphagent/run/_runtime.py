@@ -217,8 +217,11 @@ class Runtime:
         self.children: dict[str, Runtime] = {}
         """The runs of sub-agents that this process has begun or read, by their ids."""
         self.sleeping: set[Reply] = set()
-        self.unheard: list[Event] = []
-        """The text of an answer that final checks may refuse, which nobody has heard yet."""
+        self.unheard: list[tuple[Runtime, Event]] = []
+        """The text of an answer that final checks may refuse, which nobody has heard yet, with the runs that say it."""
+        self.speakers: dict[str, str] = {run_id: ""} if parent is None else parent.speakers
+        """The ids of the runs whose text is a part of the answer: that of the log, and those of agents as nodes, with the paths of their
+        frames."""
 
     # ---- where it is
 
@@ -327,16 +330,40 @@ class Runtime:
 
     def report(self, event: Event) -> None:
         """Emit an event. Where a final check may refuse an answer, its text waits until that has passed."""
-        if self.config.checks and isinstance(event, TextStreamed | OutputStreamed) and event.output == "answer":
-            self.unheard.append(event)
+        checked = self._checked_by
+        if checked is not None and isinstance(event, TextStreamed | OutputStreamed) and event.output == "answer":
+            checked.unheard.append((self, event))
         else:
             self.emit(event)
 
     def report_unheard(self) -> None:
         """Emit what is known not to be a refused answer."""
-        unheard, self.unheard = self.unheard, []
-        for event in unheard:
-            self.emit(event)
+        checked = self._checked_by
+        if checked is not None:
+            unheard, checked.unheard = checked.unheard, []
+            for run, event in unheard:
+                run.emit(event)
+
+    def drop_unheard(self) -> None:
+        """Forget what it has said and nobody has heard: the answer was refused, or broken off."""
+        checked = self._checked_by
+        if checked is not None:
+            checked.unheard = [each for each in checked.unheard if self.run_id not in each[0].lineage]
+
+    @property
+    def is_checked_around(self) -> bool:
+        """Whether the final checks of a run around it may still refuse its answer."""
+        return self._checked_by not in (None, self)
+
+    @property
+    def _checked_by(self) -> Runtime | None:
+        """The outermost of the runs of whose answers its text is a part that has final checks."""
+        found, run = None, self
+        while True:
+            found = run if run.config.checks else found
+            if run.parent is None or run.run_id not in run.speakers:
+                return found
+            run = run.parent
 
     def streams(self, output: ModelOutput, event: type[TextStreamed | OutputStreamed] = TextStreamed) -> bool:
         """Return whether somebody listens to the pieces of such an output, or to its value so far."""

@@ -40,7 +40,7 @@ class RunStream(Generic[O]):
 
     Args:
         run: The run, which has not begun, or was stopped; or an async function that reads it, called when its events are first read.
-        all_text: Whether TextStreamed and OutputStreamed come for plans, summaries, extraction and sub-agents too, and not for the answer
+        all_text: Whether TextStreamed and OutputStreamed come for plans, summaries, extraction and agents as tools too, and not for the answer
             alone.
     """
 
@@ -68,7 +68,7 @@ class RunStream(Generic[O]):
     def text(self) -> AsyncIterator[str]:
         """Return the text of the answer, piece by piece: `async for text in agent.stream(…).text(): …`.
 
-        It is what the model says in its turns, also beside tool calls. Text of plans, summaries, extraction and sub-agents is not
+        It is what the model says in its turns, also beside tool calls. Text of plans, summaries, extraction and agents as tools is not
         in it. Of branches that speak at the same time, one comes after the other. What middleware may change comes when it has
         passed, and an answer that final checks may refuse when they have accepted it, each as a whole.
         """
@@ -122,18 +122,19 @@ class _Speakers:
 
     def __call__(self, event: Event) -> Sequence[str]:
         run = self._execution.run
-        if run is None or event.run_id != run.run_id:
+        path = None if run is None else run.speakers.get(event.run_id)
+        if path is None:
             return ()
         if isinstance(event, TextStreamed):
             if event.output != "answer":
                 return ()
-            self._ended.discard(event.node)
-            self._pieces.setdefault(event.node, []).append(event.text)
+            self._ended.discard(path + event.node)
+            self._pieces.setdefault(path + event.node, []).append(event.text)
         elif isinstance(event, RunFinished | RunFailed | RunSuspended):
-            self._ended.update(self._pieces)
+            self._ended.update(node for node in self._pieces if node.startswith(path))
         elif self._pieces and isinstance(event, ModelResponded | NodeFinished | NodeFailed):
-            around = f"{event.node}/"  # what is inside of it may have been cancelled
-            self._ended.update(node for node in self._pieces if node == event.node or node.startswith(around))
+            ended = path + event.node  # what is inside of it may have been cancelled
+            self._ended.update(node for node in self._pieces if node == ended or node.startswith(f"{ended}/"))
         return self._heard()
 
     def _heard(self) -> list[str]:

@@ -61,8 +61,8 @@ async def test_an_agent_as_a_node_has_its_own_features_beside_those_around():
     assert not any(isinstance(step, ActionStep) for step in result.memory.steps)
 
 
-async def test_what_it_lacks_is_that_of_the_agent_around():
-    """Its model and the tools that it may call, as where it is a tool."""
+async def test_the_model_that_it_lacks_is_that_of_the_agent_around():
+    """As where it is a tool; the tools of that agent are not its own."""
 
     @tool
     def look(what: str) -> str:
@@ -72,8 +72,9 @@ async def test_what_it_lacks_is_that_of_the_agent_around():
     outer = Strategy("outer", START >> Agent(single_run()).as_node() >> last >> END)
     with pytest.raises(FeatureError, match="llm_request' asks a model, and there is none"):
         await Agent(outer).run("x")
-    model = ScriptedModel([ToolCall("look", {"what": "a"}), "done"])
+    model = ScriptedModel(["done"])
     assert (await Agent(outer, model=model, tools=[look]).run("x")).output == "(done)"
+    assert model.requests[0].tools == ()
 
 
 async def test_what_is_missing_in_it_is_named_before_the_first_step():
@@ -235,3 +236,43 @@ async def test_edges_and_retries_take_what_was_raised_in_it():
     ).as_node()
     limited = Strategy("s", START >> asking >> END, asking.on_error(BudgetError).map(lambda _: "used up") >> END)
     assert (await Agent(limited).run("x")).output == "used up"
+
+
+async def texts(strategy, *replies, **settings):
+    """Return the text of the answer of a strategy as it is streamed."""
+    all_text = settings.pop("all_text", False)
+    agent = Agent(strategy, model=ScriptedModel(list(replies)), **settings)
+    return [text async for text in agent.stream("x", all_text=all_text).text()]
+
+
+def desk(*replies, name="desk", **settings):
+    return Agent(single_run(), model=ScriptedModel(list(replies)), name=name, description="Answers.", **settings)
+
+
+async def test_its_text_is_a_part_of_the_answer():
+    """At any depth, of branches one after the other; that of a tool is not, whatever is in it."""
+    for all_text in (False, True):
+        within = Agent(Strategy("within", START >> desk("It is open.").as_node() >> last >> END))
+        deep = Strategy("deep", START >> first >> within.as_node() >> END)
+        assert await texts(deep, all_text=all_text) == ["It", " is", " open."]
+        at_once = parallel(desk("one two").as_node(), desk("three four").as_node().named("other"))
+        heard = await texts(Strategy("s", START >> at_once >> END))
+        assert sorted((heard[:2], heard[2:])) == [["one", " two"], ["three", " four"]]
+        inside = Agent(Strategy("t", START >> desk("not heard").as_node() >> END), name="ask", description="Asks.")
+        call = ToolCall("ask", {"task": "x"})
+        assert await texts(single_run(), call, "The answer.", tools=[inside], all_text=all_text) == ["The", " answer."]
+
+
+async def test_its_text_waits_for_the_final_checks():
+    """Its own, and those of the agents around; what was said before it is heard, and of a refused answer nothing."""
+
+    def good(answer: str) -> bool:
+        return "bad" not in answer
+
+    again = llm_request(tools=False, name="again")
+    checked = desk(*["bad one", "good one"] * 2, final_answer_checks=[good])
+    own = Strategy("s", START >> again >> checked.as_node() >> END)
+    around = Strategy("s", START >> again >> desk("bad one", "good one").as_node() >> END)
+    assert await texts(own, "first") == ["first", "good", " one"]
+    assert await texts(own, "first", final_answer_checks=[good]) == ["first", "good", " one"]
+    assert await texts(around, "first", "second", final_answer_checks=[good]) == ["first", "second", "good", " one"]
