@@ -30,6 +30,7 @@ from graphagent.log._state import (
     Source,
     spent,
 )
+from graphagent.memory import ActionStep
 from graphagent.memory._internal import FORGOTTEN, Edit, Item, MessageStep, Transcript
 
 if TYPE_CHECKING:
@@ -509,13 +510,11 @@ class ResultsAdded(Entry, tag="results", frozen=True):
         """Put the results into the turn, and the turn among the steps."""
         frame, number = state.frames[self.at], state.number
         transcript = frame.transcript
-        if self.results is not None:
-            place = transcript.find(self.turn)
-            if place == -1:
-                transcript.answer(number, self.results.value)
-            elif place is not None:
-                turn = transcript.versions[transcript.items[place].version]
-                transcript.change(number, place, place + 1, (turn.with_results(self.results.value),))  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+        if self.results is not None and (found := transcript.find(self.turn)) is not None:
+            place, item = found
+            turn = transcript.versions[item.version]
+            if isinstance(turn, ActionStep):
+                transcript.edit(number, Edit(place, place + 1, (turn.with_results(self.results.value),)))
         if not self.open and transcript.open is not None and transcript.open.id == self.turn:
             transcript.settle(number)
         frame.effects["results", self.key] = Effect(number, self.turn)

@@ -91,12 +91,10 @@ async def finish_step(effects: Effects, kind: str, key: str, *, fresh: bool = Fa
     elif step is None and effects.find("settle", name) is None and fresh:
         run.added_step(effects, transcript.items[-1])
     seen = effects.transcript
-    place = seen.find(id_)
-    if place is None:
+    there = seen.find(id_)
+    if there is None:
         return run.memory.handle(Item(id_, id_), seen) if seen.items else None
-    item = seen.items[place] if place >= 0 else seen.open
-    assert item is not None
-    found = effects.memory.handle(item, seen)
+    found = effects.memory.handle(there[1], seen)
     error = getattr(found, "error", None) if kind == "turn" and isinstance(found, ActionStep | PlanningStep) else None
     if error is not None and error.type == "Veto":
         raise run.of_run(VetoError(type(found).__name__, error.message))

@@ -273,11 +273,10 @@ class RunMemory:
         if name not in field_names(type(step)):
             return  # a property, whose own fields are assigned
         transcript = self.transcript
-        place = transcript.find(id_of(step))
-        if place is None:
+        found = transcript.find(id_of(step))
+        if found is None:
             return  # it was removed, and belongs to nobody
-        item = transcript.open if place < 0 else transcript.items[place]
-        assert item is not None
+        place, item = found
         version = copy.copy(transcript.versions[item.version])
         _set(version, name, getattr(step, name))
         try:

@@ -129,11 +129,12 @@ class Transcript:
         step = self.open_step
         return trust_of(self.steps if step is None else (*self.steps, step), self.floor)
 
-    def find(self, id_: int) -> int | None:
-        """Return the place of a step; -1 for the open one, None for one that is not there any more."""
+    def find(self, id_: int) -> tuple[int, Item] | None:
+        """Return a step and its place, which is -1 for the open one; None for one that is not there any more."""
         if self.open is not None and self.open.id == id_:
-            return -1
-        return next((place for place in range(len(self.items) - 1, -1, -1) if self.items[place].id == id_), None)
+            return -1, self.open
+        places = range(len(self.items) - 1, -1, -1)
+        return next(((place, self.items[place]) for place in places if self.items[place].id == id_), None)
 
     def results_of(self, id_: int) -> list[tuple[ToolResult, ...]]:
         """Return the results that the versions of a model turn had."""
@@ -310,7 +311,8 @@ class Transcript:
 
     def _again(self, change: Change) -> None:
         """Make a lasting change again that was undone with others."""
-        removed = [place for each in change.removed if (place := self.find(each.id)) is not None and place >= 0]
+        found = [self.find(each.id) for each in change.removed]
+        removed = [each[0] for each in found if each is not None and each[0] >= 0]
         start = removed[0] if removed else len(self.items)
         end = removed[-1] + 1 if removed else start
         self._note(change.number, start, tuple(self.items[start:end]), change.added, lasting=True)
