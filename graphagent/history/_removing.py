@@ -14,7 +14,7 @@ from graphagent import _clock
 from graphagent._options import check_whole
 from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError, StoreError
 from graphagent.history._carried import carried
-from graphagent.history._runs import check_free, choose_runs, thread_ends, threads_of
+from graphagent.history._runs import choose_runs, thread_ends, threads_of
 from graphagent.log._internal import (
     HEADERS,
     LEARNING,
@@ -142,7 +142,7 @@ async def forget_thread(store: Store, thread: str, *, owner: str = "") -> Receip
         if not roots and thread not in known.threads:
             return Receipt(runs=0, bytes=0)
         for run_id in roots:
-            check_free(known.heads[run_id])
+            known.heads[run_id].check_free()
         changes, size = await _removal(store, owner, roots, known, forget=False)
         changes.append(DeleteAll(cached_of(owner)))
         if not roots:
@@ -210,11 +210,11 @@ async def _remove(store: Store, owner: str, roots: list[str], *, forget: bool = 
         for run_id in roots if forget else ():
             if run_id not in known.heads:
                 raise RunNotFoundError(run_id, owner)
-            check_free(known.heads[run_id])
+            known.heads[run_id].check_free()
         gone = _removable(roots, known.heads)
         for run_id in set(roots) - gone if forget else ():
             for each in _following(run_id, known.heads):
-                check_free(each)
+                each.check_free()
         changes, size = await _removal(store, owner, gone, known, forget=forget)
         if forget:
             changes.append(DeleteAll(cached_of(owner)))

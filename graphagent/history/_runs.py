@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, get_args
 from graphagent import _clock
 from graphagent._article import kind_of
 from graphagent._options import check_word
-from graphagent.errors import DamagedStoreError, RunClaimedError, RunNotFoundError
+from graphagent.errors import DamagedStoreError, RunNotFoundError
 from graphagent.log._internal import (
     HEADERS,
     ROOM,
@@ -186,7 +186,7 @@ def choose_runs(
             raise RunNotFoundError(run_id, heads[0].owner if heads else "")
         if known[run_id].parent:
             raise ValueError(f"run {run_id!r} is a part of run {known[run_id].parent!r}, and goes with it")
-        check_free(known[run_id])
+        known[run_id].check_free()
     if older_than is not None and not isinstance(older_than, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"older_than= is an age, such as timedelta(days=30), not {kind_of(older_than)}")
     if isinstance(status, str):
@@ -205,13 +205,3 @@ def choose_runs(
         and (status is None or head.status in status)
         and not head.running
     ]
-
-
-def check_free(head: RunHeader) -> None:
-    """Check that no process executes a run.
-
-    Raises:
-        RunClaimedError: one does.
-    """
-    if head.claim is not None and head.running:
-        raise RunClaimedError(head.run_id, head.claim.holder)

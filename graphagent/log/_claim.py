@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -55,10 +55,6 @@ class Claim:
         host, boot = _machine()
         pid = os.getpid()
         return Claim(token.id, host, boot, pid, _started(pid) or 0, _clock.now() + LEASE)
-
-    def until_(self, until: int) -> Claim:
-        """Return the claim with another end."""
-        return replace(self, until=until)
 
     @property
     def holder(self) -> str:
@@ -115,17 +111,12 @@ def _alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return _state(pid) not in ("Z", "X")
+    return _stat(pid)[:1] not in (["Z"], ["X"])
 
 
 def _started(pid: int) -> int | None:
     fields = _stat(pid)
     return int(fields[19]) if fields else None
-
-
-def _state(pid: int) -> str:
-    fields = _stat(pid)
-    return fields[0] if fields else ""
 
 
 def _stat(pid: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,7 +10,7 @@ from msgspec import structs
 from msgspec.msgpack import Decoder, Encoder
 
 from graphagent import _clock
-from graphagent.errors import DamagedStoreError
+from graphagent.errors import DamagedStoreError, RunClaimedError
 from graphagent.log._claim import LEASE, Claim
 from graphagent.log._status import Status
 from graphagent.store._internal import checked, is_intact
@@ -78,6 +79,15 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
         """Whether a process executes it; a process that died does not."""
         return self.claim is not None and self.claim.holds()
 
+    def check_free(self) -> None:
+        """Check that no process executes it.
+
+        Raises:
+            RunClaimedError: one does.
+        """
+        if self.claim is not None and self.claim.holds():
+            raise RunClaimedError(self.run_id, self.claim.holder)
+
     @property
     def status(self) -> Status:
         """The status: `interrupted` if the process that executed it died, `damaged` if the header cannot be read."""
@@ -93,7 +103,7 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     def renewed(self, last: int, payloads: int) -> RunHeader:
         """Return the header as it is written now, with a claim that is valid for another lease."""
         now = _clock.now()
-        claim = None if self.claim is None else self.claim.until_(now + LEASE)
+        claim = None if self.claim is None else replace(self.claim, until=now + LEASE)
         return structs.replace(self, last=last, payloads=payloads, updated=now, claim=claim)
 
     def pack(self) -> bytes:

@@ -77,7 +77,6 @@ from graphagent.log._log import check_segments as check_segments
 from graphagent.log._log import read_header as read_header
 from graphagent.log._log import read_segment as read_segment
 from graphagent.log._log import read_segments as read_segments
-from graphagent.log._log import released as released
 from graphagent.log._replay import Replay as Replay
 from graphagent.log._state import PLACED as PLACED
 from graphagent.log._state import TASK as TASK

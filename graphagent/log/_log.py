@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import anyio
-from msgspec import structs
 
 from graphagent import _clock
 from graphagent.codec._internal import DecodeError
@@ -546,8 +545,3 @@ def _segment(header: RunHeader, runs: dict[Any, _Parts]) -> Segment:
         raise DamagedStoreError(f"run {header.run_id!r}", "its entries are missing")
     rows.sort()  # a row 0 comes after the payloads, which are below the same number
     return Segment(header, rows, payloads)
-
-
-def released(header: RunHeader, **changes: Any) -> RunHeader:
-    """Return a header with changes, and without a claim."""
-    return structs.replace(header, claim=None, **changes)

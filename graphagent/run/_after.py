@@ -30,7 +30,6 @@ from graphagent.log._internal import (
     due_key,
     read_due,
     read_header,
-    released,
 )
 from graphagent.run._concurrently import together
 from graphagent.run._effects import Effects
@@ -207,8 +206,7 @@ async def _claim(run: Runtime, token: Token) -> bool:
     log = run.log
     assert log.store is not None
     header, version = await read_header(log.store, run.owner, run.run_id)
-    if header.claim is not None and header.claim.holds():
-        raise RunClaimedError(run.run_id, header.claim.holder)
+    header.check_free()
     if header.last > log.committed:
         return False  # somebody learned from it since it was read
     log.header, log.version = structs.replace(header, claim=Claim.of(token)), version
@@ -228,7 +226,7 @@ async def _release(run: Runtime) -> None:
     left = log.state.unlearned
     if not left:
         log.along(Delete(due_key(run.owner, run.run_id)))
-    log.header = released(log.header, unlearned=left, tokens=usage.total_tokens, cost=cost_of(usage))
+    log.header = structs.replace(log.header, claim=None, unlearned=left, tokens=usage.total_tokens, cost=cost_of(usage))
     await log.commit(header=True)
 
 

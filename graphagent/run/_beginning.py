@@ -223,8 +223,7 @@ async def _claim(run: Runtime, store: Store) -> None:
         StoreError: it could not be read or written.
     """
     header, version = await read_header(store, run.owner, run.run_id)
-    if header.claim is not None and header.claim.holds():
-        raise RunClaimedError(run.run_id, header.claim.holder)
+    header.check_free()
     log = run.log
     if header.last > log.committed:
         raise RunClaimedError(run.run_id, "another process, which continued it")

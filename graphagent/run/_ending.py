@@ -8,10 +8,11 @@ from traceback import TracebackException
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from msgspec import structs
 
 from graphagent.errors import GraphAgentError, NodeFailedError
 from graphagent.events import RunFailed, RunFinished, RunSuspended
-from graphagent.log._internal import LearningDue, Stopped, cost_of, due_key, due_record, released, storable
+from graphagent.log._internal import LearningDue, Stopped, cost_of, due_key, due_record, storable
 from graphagent.run._after import learners, look_back, named
 from graphagent.store import Put
 
@@ -141,8 +142,8 @@ async def end(run: Runtime, step: FinalAnswerStep) -> None:
 
 def _header(run: Runtime, status: Any, reason: str) -> RunHeader:
     frame = run.frame
-    return released(
-        run.log.header, written=status, reason=storable(reason), turns=frame.turns, tokens=frame.usage.total_tokens,
+    return structs.replace(
+        run.log.header, claim=None, written=status, reason=storable(reason), turns=frame.turns, tokens=frame.usage.total_tokens,
         cost=cost_of(frame.usage), seconds=round(run.elapsed, 3), unlearned=run.log.state.unlearned,
     )  # fmt: skip
 

@@ -310,7 +310,7 @@ def test_what_a_killed_process_had_is_free_at_once(tmp_path):
     process = started(tmp_path)
     for _ in range(4):
         os.kill(process.pid, signal.SIGKILL)
-        while _claim._state(process.pid) not in ("Z", "X"):
+        while _claim._alive(process.pid):
             time.sleep(0.001)
         assert heads_in(tmp_path)[0].status == "interrupted"
         following = Process(resumes, tmp_path)
