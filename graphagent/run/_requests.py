@@ -20,7 +20,7 @@ from graphagent.events import (
 )
 from graphagent.llm import ModelResponse
 from graphagent.llm._internal import PartialOutput, check_whole, failures
-from graphagent.log._internal import Charge, Spent, header_key
+from graphagent.log._internal import Charge, EffectRecorded, Spent, header_key
 from graphagent.run._middleware import pass_through
 from graphagent.run._suspend import Suspend
 from graphagent.store._internal import Asker, asker
@@ -66,6 +66,11 @@ class Asking:
             if self.effects.log.stale is None:
                 self.count_spent()
             raise
+
+    def entry(self, kind: str, key: str, **fields: Any) -> EffectRecorded:
+        """Return the entry of an outcome, with what it cost."""
+        at, charges = self.effects.frame.path, tuple(self.charges)
+        return EffectRecorded(at=at, kind=kind, key=key, turns=self.turns, charges=charges, **fields)
 
     def count_spent(self) -> None:
         """Count what was spent in the budgets and the ledger, though no answer is recorded with it."""

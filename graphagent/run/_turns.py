@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from graphagent import _clock
 from graphagent._features import implementing
 from graphagent.errors import ModelError, ModelRequestError, OutputError, PromptTooLongError
 from graphagent.llm import Message, Usage
 from graphagent.llm._internal import is_overflow
-from graphagent.log._internal import EffectRecorded, Held, Spent
+from graphagent.log._internal import Held
 from graphagent.memory import ActionStep, PlanningStep, StepFailure, Timing
 from graphagent.run._requests import Asking
 from graphagent.run._steps import close_open, finish_step
@@ -30,7 +30,6 @@ Parse: TypeAlias = Callable[[Message], object] | None
 class _Turn(NamedTuple):
     """A turn that is being taken, or a plan that is being made."""
 
-    effects: Effects
     key: str
     kind: type[Any]
     """The class of its step."""
@@ -45,7 +44,7 @@ class _Turn(NamedTuple):
 
     def step(self, usage: Usage, response: ModelResponse | None = None, **fields: Any) -> Any:
         """Return its step."""
-        prompt = self.effects.transcript.prompt()[1].differing((self.asking.sent or self.request).messages)
+        prompt = self.asking.effects.transcript.prompt()[1].differing((self.asking.sent or self.request).messages)
         message = None if response is None else response.message
         made: dict[str, Any] = {
             "model_output_message": message, "prompt": prompt, "timing": Timing(self.started, _clock.now()),
@@ -54,12 +53,6 @@ class _Turn(NamedTuple):
         if self.kind is PlanningStep and message is not None:
             return PlanningStep(message.text, **made)
         return ActionStep(step_number=self.number, **made)
-
-    def entry(self, kind: str = "turn", key: str = "", **fields: Any) -> EffectRecorded:
-        """Return the entry of an outcome, with what it cost."""
-        charges, turns = tuple(self.asking.charges), self.asking.turns
-        at = self.effects.frame.path
-        return EffectRecorded(at=at, kind=kind, key=key or self.key, turns=turns, charges=charges, **fields)
 
 
 async def turn(
@@ -103,7 +96,7 @@ async def _take_turn(
     name = f"{'model' if counts else 'plan'}:{key}"
     asking = Asking(effects, name, purpose, None, counts=counts, effect=("turn", key))
     number = effects.memory.turns + 1 if counts else 0
-    taken = _Turn(effects, key, kind, request, asking, number, started, before)
+    taken = _Turn(key, kind, request, asking, number, started, before)
     try:
         response = await asking.respond(request)
         value, problem = _parsed(parse, response.message)
@@ -118,29 +111,25 @@ async def _take_turn(
         made = taken.step(response.usage, response, **output)
         is_open = bool(calls and counts) or effects.run.calls_back(made)
         finish = response.finish_reason if purpose in ("answer", "draft") and effects.call is None else None
-        effects.record(taken.entry(step=made, open=is_open, finish=finish))
+        effects.record(asking.entry("turn", key, step=made, open=is_open, finish=finish))
     else:
-        effects.record(taken.entry(held=Held(response)))
+        effects.record(asking.entry("turn", key, held=Held(response)))
     await effects.log.commit()
     return response, problem
 
 
 async def _record_failed(taken: _Turn, error: ModelError) -> None:
     """Record a request that failed: as an outcome if the prompt was too long and can be shortened, else as a step that stays."""
-    effects, asking = taken.effects, taken.asking
-    if _is_overflow(error) and implementing(effects.run.features, "make_room"):
-        effects.record(taken.entry(error=("PromptTooLongError", str(error))))
-        await effects.log.commit()
-        if isinstance(error, PromptTooLongError):
-            return
-        raise _as_too_long(error) from error
+    asking, effects = taken.asking, taken.asking.effects
+    if isinstance(error, ModelRequestError) and is_overflow(error) and implementing(effects.run.features, "make_room"):
+        await _fail_as_too_long(asking, "turn", taken.key, error)
     if taken.kind is not ActionStep:
         asking.count_spent()
         return
     usage = sum((each.usage for each in asking.charges), Usage())
     failed = taken.step(usage, error=StepFailure(type(error).__name__, str(error)))
     name = f"{taken.key}:{effects.log.state.number}"
-    effects.record(taken.entry("failed", name, step=failed, lasting=True, open=effects.run.calls_back(failed)))
+    effects.record(asking.entry("failed", name, step=failed, lasting=True, open=effects.run.calls_back(failed)))
     await finish_step(effects, "failed", name, fresh=True)
 
 
@@ -174,41 +163,24 @@ async def _decided(
 ) -> tuple[ModelResponse, OutputError | None]:
     """Ask the model, and record its answer, or else what that cost. Return the answer, and why it does not fit."""
     effects, key = asking.effects, asking.key
-    at = effects.frame.path
     try:
         response = await asking.respond(request)
         problem = _parsed(parse, response.message)[1]
         if problem is not None and last:
             raise problem
     except ModelError as error:
-        if not (record and _is_overflow(error)):
-            asking.count_spent()
-            raise
-        outcome, charges = ("PromptTooLongError", str(error)), tuple(asking.charges)
-        effects.record(
-            EffectRecorded(at=at, kind="decision", key=key, error=outcome, turns=asking.turns, charges=charges)
-        )
-        await effects.log.commit()
-        if isinstance(error, PromptTooLongError):
-            raise
-        raise _as_too_long(error) from error
+        if record and isinstance(error, ModelRequestError) and is_overflow(error):
+            await _fail_as_too_long(asking, "decision", key, error)
+        asking.count_spent()
+        raise
     if record:
         finish = response.finish_reason if asking.counts and effects.call is None else None
-        effects.record(
-            EffectRecorded(
-                at=at, kind="decision", key=key, held=Held(response), turns=asking.turns, charges=tuple(asking.charges),
-                finish=finish,
-            )
-        )  # fmt: skip
+        effects.record(asking.entry("decision", key, held=Held(response), finish=finish))
     else:
-        effects.record(Spent(at=at, charges=tuple(asking.charges), turns=asking.turns))
+        asking.count_spent()
         effects.memory.lower_trust("inferred")  # the node knows what the model said, though the log does not
     await effects.log.commit()
     return response, problem
-
-
-def _is_overflow(error: ModelError) -> bool:
-    return isinstance(error, ModelRequestError) and is_overflow(error)
 
 
 def _too_long(found: Effect) -> PromptTooLongError:
@@ -217,10 +189,13 @@ def _too_long(found: Effect) -> PromptTooLongError:
     return PromptTooLongError(found.error[1])
 
 
-def _as_too_long(error: ModelError) -> PromptTooLongError:
-    """Return the error of a server that refused a prompt as too long."""
-    assert isinstance(error, ModelRequestError)
-    return PromptTooLongError(str(error), status=error.status, detail=error.detail)
+async def _fail_as_too_long(asking: Asking, kind: str, key: str, error: ModelRequestError) -> NoReturn:
+    """Record that a prompt was too long, and raise that."""
+    asking.effects.record(asking.entry(kind, key, error=("PromptTooLongError", str(error))))
+    await asking.effects.log.commit()
+    if isinstance(error, PromptTooLongError):
+        raise error
+    raise PromptTooLongError(str(error), status=error.status, detail=error.detail) from error
 
 
 def _parsed(parse: Parse, message: Message) -> tuple[Any, OutputError | None]:
