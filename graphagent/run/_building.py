@@ -113,7 +113,7 @@ def _compile_node(
         call = ruled(call, rules) if rules else call
         learns = getattr(element.function, "learns", False)
         return CompiledNode(
-            element.name, learning(call) if learns else call, counts=True, passes_input=True, element=element,
+            element.name, learning(call) if learns else call, counts=1, passes_input=True, element=element,
             function=None if learns or element.policies or rules else element.function, rules=rules,
             within=within,
         )  # fmt: skip
@@ -137,7 +137,7 @@ def _compile_node(
             call = _checked(call, element.output_type)
         call = with_policies(call, element, path)
     call = ruled(call, rules) if rules else call
-    plain = counts(element) and not element.policies and not rules
+    plain = bool(counts(element)) and not element.policies and not rules
     return CompiledNode(
         element.name, call, counts=counts(element), passes_input=False, element=element, inside=inside,
         function=element.function if plain else None, rules=rules, within=within,

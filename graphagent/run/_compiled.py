@@ -107,7 +107,7 @@ class CompiledNode:
     """A node, or a tap, in its place in a strategy."""
 
     __slots__ = (
-        "call", "count", "counts", "declared", "edges", "element", "error_edges", "following", "function", "inside", "kinds", "name",
+        "call", "counts", "declared", "edges", "element", "error_edges", "following", "function", "inside", "kinds", "name",
         "output_type", "passes_input", "rules", "within",
     )  # fmt: skip
 
@@ -116,7 +116,7 @@ class CompiledNode:
         name: str,
         call: Call,
         *,
-        counts: bool,
+        counts: int,
         passes_input: bool,
         element: Element | None = None,
         inside: Inside = (),
@@ -131,8 +131,7 @@ class CompiledNode:
         self.function = function
         """The user's function, where there is nothing around it: then the loop calls it without `call` in between."""
         self.counts = counts
-        """Whether its execution counts in the budget of nodes: that of strategies and forks does not, since their insides do."""
-        self.count = int(counts)
+        """How many executions it counts as in the budget of nodes: strategies and forks count as 0, since their insides do."""
         self.output_type = stored_type(element)
         """The type by which its output is stored."""
         self.declared: Any = element.output_type if function is not None and isinstance(element, Node) else Any
@@ -212,7 +211,7 @@ async def _nothing(ctx: Any, value: Any) -> Any:
     return value
 
 
-DONE: Final = CompiledNode("", _nothing, counts=False, passes_input=False)
+DONE: Final = CompiledNode("", _nothing, counts=0, passes_input=False)
 """The END of every strategy."""
 
 
@@ -252,9 +251,9 @@ def items_of(values: Any) -> list[Any]:
     return sorted(cast("set[Any]", values), key=repr) if isinstance(values, set | frozenset) else list(values)
 
 
-def counts(element: Element) -> bool:
-    """Return whether executing an element counts in the budget of nodes."""
-    return not isinstance(element, Strategy | Each | Parallel | Race)
+def counts(element: Element) -> int:
+    """Return how many executions an element counts as in the budget of nodes."""
+    return 0 if isinstance(element, Strategy | Each | Parallel | Race) else 1
 
 
 def _target(edge: Edge, nodes: Mapping[int, CompiledNode]) -> CompiledNode:

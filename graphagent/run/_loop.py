@@ -103,7 +103,7 @@ async def execute(execution: Execution) -> Any:  # noqa: C901  the hot path: eac
             try:  # no error edge of the node takes what goes wrong after it
                 following, passed = node.following, returned
                 if following is not None:
-                    log.finish_node(frame, following.name, returned, node.output_type, node.passes_input, node.count)
+                    log.finish_node(frame, following.name, returned, node.output_type, node.passes_input, node.counts)
                 else:
                     chosen = _choose(node.edges, execution, frame.latest, returned)
                     if chosen is None:
@@ -113,7 +113,7 @@ async def execute(execution: Execution) -> Any:  # noqa: C901  the hot path: eac
                     following, mapped = taken.target, taken.changes
                     log.finish_node(
                         frame, following.name, passed, taken.value_type if mapped else node.output_type,
-                        node.passes_input and not mapped, node.count, taken.number, mapped,
+                        node.passes_input and not mapped, node.counts, taken.number, mapped,
                     )  # fmt: skip
             except SerializationError as error:
                 failed = run.of_run(NodeFailedError(run.path_of(frame) + node.name, error))
@@ -165,7 +165,7 @@ def _recovered(
             value = log.keep(str(caught))  # an error is made of it when it is read
     return NodeFinished(
         at=frame.path, to=edge.target.name, value=value, tap=tap, edge=edge.number, mapped=True,
-        error=(type(caught).__name__, str(caught)), nodes=int(node.counts),
+        error=(type(caught).__name__, str(caught)), nodes=node.counts,
     )  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def _failed(node: CompiledNode, execution: Execution, error: BaseException) -> N
         text = str(error) if isinstance(error, RunError) else ""
         log.append(
             NodeFailed(
-                at=execution.frame.path, error=(type(error).__name__, text), nodes=int(node.counts),
+                at=execution.frame.path, error=(type(error).__name__, text), nodes=node.counts,
                 cancelled=not isinstance(error, Exception),
             )
         )  # fmt: skip

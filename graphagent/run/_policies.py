@@ -86,8 +86,7 @@ def _with_retry(call: Call, policy: Retry, element: Element, name: str, *, whole
             first = execution.strategy.first.name if whole else ""
             log.append(
                 NodeRetried(
-                    at=frame.path, policy=name, error=(type(caught).__name__, text), wait=wait, first=first,
-                    nodes=int(counted),
+                    at=frame.path, policy=name, error=(type(caught).__name__, text), wait=wait, first=first, nodes=counted,
                 )
             )  # fmt: skip
             if log.durable:
