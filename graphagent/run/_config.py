@@ -110,14 +110,8 @@ class RunConfig:
 
     def features_at(self, path: str) -> Mapping[type[Any], Feature]:
         """Return the features that hold in a frame, as the log of a run names its path: a sub-agent has its own besides."""
-        parts = path.split("/")[:-1]
-        for place in range(2, len(parts)):
-            node, inside = "/".join(parts[: place - 1]), "/".join(parts[:place])
-            if parts[place].isdecimal() and self.find(node) is not None and self.find(inside) is None:
-                agent = self.agent_at(node, parts[place - 1])  # None for one that a node runs by itself
-                rest = "".join(f"{each}/" for each in parts[place + 1 :])
-                return self.features if agent is None else {**self.features, **agent.features_at(rest)}
-        return self.features
+        inside, agent, rest = self._sub_agent(path)
+        return {**self.features, **agent.features_at(rest)} if inside and agent is not None else self.features
 
     def find(self, path: str) -> CompiledNode | None:
         """Return the node at a path; None if the strategy has no such node."""
@@ -165,21 +159,15 @@ class RunConfig:
 
         A path that ends with a slash is that of a sub-agent: the node that called it, its name, and a number.
         """
-        whole = path.endswith("/")
-        parts = path.split("/")[:-1] if whole else path.split("/")
         if not path:
             return self.strategy.input_type if what == "input" else stored_type(self.strategy)
-        for place in range(1, len(parts)):
-            node = "/".join(parts[: place - 1])
-            if parts[place].isdecimal() and self.find(node) is not None:
-                inside = self.agent_at(node, parts[place - 1])
-                rest = "/".join(parts[place + 1 :])
-                if inside is not None and self.find("/".join(parts[: place + 1])) is None:
-                    return inside.kind_of_step(rest + ("/" if whole and rest else ""), what)
-        found = self.find("/".join(parts))
-        if found is None:
+        inside, agent, rest = self._sub_agent(path)
+        if inside:
+            return Any if agent is None else agent.kind_of_step(rest, what)
+        node = self.find(path.removesuffix("/"))
+        if node is None:
             return Any
-        return found.output_type if what == "output" else getattr(found.element, "input_type", Any)
+        return node.output_type if what == "output" else getattr(node.element, "input_type", Any)
 
     def agent_at(self, path: str, name: str) -> RunConfig | None:
         """Return the configuration of an agent that the node at a path calls, by its name; None if it is not known."""
@@ -194,3 +182,12 @@ class RunConfig:
             place = ""
         found = agent_tool(self.strategy, self.tools, place, name)
         return None if found is None else found.config()
+
+    def _sub_agent(self, path: str) -> tuple[bool, RunConfig | None, str]:
+        """Return whether a path leads into a sub-agent, its configuration unless a node runs it by itself, and the rest of the path."""
+        parts = path.split("/")
+        for place in range(2, len(parts)):
+            node, inside = "/".join(parts[: place - 1]), "/".join(parts[:place])
+            if parts[place].isdecimal() and self.find(node) is not None and self.find(inside) is None:
+                return True, self.agent_at(node, parts[place - 1]), "/".join(parts[place + 1 :])
+        return False, None, ""
