@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from graphagent.codec._internal import decode, undeclared
 from graphagent.errors import RunNotFoundError
 from graphagent.graph._internal import Each
 from graphagent.llm import Approve, Deny
@@ -173,11 +172,7 @@ class Reader:
     def value(self, stored: Any, kind: Any = Any) -> Any:
         """Return a value of an entry: as plain data, if its declared type is not known."""
         assert self.log is not None
-        codec = self.log.codec
-        try:
-            return codec.take(stored, kind)
-        except ValueError:
-            return decode(undeclared(codec.take_data(stored)), codec.blobs)
+        return self.log.codec.take_if_fits(stored, kind)
 
     def kind_of(self, source: Source) -> Any:
         """Return the declared type of a value by its origin."""

@@ -145,8 +145,23 @@ class EntryCodec:
             return _error_of(kind, value)
         return value
 
+    def take_if_fits(self, raw: Raw, kind: Any) -> Any:
+        """Return the same; if the value is of another type, as plain data."""
+        try:
+            return self.take(raw, kind)
+        except ValueError:
+            return self.take_plain(raw)
+
+    def take_plain(self, raw: Raw) -> Any:
+        """Return the plain data of a value that an entry has, for a program that has not its type.
+
+        Raises:
+            ValueError: the bytes are damaged.
+        """
+        return decode(undeclared(_any.decode(raw)), self.blobs)
+
     def take_data(self, raw: Raw) -> Any:
-        """Return the data of a value that an entry has."""
+        """Return the data of a value that an entry has, as it is stored."""
         return _any.decode(raw)
 
     # ---- entries

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from graphagent._article import a, kind_of
-from graphagent.codec._internal import decode, undeclared
 from graphagent.errors import AnswerError
 from graphagent.run._schemas import misfits
 
@@ -163,18 +162,8 @@ def open_question(log: Log, run_id: str, stored: OpenQuestion, type_: Any, input
         type_ = bool | str | Approve | Deny
     elif type_ is Any and schema.keys() == {"type"}:
         type_ = _TYPES.get(schema["type"], Any)
-    about = _about(log, stored, input_type)
+    about = log.codec.take_if_fits(stored.about, input_type) if log.durable else stored.about
     return Question(stored.id, stored.text, stored.node, stored.kind, about, type_, run_id, asked, schema)
-
-
-def _about(log: Log, stored: OpenQuestion, kind: Any) -> Any:
-    """Return what a question is about; if it is of another type than is known here, as plain data."""
-    if not log.durable:
-        return stored.about
-    try:
-        return log.codec.take(stored.about, kind)
-    except ValueError:
-        return decode(undeclared(log.codec.take_data(stored.about)), log.codec.blobs)
 
 
 def answer_type(element: object) -> Any:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent._article import a
 from graphagent._features import implementing
-from graphagent.codec._internal import decode, undeclared
 from graphagent.errors import DamagedStoreError, StrategyChangedError
 from graphagent.graph._internal import Each, differences, is_a, show
 from graphagent.log._internal import PLACED, UNSET, Log, Source, may_refer, plain
@@ -177,7 +176,7 @@ def _value_at(run: Runtime, frame: Frame) -> Any:
     except ValueError as error:
         reason = str(error)
     try:
-        decode(undeclared(codec.take_data(frame.value)), codec.blobs)
+        codec.take_plain(frame.value)
     except ValueError as error:
         damage = str(error)
     else:
