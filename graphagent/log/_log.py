@@ -58,20 +58,16 @@ _Parts: TypeAlias = tuple[list[tuple[int, bytes]], dict[int, bytes]]
 """The rows and the payloads of a segment."""
 
 
-class _PendingCommit:
+class _PendingCommit(NamedTuple):
     """The contents of a commit whose outcome may be unknown: `recover` compares them with the store."""
 
-    __slots__ = ("agents", "along", "blobs", "entries", "row")
-
-    def __init__(
-        self, entries: list[bytes], along: int, agents: dict[str, tuple[Activation, int]], blobs: dict[int, bytes]
-    ) -> None:
-        self.entries = entries
-        self.along = along
-        """How many changes it makes in the same commit."""
-        self.agents = agents
-        self.blobs = blobs
-        self.row = b""
+    row: bytes
+    entries: int
+    """How many there are in the row."""
+    along: int
+    """How many changes it makes in the same commit."""
+    agents: dict[str, tuple[Activation, int]]
+    blobs: dict[int, bytes]
 
 
 class StaleLogError(RunError):
@@ -284,15 +280,13 @@ class Log:
             changes.append(Put(place, renewed.pack(), expected=self.version))
         else:
             changes.append(Exists(place))
+        now, ran = _clock.now(), round(self.executed() * 1000)
         # What other tasks append while the store works belongs to the next commit.
-        pending = self._pending = _PendingCommit(
-            list(self._new), len(self._along), dict(self._agents), dict(codec.blobs.new)
-        )
+        row, blobs = row_of(now, ran, self._new), dict(codec.blobs.new)
+        pending = self._pending = _PendingCommit(row, len(self._new), len(self._along), dict(self._agents), blobs)
         if pending.entries:
-            now, ran = _clock.now(), round(self.executed() * 1000)
-            changes += [Put((*key, 0, number), data) for number, data in pending.blobs.items()]
-            pending.row = row_of(now, ran, pending.entries)
-            changes.append(Put((*key, self._first), pending.row, expected=0))
+            changes += [Put((*key, 0, number), data) for number, data in blobs.items()]
+            changes.append(Put((*key, self._first), row, expected=0))
             if run.first and not self.version:
                 changes.append(Put(*place_of(run)))
             state.time, state.ran = now, ran
@@ -301,14 +295,12 @@ class Log:
                 changes.append(Put((*place, activation.frame.born), child.pack()))
         try:
             await store.commit(*changes)
-        except ConflictError as error:
-            self.stale = error
-            raise await self._claim_error(store) from error
-        except StoreError as error:
-            self.stale = error
-            raise JournalError(run.run_id, error) from error
         except BaseException as error:
             self.stale = error
+            if isinstance(error, ConflictError):
+                raise await self._claim_error(store) from error
+            if isinstance(error, StoreError):
+                raise JournalError(run.run_id, error) from error
             raise
         self._landed(pending)
         if renewed is not None:
@@ -317,8 +309,8 @@ class Log:
     def _landed(self, pending: _PendingCommit) -> None:
         """Note that a commit is in the store."""
         blobs = self.codec.blobs
-        del self._new[: len(pending.entries)], self._along[: pending.along]
-        self._first, self._pending = self._first + len(pending.entries), None
+        del self._new[: pending.entries], self._along[: pending.along]
+        self._first, self._pending = self._first + pending.entries, None
         for path, agent in pending.agents.items():
             if self._agents[path] is agent:
                 del self._agents[path]
@@ -414,7 +406,6 @@ class Log:
                     self.fold_row(segment.header, first, row, until=end, watch=watch if last else None)
             if end is None and self.state.number < segment.header.last:
                 raise _missing(segment.header, self.state.number + 1)
-        self._first = self.state.number + 1
 
     def fold_row(
         self, header: RunHeader, first: int, row: bytes, *, until: int | None = None, watch: Watch | None = None
