@@ -66,7 +66,17 @@ from graphagent.nodes import (
 from graphagent.run import Console
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel, openai_server
-from graphagent_strategies import chat, plan_and_execute, react, reflect, research, route, single_run, verify_with_retry
+from graphagent_strategies import (
+    Expert,
+    chat,
+    plan_and_execute,
+    react,
+    reflect,
+    research,
+    route,
+    single_run,
+    verify_with_retry,
+)
 
 
 @node
@@ -397,6 +407,12 @@ VALUES = [
     (lambda: recall_notes("q", categories=5), TypeError, "categories= is a list of texts"),
     (lambda: remember_notes(scope=5), TypeError, "scope= is a path"),
     (lambda: chat(endings="bye"), TypeError, "endings= is a list of messages"),
+    (lambda: chat(endings=3), TypeError, "endings= is a list of messages"),
+    (lambda: verify_with_retry(check=3), TypeError, "check= is text, or a function"),
+    (lambda: verify_with_retry(None), TypeError, "check= is text, or a function"),
+    (lambda: reflect(criteria=3), TypeError, "criteria=3 is not text"),
+    (lambda: route(3), TypeError, "experts are made by Expert"),
+    (lambda: route({"a": Expert("a", single_run())}, choose="a"), TypeError, "choose= is a function of the question"),
     (lambda: chat(endings=["bye", 3]), TypeError, "endings=['bye', 3] has what is no text"),
     (lambda: route({"a": single_run()}), TypeError, "experts are made by Expert"),
     (lambda: agent(step_callbacks=print), TypeError, "list of functions"),

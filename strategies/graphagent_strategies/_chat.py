@@ -53,8 +53,8 @@ def chat(
     Raises:
         TypeError: the endings are one text, or one of them is none.
     """
-    if isinstance(endings, str):
-        raise TypeError(f"{name!r}: endings= is a list of messages, such as [{endings!r}]")
+    if isinstance(endings, str) or not isinstance(endings, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name!r}: endings= is a list of messages, such as ['bye'], not {endings!r}")
     endings = tuple(endings)
     if not all(isinstance(each, str) for each in endings):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name!r}: endings={list(endings)!r} has what is no text; write ['bye', 'exit']")

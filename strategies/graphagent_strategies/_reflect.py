@@ -77,10 +77,13 @@ def reflect(
         name: How the strategy is called.
 
     Raises:
+        TypeError: the criteria are not text.
         ValueError: the number of rounds is less than 1.
     """
     if type(rounds) is not int or rounds < 1:
         raise ValueError(f"{name!r}: rounds={rounds!r} would never revise; give 1 or more, or use single_run")
+    if not isinstance(criteria, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name!r}: criteria={criteria!r} is not text; write criteria='short and plain'")
     announcement = _ANNOUNCE.format(criteria=f" It should be like this: {criteria}" if criteria else "")
 
     def rounds_are_left(ctx: Context, draft: str) -> bool:

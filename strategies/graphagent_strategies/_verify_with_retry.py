@@ -30,8 +30,7 @@ def verify_with_retry(
 ) -> Strategy[Prompt, str | Rejected]:
     """Make a strategy that returns an answer as text if it passed a check, and otherwise the last one as `Rejected`.
 
-    Refused answers and the feedback stay in the transcript. In a larger strategy, each outcome has an edge of its own:
-    `verified.on(str) >> send`, `verified.on(Rejected) >> ask_a_person`.
+    Refused answers and the feedback stay in the transcript. Each outcome has an edge of its own: `verified.on(Rejected) >> ask_a_person`.
 
     ```mermaid
     flowchart TD
@@ -87,10 +86,12 @@ def verify_with_retry(
         name: How the strategy is called.
 
     Raises:
-        ValueError: the number of attempts is less than 1.
+        TypeError, ValueError: the check is neither text nor a function; or the number of attempts is less than 1.
     """
     if type(attempts) is not int or attempts < 1:
         raise ValueError(f"{name!r}: attempts={attempts!r} would never answer; give 1 or more")
+    if not isinstance(check, str) and not callable(check):
+        raise TypeError(f"{name!r}: check= is text, or a function that returns Accepted or Rejected, not {check!r}")
     announcement = _ANNOUNCE.format(criteria=f" This must hold: {check}" if isinstance(check, str) else "")
 
     @node
@@ -100,8 +101,7 @@ def verify_with_retry(
 
     def is_last(ctx: Context, rejected: Rejected) -> bool:
         said = (step.message.text for step in reversed(ctx.memory.steps) if isinstance(step, MessageStep))
-        refused = sum(text.startswith(_REFUSED) for text in takewhile(lambda text: text != announcement, said))
-        return refused + 1 >= attempts
+        return 1 + sum(text.startswith(_REFUSED) for text in takewhile(announcement.__ne__, said)) >= attempts
 
     @node(name="verify")
     async def function(ctx: Context, answer: str) -> Accepted | Rejected:
