@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphagent.codec._dataclasses import AS_IS, DataclassCodec, FieldCodec
+from graphagent.codec._dataclasses import DataclassCodec, FieldCodec
 
 
 class Colour(enum.Enum):
@@ -88,7 +88,7 @@ def test_a_form_writes_and_reads_with_the_context():
         data: Any = None
 
     text = FieldCodec(lambda value, offset: value + offset, lambda data, offset: data.removesuffix(offset))
-    codec = DataclassCodec(Kept, forms={str: text, "data": AS_IS})
+    codec = DataclassCodec(Kept, forms={str: text, "data": FieldCodec()})
     stored = {"name": "a!", "others": ["b!"], "more": "c!", "data": [1]}
     assert codec.write(Kept("a", ("b",), "c", [1]), "!") == stored
     assert codec.read(stored, "!") == Kept("a", ("b",), "c", [1])
