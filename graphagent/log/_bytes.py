@@ -83,13 +83,11 @@ class Payloads:
         self.last = max(self.last, number)
 
 
+@dataclass(slots=True, eq=False)
 class Kept:
     """A value of a step as it is stored, which is written again without being read."""
 
-    __slots__ = ("data",)
-
-    def __init__(self, data: Any) -> None:
-        self.data = data
+    data: Any
 
 
 @dataclass(slots=True)

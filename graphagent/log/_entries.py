@@ -6,6 +6,7 @@ one it is `msgspec.Raw`, the bytes that it had when the entry was appended, so n
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -47,13 +48,11 @@ GONE = MessageStep(Message.user(FORGOTTEN))
 """Stands for a version of a step that is not there any more."""
 
 
+@dataclass(slots=True, eq=False)
 class Held:
     """Wraps an object of the library, such as a ToolResult, in an entry. The codec writes the object."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
 
 class Entry(msgspec.Struct, frozen=True, tag=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Union, cast, final, get_args, get_origin
 
 from graphagent._article import kind_of
@@ -157,18 +158,21 @@ class CompiledNode:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class CompiledStrategy:
     """A strategy that is ready to be executed."""
 
-    __slots__ = ("first", "nodes", "ruled")
+    first: CompiledNode
+    """The node to which START leads."""
+    nodes: Mapping[str, CompiledNode]
+    """All nodes by their names."""
+    ruled: tuple[tuple[str, str], ...] = ()
+    """What rules name here and inside: the path of the strategy that has the rules, and the name."""
 
-    def __init__(self, first: CompiledNode, nodes: Mapping[str, CompiledNode]) -> None:
-        self.first = first
-        """The node to which START leads."""
-        self.nodes = nodes
-        """All nodes by their names."""
-        self.ruled: tuple[tuple[str, str], ...] = ()
-        """What rules name here and inside: the path of the strategy that has the rules, and the name."""
+    @staticmethod
+    def of_branch(branch: CompiledNode) -> CompiledStrategy:
+        """Return the branch of a fork, which is like a strategy of one node."""
+        return CompiledStrategy(branch, {branch.name: branch})
 
     def node(self, name: str) -> CompiledNode | None:
         """Return the node of a name, or None; the empty name is END."""
@@ -193,9 +197,7 @@ class CompiledStrategy:
         at: Inside = self
         for part in parts:
             if not isinstance(at, CompiledStrategy) and part.isdecimal() and at:
-                # A branch is like a strategy of one node. An `each` has one branch for all its items.
-                branch = at[min(int(part), len(at) - 1)]
-                at = CompiledStrategy(branch, {branch.name: branch})
+                at = CompiledStrategy.of_branch(at[min(int(part), len(at) - 1)])  # an `each` has one for all its items
                 continue
             node = at.node(part) if isinstance(at, CompiledStrategy) else None
             if node is None or not node.inside:

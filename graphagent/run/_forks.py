@@ -107,7 +107,7 @@ def _inside(
         return items_of(whole)[number] if items else whole
 
     return [
-        execution.inside(frame, CompiledStrategy(node, {node.name: node}), partial(given, number))
+        execution.inside(frame, CompiledStrategy.of_branch(node), partial(given, number))
         for number, (frame, node) in enumerate(zip(_frames(execution, branches), branches, strict=False))
     ]
 

@@ -155,7 +155,7 @@ def _check_frames(run: Runtime, frame: Frame, strategy: CompiledStrategy, given:
         if number < len(declared) and inside.owns:
             branch = declared[number]
             if inside.node or inside.source in (Source(gone + branch.name), Source(gone, PLACED)):
-                one = CompiledStrategy(branch, {branch.name: branch})
+                one = CompiledStrategy.of_branch(branch)
                 _check_frames(run, inside, one, values[number], allow_changed=allow_changed)
                 continue
             gone = inside.source.path

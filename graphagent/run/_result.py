@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from graphagent._article import counted
@@ -39,57 +40,36 @@ class ChildRun(Protocol):
         ...
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class RunResult(Generic[O]):
     """What a run gave, and what it took."""
 
-    __slots__ = (
-        "_charges", "_error", "_output", "_unfinished", "children", "finish_reason", "memory", "nodes", "questions", "run_id", "seconds", "status", "turns", "usage",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        *,
-        run_id: str,
-        output: O | None,
-        status: Status,
-        unfinished: str,
-        error: tuple[str, str] | None = None,
-        memory: RunMemory,
-        questions: tuple[Question, ...],
-        nodes: int,
-        turns: int,
-        usage: Usage,
-        seconds: float,
-        finish_reason: str | None = None,
-        charges: Callable[[], Iterable[Charge]] = tuple,
-        children: tuple[ChildRun, ...] = (),
-    ) -> None:
-        self._charges = charges
-        self.children = children
-        """The runs of agents that were called as tools, in the order of their beginnings. Of a run from the store: all with
-        `agent.read`; with `agent.resume` those that had not ended, and those begun since."""
-        self._output = output
-        self._unfinished = unfinished
-        self._error = error
-        self.run_id = run_id
-        """Which run it was."""
-        self.status: Status = status
-        """Where it is."""
-        self.memory = memory
-        """The transcript."""
-        self.questions = questions
-        """What it waits for, in the order of asking."""
-        self.nodes = nodes
-        """How many nodes were executed, each attempt counted."""
-        self.turns = turns
-        """How many model turns there were."""
-        self.usage = usage
-        """The tokens and the money of all model requests, extraction and sub-agents included."""
-        self.seconds = seconds
-        """Wall time while it was executed."""
-        self.finish_reason = finish_reason
-        """Why the model stopped in its last turn: `stop`, or `length` where its answer was cut off at its limit of tokens, or what
-        else its server said. None where no model was asked for an answer."""
+    run_id: str
+    """Which run it was."""
+    status: Status
+    """Where it is."""
+    memory: RunMemory
+    """The transcript."""
+    questions: tuple[Question, ...]
+    """What it waits for, in the order of asking."""
+    nodes: int
+    """How many nodes were executed, each attempt counted."""
+    turns: int
+    """How many model turns there were."""
+    usage: Usage
+    """The tokens and the money of all model requests, extraction and sub-agents included."""
+    seconds: float
+    """Wall time while it was executed."""
+    finish_reason: str | None
+    """Why the model stopped in its last turn: `stop`, or `length` where its answer was cut off at its limit of tokens, or what
+    else its server said. None where no model was asked for an answer."""
+    children: tuple[ChildRun, ...]
+    """The runs of agents that were called as tools, in the order of their beginnings. Of a run from the store: all with
+    `agent.read`; with `agent.resume` those that had not ended, and those begun since."""
+    _output: O | None
+    _unfinished: str
+    _error: tuple[str, str] | None
+    _charges: Callable[[], Iterable[Charge]]
 
     def __getstate__(self) -> dict[str, Any]:
         # Runs are bound to this process; what they spent stands in the ledger.

@@ -624,11 +624,10 @@ class Runtime:
         children = () if self.draft is not None else map(self.child, activation.children)
         failure = self.log.state.failure if self.parent is None and status == "failed" else None
         return RunResult(
-            run_id=self.run_id, output=output, status=status, unfinished=unfinished,
-            error=None if failure is None else failure[:2], memory=self.memory,
-            questions=self.questions, nodes=frame.nodes + self.limits.running, turns=frame.turns, usage=usage,
-            seconds=self.elapsed, finish_reason=activation.finish_reason, charges=charges,
-            children=tuple(each.handle for each in children if each is not None),
+            run_id=self.run_id, status=status, memory=self.memory, questions=self.questions,
+            nodes=frame.nodes + self.limits.running, turns=frame.turns, usage=usage, seconds=self.elapsed,
+            finish_reason=activation.finish_reason, children=tuple(each.handle for each in children if each is not None),
+            _output=output, _unfinished=unfinished, _error=None if failure is None else failure[:2], _charges=charges,
         )  # fmt: skip
 
     def _rows_of(self, activation: Activation) -> list[Charge]:

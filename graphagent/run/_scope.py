@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast, final
 
@@ -49,10 +50,6 @@ class Limits:
         """The limits around in the same run: nodes and turns of a sub-agent are its own, and what it spends is everybody's."""
         self.running = self.asking = 0
         """How many nodes, and how many model turns, are being executed, which the frame does not count yet."""
-        self.set(budgets)
-
-    def set(self, budgets: Budgets | Setting) -> None:
-        """Set the limits."""
         nodes, turns, tokens, cost = budgets.max_nodes, budgets.max_turns, budgets.max_tokens, budgets.max_cost
         self.max_nodes: float = _UNLIMITED if nodes is None else nodes
         self.max_turns: float = _UNLIMITED if turns is None else turns
@@ -158,34 +155,22 @@ class Limits:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Execution:
     """A frame that is executed, with the live things that its nodes use. It is made anew wherever the frame is entered."""
 
-    __slots__ = ("deadline", "declared", "frame", "given", "limits", "model", "run", "strategy")
-
-    def __init__(
-        self,
-        run: Runtime,
-        frame: Frame,
-        strategy: CompiledStrategy,
-        limits: Limits,
-        model: Model | None,
-        declared: Sequence[Tool | ToolServer],
-        given: Callable[[], Any],
-        deadline: float | None = None,
-    ) -> None:
-        self.run = run
-        self.frame = frame
-        self.strategy = strategy
-        """What is executed: a strategy, or the branch of a fork, which is like a strategy of one node."""
-        self.limits = limits
-        self.model = model
-        self.declared = declared
-        """The tools as the agent or the strategy has them: a server is among them in the place of its tools."""
-        self.given = given
-        """Returns the input of the frame."""
-        self.deadline = deadline
-        """When the first of the time limits here and around ends, as a time of the event loop; None: there is none."""
+    run: Runtime
+    frame: Frame
+    strategy: CompiledStrategy
+    """What is executed: a strategy, or the branch of a fork, which is like a strategy of one node."""
+    limits: Limits
+    model: Model | None
+    declared: Sequence[Tool | ToolServer]
+    """The tools as the agent or the strategy has them: a server is among them in the place of its tools."""
+    given: Callable[[], Any]
+    """Returns the input of the frame."""
+    deadline: float | None = None
+    """When the first of the time limits here and around ends, as a time of the event loop; None: there is none."""
 
     @property
     def node(self) -> CompiledNode | None:
@@ -236,9 +221,8 @@ class Execution:
         """The tools that a node may offer: where there are any, with those of features."""
         tools = self.tools
         if tools:
-            for feature in implementing(self.run.features, "tools"):
-                taken = {tool.name for tool in tools}
-                tools += tuple(tool for tool in feature.tools if tool.name not in taken)
+            taken = {tool.name for tool in tools}
+            tools += tuple(tool for name, tool in self.of_features().items() if name not in taken)
         return tools
 
     def available(self, setting: Setting) -> tuple[Tool, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from graphagent._article import counted
@@ -134,29 +135,20 @@ class Versions(list["Step"]):
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class Prompt:
     """The messages of one request to a model, as the steps that made them. Its size does not depend on their number."""
 
-    __slots__ = ("as_of", "parts", "ranges", "rules", "versions")
-
-    def __init__(
-        self,
-        versions: Versions,
-        rules: str,
-        ranges: tuple[Range, ...],
-        as_of: int,
-        parts: tuple[Part, ...] | None = None,
-    ) -> None:
-        self.versions = versions
-        """The versions of the steps of the transcript, by number."""
-        self.rules = rules
-        """The system prompt."""
-        self.ranges = ranges
-        """The steps that were visible, in the order in which the model saw them."""
-        self.as_of = as_of
-        """The number of the last version that there was; -1 if the messages are in no step."""
-        self.parts = parts
-        """What was sent of the messages that these make, and what else; None: these messages and no others."""
+    versions: Versions
+    """The versions of the steps of the transcript, by number."""
+    rules: str
+    """The system prompt."""
+    ranges: tuple[Range, ...]
+    """The steps that were visible, in the order in which the model saw them."""
+    as_of: int
+    """The number of the last version that there was; -1 if the messages are in no step."""
+    parts: tuple[Part, ...] | None = None
+    """What was sent of the messages that these make, and what else; None: these messages and no others."""
 
     @staticmethod
     def of(messages: Iterable[Message]) -> Prompt:
