@@ -484,6 +484,19 @@ def test_a_store_without_an_index_gets_one(run, home):
     assert len(_json(run("notes", "recall", "tea", "--json", "--store", "notes.db"))) == 1
 
 
+def test_who_reads_writes_nothing(run, home, store):
+    """In a store of runs, which has no notes, the file stays as it is; the first note makes the tables."""
+    run("run", "single_run", "Hi", "--model", "offline", *(each.replace("notes.db", "runs.db") for each in store))
+    (home / "runs.db").rename(home / "notes.db")
+    before = (home / "notes.db").read_bytes()
+    for words in (["list"], ["recall", "tea"], ["tree"], ["show", "x"], ["export"], ["verify"], ["reset", "--yes"]):
+        run("notes", *words, *store)
+        assert (home / "notes.db").read_bytes() == before, words
+    _keep(run, store, "Ada likes tea.")
+    assert run("notes", "tree", *store).out == "/ (1 note)\n"
+    assert len(_json(run("notes", "recall", "tea", "--json", *store))) == 1
+
+
 def test_an_export_does_not_act_on_a_terminal(run, home):
     """There it is the same data, in characters that are only shown."""
     text = "\x1b[31m red \x9b31m \u202e Bærum 東京"

@@ -65,6 +65,19 @@ def _build(connection: IndexConnection, records: list[Record], report: Progress)
         report(min(start + _TOGETHER, len(records)), len(records))
 
 
+def _in_memory(records: list[Record], report: Progress) -> IndexConnection:
+    """Return a connection to tables in memory."""
+    import apsw
+
+    with in_use():
+        connection = cast("IndexConnection", apsw.Connection(":memory:"))
+        connection.execute("PRAGMA temp_store=MEMORY")  # large sorts would otherwise write plain text to a file
+        connection.execute("BEGIN")
+        _build(connection, records, report)
+        connection.execute("COMMIT")
+        return connection
+
+
 class _GoneError(Exception):
     """The tables do not exist any more: another process is building them again, or ended while it did."""
 
@@ -83,24 +96,35 @@ class SqliteIndex:
         """The version of the file's schema when the tables existed; it changes with every table that is created or dropped."""
 
     async def open(self, load: Callable[[], Awaitable[list[Record]]]) -> None:
-        """Build the tables of all records in one transaction, if they do not exist."""
+        """Build the tables of all records in one transaction, if there are records and no tables."""
         self._load = load
+        await self._build(anyway=False)
+
+    async def _build(self, *, anyway: bool) -> bool:
+        """Build the tables, if they do not exist; without any record only `anyway`. Return whether they exist then."""
         if await self._store.read(_fts.are_made):
-            return
-        records = await load()
+            return True
+        assert self._load is not None
+        records = await self._load()
+        if not records and not anyway:
+            return False
 
         def build(connection: IndexConnection) -> None:
             if not _fts.are_made(connection):  # another process may have been faster
                 _build(connection, records, self._report)
 
         await self._store.commit(along=build)
+        return True
 
     async def drop(self) -> None:
         """Remove the tables. Whoever commits next builds them again."""
         await self._store.commit(along=_fts.drop)
 
     async def read(self, function: Callable[[IndexConnection], T]) -> T:
-        """Call a function in a worker thread, with a connection to the tables, in one read transaction."""
+        """Call a function in a worker thread, with a connection to the tables, in one read transaction.
+
+        Where there are no notes, and so no tables, they are empty ones in memory: who only reads, writes nothing.
+        """
 
         def call(connection: IndexConnection) -> T:
             connection.execute("BEGIN")
@@ -110,7 +134,17 @@ class SqliteIndex:
             finally:
                 connection.execute("ROLLBACK")
 
-        return await self._with_tables(lambda: self._store.read(call))
+        while True:
+            try:
+                return await self._store.read(call)
+            except _GoneError:
+                if not await self._build(anyway=False):
+                    return await anyio.to_thread.run_sync(self._read_nothing, function)
+
+    def _read_nothing(self, function: Callable[[IndexConnection], T]) -> T:
+        connection = _in_memory([], self._report)
+        with in_use():
+            return function(connection)
 
     async def commit(self, changes: Sequence[Change], function: Callable[[IndexConnection], None]) -> None:
         """Commit changes to the store, and those of the function, in one transaction."""
@@ -119,7 +153,11 @@ class SqliteIndex:
             self._check_tables(connection)
             function(connection)
 
-        await self._with_tables(lambda: self._store.commit(*changes, along=along))
+        while True:
+            try:
+                return await self._store.commit(*changes, along=along)
+            except _GoneError:
+                await self._build(anyway=True)
 
     def _check_tables(self, connection: IndexConnection) -> None:
         # One PRAGMA is cheaper than looking at the tables themselves before each use.
@@ -128,15 +166,6 @@ class SqliteIndex:
             if not _fts.are_made(connection):
                 raise _GoneError
             self._schema = schema
-
-    async def _with_tables(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something with the tables; if they are gone, build them and do it again."""
-        while True:
-            try:
-                return await work()
-            except _GoneError:
-                assert self._load is not None
-                await self.open(self._load)
 
 
 class InMemoryIndex:
@@ -160,18 +189,7 @@ class InMemoryIndex:
             return
         records = await load()
 
-        def build() -> IndexConnection:
-            import apsw
-
-            with in_use():
-                connection = cast("IndexConnection", apsw.Connection(":memory:"))
-                connection.execute("PRAGMA temp_store=MEMORY")  # large sorts would otherwise write plain text to a file
-                connection.execute("BEGIN")
-                _build(connection, records, self._report)
-                connection.execute("COMMIT")
-                return connection
-
-        self._connection = await anyio.to_thread.run_sync(build)
+        self._connection = await anyio.to_thread.run_sync(_in_memory, records, self._report)
         self.built = self._connection
 
     async def drop(self) -> None:

@@ -31,6 +31,16 @@ async def test_a_root_note_is_found_beside_notes_in_scopes_and_however_many_scop
     assert [each.record.scope for each in await notes.recall("answer", scope="/scope-29")] == ["/scope-29"]
 
 
+async def test_who_looked_before_there_were_notes_finds_those_of_others(notes, store):
+    """In one store: what is read where there is nothing, is nothing, and hides nothing later."""
+    other = Notes(store)
+    assert (await notes.recall("tea"), await notes.list_records(), await notes.verify()) == ([], [], 0)
+    await other.remember("Ada likes tea.")
+    assert texts(await notes.recall("tea")) == ["Ada likes tea."]
+    await notes.remember("Bob likes tea.")
+    assert texts(await other.recall("tea")) == ["Ada likes tea.", "Bob likes tea."]
+
+
 async def test_scopes_with_the_same_beginning_are_apart_in_every_operation(notes):
     """`/app` has nothing of `/apple`, `/app-2`, `/app.x` and `/App`, and resetting it leaves them and the root."""
     for scope in ("/app", "/app/in", "/apple", "/app-2", "/app.x", "/App", "/"):
