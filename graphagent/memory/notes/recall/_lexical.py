@@ -109,6 +109,11 @@ def search_words(
     left = 0 if query.is_phrase else _RESPELT
     for word, stem in stems.items():
         is_missing = not frequencies[stem] or (stem in places and not places[stem])
+        if is_missing and (ways := _one_or_two(connection, word, list(stems))):
+            [having] = _fts.postings(connection, [" OR ".join(ways)], fits).values()
+            if having:
+                terms[stem], places[stem], frequencies[stem] = ways, dict.fromkeys(having, 1.0), len(having)
+                continue
         if left and is_missing and len(stem) >= _SPELLED and stem.isalpha() and word.casefold() not in STOPWORDS:
             left -= 1
             term, has = _respelt(connection, stem, fits)
@@ -232,7 +237,7 @@ def _terms(
     """Return what to search for each stem, any of several terms, and in how many texts these are, counted for each term.
 
     The first is the word as it was written. If no text has it, a word such as `getUserName` is searched by its parts, one after the
-    other, and `email` as `e mail`. The rest are the forms of the word with other stems, and the whole that hyphens make of it and others.
+    other. The rest are the forms of the word with other stems, and the whole that hyphens make of it and others.
     """
     wholes = _fts.stems_of(connection, joined.values())
     others = {stem: dict(other_forms(connection).get(stem, {})) for stem in stems.values()}
@@ -245,19 +250,31 @@ def _terms(
     for word, stem in stems.items():
         if stem in terms:
             continue
-        first, count, divided = quoted(word), counts[stem], list[str]()
+        first, count = quoted(word), counts[stem]
         if " " in stem:
             count = 1  # a phrase: in how many texts it is, is not known before
         elif is_character(word):
             first, count = f"{first} *", max(1, count)
         elif not count and (parts := parts_of(word)) != word:
             first, count = quoted(parts), 1
-        elif not count and (divided := _divided(connection, word)):
-            count = 1
         forms = {other: quoted(form) for other, form in others[stem].items() if counts[other]}
-        terms[stem] = [first, *divided, *forms.values()]
+        terms[stem] = [first, *forms.values()]
         frequencies[stem] = count + sum(counts[other] for other in forms)
     return terms, frequencies
+
+
+def _one_or_two(connection: IndexConnection, word: str, words: Sequence[str]) -> list[str]:
+    """Return the other ways in which a word may be written, as far as they are in some text.
+
+    These are two words, such as `e mail` for `email`, and one with the word beside it in the question, such as `wifi` for `wi fi`.
+    """
+    place = words.index(word)
+    wholes = [
+        f"{one}{other}" for one, other in pairwise(words[max(0, place - 1) : place + 2]) if f"{one}{other}".isalpha()
+    ]
+    stems = _fts.stems_of(connection, wholes)
+    counts = _fts.frequencies(connection, stems.values())
+    return _divided(connection, word) + [quoted(whole) for whole, stem in stems.items() if counts[stem]]
 
 
 def _divided(connection: IndexConnection, word: str) -> list[str]:

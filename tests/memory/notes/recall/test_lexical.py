@@ -294,6 +294,7 @@ def test_words_that_are_known_are_searched_only_as_they_are_written():
     [
         ("The wifi is slow.", "wi-fi"),
         ("The WiFi is slow.", "Wi\u2011Fi"),
+        ("The wifi is slow.", "wi fi"),
         ("The wi-fi is slow.", "wifi"),
         ("The wi-fi is slow.", "wi-fi"),
         ("Send an e-mail.", "email"),
@@ -303,7 +304,7 @@ def test_words_that_are_known_are_searched_only_as_they_are_written():
     ],
 )
 def test_words_with_a_hyphen_are_found_as_one_word_and_as_two(text, asked):
-    """Whichever way a note or a question has it, with the full score."""
+    """Whichever way a note or a question has it, also with a space, with the full score."""
     words, found = searched(["The garden is large.", text], asked)
     assert found.keys() == {text}
     assert {similarity for places in words.places.values() for similarity in places.values()} == {1.0}

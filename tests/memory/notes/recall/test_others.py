@@ -49,6 +49,16 @@ async def test_spellings_of_others_do_not_hide_mine(tmp_path):
         assert said(await mine.recall("calandar")) == ["The calendar is on the wall."]
 
 
+@pytest.mark.parametrize(("text", "asked"), [("Send an e-mail.", "email"), ("The wifi is slow.", "wi fi")])
+async def test_what_others_write_in_one_word_or_in_two_does_not_hide_mine(text, asked, tmp_path):
+    """Though theirs is as it was asked for."""
+    async with SqliteStore(tmp_path / "notes.db") as store:
+        mine, theirs = Notes(store, owner="mine"), Notes(store, owner="theirs")
+        await mine.remember_many([text, "The garden is large."])
+        await theirs.remember_many(["An email came.", "Wi is no word.", "Nor is fi."])
+        assert said(await mine.recall(asked)) == [text]
+
+
 async def test_a_question_of_common_words_is_not_respelt():
     """Its first word is no misspelt one."""
     notes = Notes(MemoryStore())
