@@ -131,6 +131,8 @@ class MCPServer:
         self._without_store = MemoryStore()
         self._connections: dict[tuple[object, ...], MCPConnection] = {}
         """By event loops, and by owners who grant access; those that were used last are last."""
+        self._ending: list[MCPConnection] = []
+        """Those that others have replaced, as long as they are being closed."""
         # Nobody else would end them before their event loops end.
         weakref.finalize(self, _cancel, self._connections).atexit = False
 
@@ -230,7 +232,7 @@ class MCPServer:
         loop = current_token().native_token
         own = [self._connections.pop(each) for each in list(self._connections) if each[0] == loop]
         async with anyio.create_task_group() as group:
-            for connection in own:
+            for connection in (*own, *(each for each in self._ending if each.task.is_running)):
                 group.start_soon(connection.aclose)
 
     def _tool(self, described: Mapping[str, Any]) -> MCPTool:
@@ -365,12 +367,19 @@ class MCPServer:
         if connection is None or not connection.is_usable:
             # Other loops, in other threads, have theirs here, too.
             for each in [each for each, other in list(self._connections.items()) if not other.is_open]:
-                self._connections.pop(each, None)
+                self._replaced(self._connections.pop(each, None))
+            self._replaced(connection)
             connection = MCPConnection(self._name, self._transport, access, self._start_timeout, self._calls.elicit)
         self._connections[place] = connection
         for each in [each for each in list(self._connections) if each[0] == loop][:-_MOST_OWNERS]:
-            self._connections.pop(each).dismiss()
+            last = self._connections.pop(each)
+            last.dismiss()
+            self._replaced(last)
         return connection
+
+    def _replaced(self, connection: MCPConnection | None) -> None:
+        """Note that a connection is being closed, unless it is closed or belongs to another event loop."""
+        self._ending = [each for each in (*self._ending, connection) if each is not None and each.task.is_running]
 
     def _failed(self, error: Exception, connection: MCPConnection, called: str, noted: Exchange) -> Exception:
         """Return what to raise for an error of the client. It repeats nothing that was sent."""

@@ -382,7 +382,7 @@ async def test_a_call_does_not_wait_for_a_list_that_does_not_come(tmp_path):
 
 
 async def test_a_server_that_did_not_list_its_tools_is_started_again(tmp_path):
-    """The next run has another process."""
+    """The next run has another process; none is left when the server is closed, also of those that were given up."""
     server = raw("list-hang-once", tmp_path / "log", start_timeout=1)
     with pytest.raises(ToolServerError, match="did not answer within 1 second"):
         await server.list_tools()
@@ -392,6 +392,7 @@ async def test_a_server_that_did_not_list_its_tools_is_started_again(tmp_path):
             listed = await server.list_tools()
     assert [each["name"] for each in listed] == ["tool"]
     await server.aclose()
+    assert not any(is_alive(int(pid)) for pid in (tmp_path / "log").read_text("utf-8").split())
 
 
 async def test_a_command_that_does_not_exist_is_named():
