@@ -163,7 +163,8 @@ class Asking:
             asker.reset(token)
             if self.counts:
                 limits.count_asking(-1)
-        self._report_failed(response.failed)
+        if response.failed:
+            self._report_failed(response.failed)
         self.charges.append(Charge(node, self.key, response.model, response.usage))
         self._report_answer(response, partial)
         # Before it is recorded: a run that is resumed with a higher limit asks again.
