@@ -760,11 +760,13 @@ class Agent(Generic[I, O]):
             own = list(self._sites())
             check_path_rules(own, self._checks, self.callbacks)  # a feature may have added callbacks
             compiled, call = compile_root(self.strategy)
-            users = tuple(deps_users(with_sub_agents(own)))
+            every = list(with_sub_agents(own))
+            users = tuple(deps_users(every))
             self._cached_config = RunConfig(
                 strategy=self.strategy, compiled=compiled, call=call,
                 model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
                 features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
+                has_rules=any(isinstance(each.element, Strategy) and each.element.path_rules for each in every),
                 learns_later=any(getattr(each, "background", False) for each in self._features.values()), learn_soon=self._learn_soon,
                 checks=self._checks, takes_calls=takes_calls(self.strategy), planning_interval=self._planning_interval, check_deps=partial(check_deps, users),
                 compile=compile_root, context=Context, handle=Run,

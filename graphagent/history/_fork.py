@@ -81,7 +81,7 @@ async def fork(
         copied.payloads.update(first.payloads)
     log = Log(store, structs.replace(new, strategy_digest=header.strategy_digest), types=config.kind_of_step)
     await look_up_references(config.features_at, owner, log.codec, [row for _, row in copied.rows])
-    past = Past(config.compiled.ruled)
+    past = Past(config.ruled_in)
     log.fold([copied], watch=past.watch)
     log.codec.blobs.last = max((log.codec.blobs.last, *own.payloads))
     log.codec.refers[""] = config.refers

@@ -341,6 +341,8 @@ class AgentStarted(Entry, tag="agent started", frozen=True):
     """The outline of its strategy."""
     declared: dict[str, str] = {}
     """As in Started."""
+    ruled: tuple[tuple[str, str], ...] = ()
+    """As in Started."""
 
     def apply(self, state: State) -> None:
         """Put a frame before its first node."""
@@ -351,7 +353,7 @@ class AgentStarted(Entry, tag="agent started", frozen=True):
         inside = Frame(f"{frame.node_path}/{self.name}/{state.number}/", frame, transcript, state.number)
         activation = inside.activation = Activation(inside, self.value, frame.agent)
         activation.name, activation.node, activation.strategy = self.name, frame.node_path, self.strategy
-        activation.declared = self.declared
+        activation.declared, activation.ruled = self.declared, self.ruled
         frame.agent.children.append(activation)
         inside.moved(self.first, self.value, TASK, state.number)
         state.add_frame(inside, f"agent {self.key}")

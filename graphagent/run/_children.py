@@ -94,7 +94,7 @@ def _child(name: str, config: RunConfig, effects: Effects, task: Any) -> Runtime
                 at=frame.path, key=key, name=name, first=within.compiled.first.name,
                 value=log.keep(task, within.strategy.input_type), task=TaskStep(task), rules=within.system_prompt,
                 strategy=within.strategy.outline if log.durable else None,
-                declared=dict(within.strategy.declarations) if log.durable else {},
+                declared=dict(within.strategy.declarations) if log.durable else {}, ruled=within.compiled.ruled,
             )
         )  # fmt: skip
         found = frame.inside[f"agent {key}"]

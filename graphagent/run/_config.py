@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from graphagent._dispatch import Handlers
     from graphagent.graph import Strategy
     from graphagent.llm import ImageLike, Tool
+    from graphagent.log._internal import Activation
     from graphagent.memory import RunMemory
     from graphagent.protocols import Feature, Model, Store, ToolServer
     from graphagent.run._budgets import Budgets
@@ -87,6 +88,8 @@ class RunConfig:
     planning_interval: int | None = None
     compile: Callable[[Strategy[Any, Any], Sequence[Within]], tuple[CompiledStrategy, Call]]
     """Compiles the strategy anew, for a run that strategies with rules call."""
+    has_rules: bool = False
+    """Whether there are rules: of its strategy or a subgraph, or of an agent that it calls."""
     learns_later: bool = False
     """Whether a feature learns in the background."""
     learn_soon: Callable[[str], None] = lambda _: None
@@ -112,6 +115,17 @@ class RunConfig:
         """Return the features that hold in a frame, as the log of a run names its path: a sub-agent has its own besides."""
         inside, agent, rest = self._sub_agent(path)
         return {**self.features, **agent.features_at(rest)} if inside and agent is not None else self.features
+
+    def ruled_in(self, agent: Activation) -> tuple[tuple[str, str], ...]:
+        """Return what rules name in the run of an agent, as the log has it: this one, or one that it calls."""
+        found = self._of(agent)
+        return () if found is None else found.compiled.ruled
+
+    def _of(self, agent: Activation) -> RunConfig | None:
+        if agent.parent is None:
+            return self
+        outer = self._of(agent.parent)
+        return None if outer is None else outer.agent_at(agent.node[len(agent.parent.frame.path) :], agent.name)
 
     def find(self, path: str) -> CompiledNode | None:
         """Return the node at a path; None if the strategy has no such node."""

@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Any
 from graphagent.log._internal import Replay, name_of_tool, scope_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from graphagent.graph import Outline
-    from graphagent.log._internal import Executions, Frame, Scope, State, Watch
+    from graphagent.log._internal import Activation, Executions, Frame, Scope, State, Watch
 
 
 class Past:
     """What a run executed of things that rules name, collected while its log is read."""
 
-    def __init__(self, ruled: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, ruled: Callable[[Activation], Sequence[tuple[str, str]]]) -> None:
         self._replay = Replay(self._names)
         self._ruled = ruled
-        """The names of the things, each with the path of the strategy that has the rules."""
+        """Returns the names of the things in the run of an agent, each with the path of the strategy that has the rules."""
+        self._ruled_in: dict[str, Sequence[tuple[str, str]]] = {}
+        """What it returned, by the paths of the agents."""
         self._places: dict[tuple[str, str], str] = {}
 
     @property
@@ -32,19 +34,19 @@ class Past:
 
     def _names(self, run: Replay, frame: Frame, number: int, tool: str) -> list[tuple[Scope, str]]:
         """Return the names that rules have for something that begins."""
-        place, name = "", name_of_tool(tool)
-        if not tool:
-            place = self._place(frame, frame.node_path)
-            name = frame.agent.declared.get(place, "")
-            place = place if frame.agent.parent is None else ""  # a sub-agent is at no place of the strategy
+        agent, place = frame.agent, "" if tool else self._place(frame, frame.node_path)
+        name = name_of_tool(tool) if tool else agent.declared.get(place, "")
         found: list[tuple[Scope, str]] = []
-        for around, wanted in self._ruled:
-            if wanted == name or (place and wanted.startswith("/") and place == f"{around}{wanted}".lstrip("/")):
-                found += [(scope_of(each), wanted) for each in _around(frame) if self._has_rules(each, around)]
+        for each in _around(frame):
+            path = each.agent.path
+            ruled = self._ruled_in[path] = self._ruled_in[path] if path in self._ruled_in else self._ruled(each.agent)
+            around = self._place(each, each.path.rstrip("/")) if ruled else ""
+            for strategy, wanted in ruled:
+                # A sub-agent is at no place of the strategy of its caller.
+                is_there = bool(place) and each.agent is agent and place == f"{around}{wanted}".lstrip("/")
+                if strategy == around and (wanted == name or is_there):
+                    found.append((scope_of(each), wanted))
         return found
-
-    def _has_rules(self, frame: Frame, around: str) -> bool:
-        return frame.agent.parent is None and self._place(frame, frame.path.rstrip("/")) == around
 
     def _place(self, frame: Frame, path: str) -> str:
         """Return the path in the strategy of its agent of what is at a path in the run."""
@@ -65,7 +67,8 @@ class Past:
             frame = state.frames.get(scope[0])
             if frame is not None and scope_of(frame) == scope:
                 around = self._place(frame, frame.path.rstrip("/"))
-                yield from ((scope[0], name, found[name]) for name in found if (around, name) not in state.run.ruled)
+                noted = frame.agent.ruled
+                yield from ((scope[0], name, found[name]) for name in found if (around, name) not in noted)
 
 
 def _around(frame: Frame | None) -> Iterator[Frame]:

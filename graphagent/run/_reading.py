@@ -53,7 +53,7 @@ async def read_run(config: RunConfig, owner: str, run_id: str, *, allow_changed:
         ToolServerError: the settings of a server do not fit the tools that the run has of it.
         DamagedStoreError: it is not what was written.
     """
-    past = Past(config.compiled.ruled) if config.compiled.ruled else None
+    past = Past(config.ruled_in) if config.has_rules else None
     log = await read_log(config, owner, run_id, watch=past.watch if past is not None else None)
     run = run_over(config, log, allow_changed=allow_changed)
     run.past = past

@@ -9,7 +9,7 @@ import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.errors import BudgetError, FeatureError, NodeFailedError, RuleError, StrategyError
-from graphagent.graph import each, parallel, precedes, race
+from graphagent.graph import each, never_together, parallel, precedes, race
 from graphagent.llm import ToolCall
 from graphagent.memory import ActionStep
 from graphagent.nodes import ask_human, auto_detect_facts, llm_request
@@ -276,3 +276,23 @@ async def test_its_text_waits_for_the_final_checks():
     assert await texts(own, "first") == ["first", "good", " one"]
     assert await texts(own, "first", final_answer_checks=[good]) == ["first", "good", " one"]
     assert await texts(around, "first", "second", final_answer_checks=[good]) == ["first", "second", "good", " one"]
+
+
+@pytest.mark.parametrize("by_path", [False, True])
+async def test_rules_of_its_strategy_may_be_newer_than_the_run(by_path):
+    """What it had executed by then counts, and is held against what comes."""
+    store = MemoryStore()
+
+    def agent(*rules):
+        inner = Strategy("inner", START >> first >> ask_human("Go on?", str) >> last >> END)
+        inner.path_rules = rules
+        return Agent(Strategy("outer", START >> Agent(inner).as_node() >> END), store=store)
+
+    before, after = ("first", "last") if by_path else (first, last)
+    for run, rule in (("allowed", precedes(before, after)), ("forbidden", never_together(before, after))):
+        await agent().run("x", run_id=run)
+        if run == "allowed":
+            assert (await agent(rule).resume(run, answer="y")).output == "(y)"
+        else:
+            with pytest.raises(NodeFailedError, match="'inner/inner/2/last' was not begun, by the rule never_together"):
+                await agent(rule).resume(run, answer="y")

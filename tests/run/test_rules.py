@@ -549,7 +549,8 @@ def test_what_a_log_says_of_rules_that_are_newer_is_what_it_would_have_noted(bac
         store = MemoryStore()
         with contextlib.suppress(NodeFailedError, BudgetError, RuleError):
             await Agent(ruled, store=store, max_nodes=40).run([[[0]], [[0]]], run_id="r")
-        past = Past((await Log.read(store, "", "r")).state.run.ruled)
+        named = (await Log.read(store, "", "r")).state.run.ruled
+        past = Past(lambda _: named)
         return past, (await Log.read(store, "", "r", watch=past.watch)).state
 
     past, state = anyio.run(run, backend=backend)
