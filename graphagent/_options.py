@@ -205,13 +205,16 @@ def cost_limit(given: Decimal | str | float | None) -> Decimal | float | None:
 
 
 def check_tools(tools: object) -> None:
-    """Check that tools are a list. What is in it is checked by the agent, which knows what a tool is.
+    """Check that tools are a list of things with names. The rest is checked by the agent, which knows what a tool is.
 
     Raises:
         TypeError: they are not.
     """
     if isinstance(tools, type | str) or not isinstance(tools, Iterable):
         raise TypeError(f"tools= is a list, not {kind_of(tools)}; write tools=[tool]")
+    for each in tools if isinstance(tools, list | tuple) else ():
+        if not hasattr(each, "name"):
+            raise TypeError(f"{getattr(each, '__name__', each)!r} is no tool; put @tool on the function")
 
 
 def check_can(method: str, given: object, what: str, example: str = "") -> None:

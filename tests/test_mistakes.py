@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap
-from graphagent.errors import NoteError
+from graphagent.errors import NodeFailedError, NoteError
 from graphagent.graph import Retry, select_tools
 from graphagent.history import prune_runs
 from graphagent.llm import (
@@ -19,6 +19,7 @@ from graphagent.llm import (
     Image,
     LimitedModel,
     Message,
+    ModelResponse,
     Moderation,
     PricedModel,
     Prices,
@@ -358,6 +359,8 @@ VALUES = [
     (lambda: inner.using(tools="x"), TypeError, "tools= is a list, not a str"),
     (lambda: inner.using(tools=5), TypeError, "tools= is a list, not an int"),
     (lambda: select_tools(tools="x"), TypeError, "tools= is a list, not a str"),
+    (lambda: inner.using(tools=[made]), TypeError, "'made' is no tool; put @tool on the function"),
+    (lambda: select_tools([5]), TypeError, "5 is no tool"),
     (lambda: task("Do it.", tools=5), TypeError, "tools= is a list, not an int"),
     (lambda: agent(system_prompt=None), TypeError, "system_prompt= is text, not None"),
     (lambda: agent(name=3), TypeError, "name= is text, not an int"),
@@ -498,6 +501,26 @@ async def test_a_mistake_is_an_error_where_it_is_passed(called, error, said):
     with pytest.raises((TypeError, ValueError, NoteError)) as caught:
         await called()
     assert type(caught.value) is error
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("answer", ["text", None])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_what_a_model_answers_is_no_error_of_python(answer, is_async):
+    """Its respond returned no response, or is not async; the error says what to write."""
+
+    class Plain(Named):
+        def respond(self, request, on_text=None):
+            return answer or ModelResponse(Message.assistant("ok"))
+
+    class Async(Named):
+        async def respond(self, request, on_text=None):
+            return answer
+
+    returned = "None" if answer is None else "a str"
+    said = f"the respond of an Async returned {returned}; write" if is_async else "the respond of a Plain is not async"
+    with pytest.raises(NodeFailedError, match="failed with FeatureError: ") as caught:
+        await Agent(single_run(), model=Async() if is_async else Plain()).run("x")
     assert said in str(caught.value)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from anyio.lowlevel import checkpoint
 
+from graphagent._article import kind_of
 from graphagent._features import implementing
 from graphagent.errors import FeatureError, ModelError, PromptTooLongError
 from graphagent.events import (
@@ -153,7 +155,7 @@ class Asking:
             if self.counts:
                 self.turns += 1
             on_text = self._stream(partial) if listening else None
-            response = run.with_ids(await model.respond(request, on_text))
+            response = run.with_ids(await _response_of(model, model.respond(request, on_text)))
         except BaseException as error:
             run.drop_unheard()
             if isinstance(error, ModelError):
@@ -215,6 +217,22 @@ class Asking:
         if found is not None:
             run = self.effects.run
             run.report(OutputStreamed(run.run_id, self.effects.node, found[0], self._purpose))
+
+
+async def _response_of(model: Model, answer: object) -> ModelResponse:
+    """Return the response of a model, which users may have written.
+
+    Raises:
+        FeatureError: it is none.
+    """
+    response = await answer if isawaitable(answer) else answer
+    if isinstance(response, ModelResponse) and response is not answer:
+        return response
+    sync = "is not async, and " if response is answer else ""
+    raise FeatureError(
+        f"the respond of {kind_of(model)} {sync}returned {kind_of(response)}; write `async def respond(self, request, on_text=None)`, "
+        f"which returns a ModelResponse"
+    )
 
 
 def no_model(node: str) -> FeatureError:
