@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
 from graphagent._article import kind_of
 
@@ -212,7 +212,7 @@ def check_tools(tools: object) -> None:
     """
     if isinstance(tools, type | str) or not isinstance(tools, Iterable):
         raise TypeError(f"tools= is a list, not {kind_of(tools)}; write tools=[tool]")
-    for each in tools if isinstance(tools, list | tuple) else ():
+    for each in cast("Iterable[object]", tools) if isinstance(tools, list | tuple) else ():
         if not hasattr(each, "name"):
             raise TypeError(f"{getattr(each, '__name__', each)!r} is no tool; put @tool on the function")
 
