@@ -28,7 +28,7 @@ from graphagent._options import (
     cost_limit,
 )
 from graphagent._retry import Retry
-from graphagent.errors import AnswerError, FeatureError, RunError
+from graphagent.errors import FeatureError, RunError
 from graphagent.events import Event
 from graphagent.graph import Strategy, StrategyTool
 from graphagent.graph._internal import fits, is_a, show
@@ -413,16 +413,8 @@ class Agent(Generic[I, O]):
         )  # fmt: skip
         if "answer" in options:
             run.answer(options["answer"])
-        results = options.get("results") or {}
-        for question in run.questions:
-            if question.id in results and question.kind != "result":
-                error = AnswerError(
-                    question.id, f"{question.id!r} waits for an answer, not for a result; write answers={{…}}"
-                )
-                error.run_id = run_id
-                raise error
-        if given := {**(options.get("answers") or {}), **results}:
-            run.answer(answers=given)
+        if options.get("answers") or options.get("results"):
+            run.answer(answers=options.get("answers"), results=options.get("results"))
         self._last = run
         return run
 

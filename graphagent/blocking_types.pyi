@@ -457,7 +457,14 @@ class BlockingRun(Protocol[O]):
     def on(self, event: type[E], handler: Callable[[E], None], /, *, all_text: bool = False) -> None:
         """Call a handler for each event of a type in this run alone; otherwise as `agent.on`."""
 
-    def answer(self, answer: object = ..., /, *, answers: Mapping[str, object] | None = None) -> None:
+    def answer(
+        self,
+        answer: object = ...,
+        /,
+        *,
+        answers: Mapping[str, object] | None = None,
+        results: Mapping[str, object] | None = None,
+    ) -> None:
         """Answer the open question, or several questions by id. The run continues with `finish` or `step`."""
 
     def aclose(self) -> None:

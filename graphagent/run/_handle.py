@@ -16,7 +16,7 @@ from graphagent.run._beginning import take_up
 from graphagent.run._budgets import Budgets
 from graphagent.run._ending import end, fail, stop, suspend, write_end
 from graphagent.run._heartbeat import with_heartbeat
-from graphagent.run._people import only_question, take_answers
+from graphagent.run._people import only_question, results_by_question, take_answers
 from graphagent.run._sites import sites, with_sub_agents
 from graphagent.run._suspend import Suspend
 
@@ -209,17 +209,28 @@ class Run(Generic[O]):
         """Call a handler for each event of a type in this run alone; otherwise as `agent.on`."""
         self._run.handlers = by_type([listener(event, handler, "run.on", all_text=all_text)], self._run.handlers)
 
-    def answer(self, answer: object = _NO_ANSWER, /, *, answers: Mapping[str, object] | None = None) -> None:
+    def answer(
+        self,
+        answer: object = _NO_ANSWER,
+        /,
+        *,
+        answers: Mapping[str, object] | None = None,
+        results: Mapping[str, object] | None = None,
+    ) -> None:
         """Answer the open question, or several questions by id. The run continues with `finish` or `step`.
+
+        Args:
+            answer: The answer to the only open question.
+            answers: Answers to several, by their ids.
+            results: Results of deferred tool calls, by the ids of the calls.
 
         Raises:
             AnswerError: an answer does not fit its question. None of the answers is recorded.
         """
-        if answer is not _NO_ANSWER:
-            answers = {only_question(self._run): answer, **(answers or {})}
-        elif answers is None:
+        if answer is _NO_ANSWER and answers is None and results is None:
             raise TypeError("there is no answer: write run.answer(…), or run.answer(answers={id: …})")
-        take_answers(self._run, answers)
+        given = {only_question(self._run): answer} if answer is not _NO_ANSWER else {}
+        take_answers(self._run, {**given, **(answers or {}), **results_by_question(self._run, results or {})})
 
     async def aclose(self) -> None:
         """Release the run, so that another process can continue it. A run that ended, waits or paused has been released."""

@@ -92,6 +92,29 @@ def take_answers(run: Runtime, answers: Mapping[str, object]) -> None:
     run.answers.update(checked)
 
 
+def results_by_question(run: Runtime, results: Mapping[str, object]) -> dict[str, object]:
+    """Return results of deferred tool calls by the ids of their questions; those of sub-agents are longer than those of the calls.
+
+    Raises:
+        AnswerError: the run waits for no such result.
+    """
+    found: dict[str, object] = {}
+    open_ = [run.question(id_) for id_ in run.log.state.questions]
+    calls = {each.id: each.call.id for each in open_ if each.kind == "result" and each.call is not None}
+    for key, result in results.items():
+        ids = [key] if key in calls else [id_ for id_, call in calls.items() if call == key]
+        if len(ids) != 1:
+            kind = next((each.kind for each in open_ if each.id == key), "")
+            shown = ", ".join(map(repr, calls)) or "none"
+            asked = f"question {key!r} is of the kind {kind!r}, and answered with answers=" if kind else ""
+            several = (
+                f"several open calls have the id {key!r}" if ids else f"run {run.run_id!r} has no open call {key!r}"
+            )
+            raise run.of_run(AnswerError(key, asked or f"{several}; open are: {shown}"))
+        found[ids[0]] = result
+    return found
+
+
 def only_question(run: Runtime) -> str:
     """Return the id of the only open question.
 

@@ -697,6 +697,32 @@ async def test_a_result_that_cannot_be_kept_is_refused_before_anything_is_writte
     assert (await agent.resume("r1", results={"a": 1})).output == "Done."
 
 
+async def test_a_result_is_given_to_a_call_that_waits_for_one():
+    """By the id of the call, also of a sub-agent's; it is no answer to another question, and two calls of one id are told apart."""
+
+    @tool(approve=True, deferred=True)
+    def order(item: str) -> str:  # type: ignore[empty-body]
+        """Order."""
+
+    def desk(name):
+        reply = ToolCall("order", {"item": "x"}, id="c1")
+        return Agent(react, model=ScriptedModel([reply, "done"]), tools=[order], name=name).as_node()
+
+    agent = Agent(Strategy("s", START >> parallel(desk("a"), desk("b")) >> END), store=MemoryStore())
+    first, second = (await agent.run("x", run_id="r")).questions
+    with pytest.raises(
+        AnswerError, match=f"question '{first.id}' is of the kind 'approval', and answered with answers="
+    ):
+        await agent.resume("r", results={first.id: "sent"})
+    with pytest.raises(AnswerError, match="run 'r' has no open call 'c2'; open are: none"):
+        await agent.resume("r", results={"c2": "sent"})
+    await agent.resume("r", answers={first.id: True, second.id: True})
+    with pytest.raises(AnswerError, match=r"several open calls have the id 'c1'; open are: '[ab]/"):
+        await agent.resume("r", results={"c1": "sent"})
+    await agent.resume("r", results={first.id: "sent"})
+    assert (await agent.resume("r", results={"c1": "sent"})).output == ("done", "done")
+
+
 # ---- calls that were broken off
 
 
