@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.errors import RunNotFoundError
 from graphagent.graph._internal import Each
-from graphagent.llm import Approve, Deny
 from graphagent.log._internal import (
     UNSET,
     AgentStarted,
@@ -30,12 +29,12 @@ from graphagent.log._internal import (
     plain,
 )
 from graphagent.memory._internal import Detached, RunMemory
-from graphagent.run._internal import Question, answer_type, items_of, open_question, read_log
+from graphagent.run._internal import Question, answer_type, items_of, open_question, read_log, stored_answer_type
 
 if TYPE_CHECKING:
     from graphagent.llm import Usage
     from graphagent.log._internal import Entry as LogEntry
-    from graphagent.log._internal import Frame, OpenQuestion, State
+    from graphagent.log._internal import Frame, OpenQuestion, QuestionKind, State
     from graphagent.protocols import Store
     from graphagent.run._internal import RunConfig
 
@@ -130,7 +129,7 @@ class Reader:
         """The agent's configuration, which knows the types of values; None: they are read as plain data."""
         self.entries: list[Entry] = []
         self.log: Log | None = None
-        self._asked: dict[tuple[str, str], str] = {}
+        self._asked: dict[tuple[str, str], QuestionKind] = {}
         """The kinds of questions, by the frames that asked and the keys of the answers."""
 
     def watch(self, entry: LogEntry, number: int, state: State, row: bytes, place: int) -> None:
@@ -191,9 +190,7 @@ class Reader:
             return Any if node is None else getattr(node.element, "output_type", Any)
         if entry.kind == "answer":
             kind = self._asked.get((entry.at, entry.key), "question")
-            if kind in ("approval", "in_flight"):
-                return Approve | Deny
-            return answer_type(None if node is None else node.element) if kind == "question" else Any
+            return stored_answer_type(kind, answer_type(None if node is None else node.element))
         return Any
 
 
@@ -341,8 +338,8 @@ def questions_of(log: Log, config: RunConfig | None = None) -> tuple[Question, .
     def opened(each: OpenQuestion) -> Question:
         node = None if config is None else config.find(each.node)
         element = None if node is None else node.element
-        kind = answer_type(element) if each.kind == "question" else Any
-        return open_question(log, log.header.run_id, each, kind, getattr(element, "input_type", Any))
+        input_type = getattr(element, "input_type", Any)
+        return open_question(log, log.header.run_id, each, answer_type(element), input_type)
 
     return tuple(map(opened, log.state.questions.values()))
 

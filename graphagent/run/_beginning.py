@@ -12,7 +12,6 @@ from msgspec import structs
 from graphagent import _clock
 from graphagent.errors import RunClaimedError, RunExistsError, RunNotFoundError
 from graphagent.events import RunResumed, RunStarted
-from graphagent.llm import Approve, Deny
 from graphagent.log._internal import (
     Claim,
     EffectRecorded,
@@ -30,6 +29,7 @@ from graphagent.run._after import settle_quietly
 from graphagent.run._answering import begin_features
 from graphagent.run._effects import RunEditor
 from graphagent.run._past import new_rules
+from graphagent.run._questions import stored_answer_type
 from graphagent.run._reading import look_up_again, look_up_again_in
 from graphagent.run._runtime import Beginning, Draft, Runtime
 from graphagent.run._servers import SCOPE
@@ -249,9 +249,7 @@ def _record_answers(run: Runtime) -> None:
         question, stored = run.question(id_), log.state.questions.get(id_)
         if stored is None:
             continue
-        kind = question.type if question.kind == "question" else Any
-        if question.kind in ("approval", "in_flight"):
-            kind = Approve | Deny
+        kind = stored_answer_type(question.kind, question.type)
         log.append(
             EffectRecorded(
                 at=stored.at, kind="answer", key=stored.key, value=log.keep(answer, kind),

@@ -36,6 +36,7 @@ from graphagent.run._past import new_rules as new_rules
 from graphagent.run._questions import Question as Question
 from graphagent.run._questions import answer_type as answer_type
 from graphagent.run._questions import open_question as open_question
+from graphagent.run._questions import stored_answer_type as stored_answer_type
 from graphagent.run._reading import look_up_references as look_up_references
 from graphagent.run._reading import read_log as read_log
 from graphagent.run._reading import read_run as read_run

@@ -13,7 +13,7 @@ from graphagent.codec._internal import HeldBlobs, encode
 from graphagent.errors import AnswerError, ArgumentsError, QuestionError, SerializationError
 from graphagent.llm import Approve, Deny, Tool, ToolCall
 from graphagent.log._internal import Asked
-from graphagent.run._questions import Question, open_question
+from graphagent.run._questions import Question, open_question, stored_answer_type
 from graphagent.run._schemas import schema_of
 from graphagent.run._sites import sites
 from graphagent.run._suspend import Suspend
@@ -39,7 +39,7 @@ async def ask(
         raise QuestionError(effects.node, before, question)
     found = effects.find_or_copy("answer", key)
     if found is not None:
-        answer = run.decode_answer(found.value, kind, type_)
+        answer = run.log.take(found.value, stored_answer_type(kind, type_))
         if kind != "question":
             return answer
         with suppress(AnswerError):  # it was given to a process that did not know the type: then it is asked again

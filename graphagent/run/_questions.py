@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent._article import a, kind_of
 from graphagent.errors import AnswerError
+from graphagent.graph._internal import show
+from graphagent.llm import Approve, Deny, ToolCall
+from graphagent.llm._internal import problems, with_images
 from graphagent.run._schemas import misfits
 
 if TYPE_CHECKING:
-    from graphagent.llm import ToolCall
     from graphagent.log._internal import Log, OpenQuestion, QuestionKind
 
 _YES = ("yes", "y", "true")
@@ -48,8 +50,6 @@ class Question:
     @property
     def call(self) -> ToolCall | None:
         """The tool call that it is about."""
-        from graphagent.llm import ToolCall
-
         return self.about if isinstance(self.about, ToolCall) else None
 
     def check(self, answer: object) -> object:
@@ -61,8 +61,6 @@ class Question:
         if self.kind in ("approval", "in_flight"):
             return self._verdict(answer)
         if self.kind == "result":
-            from graphagent.llm._internal import with_images
-
             try:
                 return with_images(answer)
             except ValueError as error:
@@ -72,8 +70,6 @@ class Question:
         return self._as_schema_says(answer) if self.json_schema else answer
 
     def _verdict(self, answer: object) -> object:
-        from graphagent.llm import Approve, Deny
-
         call = self.call
         if isinstance(answer, Approve) and answer.arguments is not None and call is None:
             raise AnswerError(
@@ -99,9 +95,6 @@ class Question:
 
         from pydantic import TypeAdapter, ValidationError
 
-        from graphagent.graph._internal import show
-        from graphagent.llm._internal import problems
-
         adapter: TypeAdapter[Any] = TypeAdapter(self.type)
         try:
             return adapter.validate_python(answer, strict=True)
@@ -118,8 +111,6 @@ class Question:
     def _as_schema_says(self, answer: object) -> object:
         """Return an answer as JSON has it. Its type is known to the node, which makes it of the answer."""
         from pydantic_core import PydanticSerializationError, to_jsonable_python
-
-        from graphagent.llm import Deny
 
         if isinstance(answer, Deny):  # the code that asked knows whether one may refuse
             return answer
@@ -157,13 +148,20 @@ def open_question(log: Log, run_id: str, stored: OpenQuestion, type_: Any, input
     asked = datetime.fromtimestamp(stored.asked / 1000, UTC)
     schema: dict[str, Any] = log.take(stored.schema) or {}
     if stored.kind in ("approval", "in_flight"):
-        from graphagent.llm import Approve, Deny
-
         type_ = bool | str | Approve | Deny
+    elif stored.kind == "result":
+        type_ = Any
     elif type_ is Any and schema.keys() == {"type"}:
         type_ = _TYPES.get(schema["type"], Any)
     about = log.codec.take_if_fits(stored.about, input_type) if log.durable else stored.about
     return Question(stored.id, stored.text, stored.node, stored.kind, about, type_, run_id, asked, schema)
+
+
+def stored_answer_type(kind: QuestionKind, type_: Any) -> Any:
+    """Return the type by which the answer to a question is stored that asks for a type."""
+    if kind in ("approval", "in_flight"):
+        return Approve | Deny
+    return type_ if kind == "question" else Any
 
 
 def answer_type(element: object) -> Any:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from operator import is_
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from weakref import ref
 
 from anyio import move_on_after
@@ -23,7 +23,7 @@ from graphagent._dispatch import AnswerHandler
 from graphagent._features import implementing
 from graphagent.errors import BudgetError, SerializationError
 from graphagent.events import OutputStreamed, StepCommitted, TextStreamed
-from graphagent.llm import Approve, Deny, Message, Tool, ToolCall
+from graphagent.llm import Message, Tool, ToolCall
 from graphagent.llm._internal import fresh_ids
 from graphagent.log._internal import UNSET, Charge
 from graphagent.memory import ActionStep, FinalAnswerStep
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from graphagent.run._past import Past
     from graphagent.run._recorded import Recording
 
+E = TypeVar("E", bound="RunError")
 _EDITING: ContextVar[Effects | None] = ContextVar("editing", default=None)
 _LONGEST_SLEEP = 60
 """Seconds after which a sleeping node looks at the clock again: it may have been set, or the machine may have been suspended."""
@@ -563,12 +564,6 @@ class Runtime:
         except SerializationError:
             return self.log.keep(str(about))
 
-    def decode_answer(self, stored: Any, kind: str, type_: Any) -> Any:
-        """Return the answer of a person, from what an entry has."""
-        if kind in ("approval", "in_flight"):
-            return self.log.take(stored, Approve | Deny)
-        return self.log.take(stored, type_ if kind == "question" else Any)
-
     @property
     def questions(self) -> tuple[Question, ...]:
         """The open questions."""
@@ -592,13 +587,12 @@ class Runtime:
         given = Any
         if run is not None:
             given = getattr(element, "input_type", Any) if frame.value is UNSET else run.kind_of(frame.source)
-        kind = answer_type(element) if stored.kind == "question" else Any
-        found = self.asked[id_] = open_question(self.log, self.run_id, stored, kind, given)
+        found = self.asked[id_] = open_question(self.log, self.run_id, stored, answer_type(element), given)
         return found
 
     # ---- results and errors
 
-    def of_run(self, error: RunError) -> RunError:
+    def of_run(self, error: E) -> E:
         """Return an error of this run."""
         error.run_id = self.run_id
         return error
@@ -606,9 +600,9 @@ class Runtime:
     def budget_error(self, budget: str, limit: Decimal | float, where: str = "") -> BudgetError:
         """Return the error of a budget that is used up: the run's own, or that of the strategy at a path."""
         unfinished = f"the run exceeded max_{budget}={limit:,}"
-        error = BudgetError(budget, limit, self.result_now(status="failed", unfinished=unfinished), where=where)
-        error.run_id = self.run_id
-        return error
+        return self.of_run(
+            BudgetError(budget, limit, self.result_now(status="failed", unfinished=unfinished), where=where)
+        )
 
     def result_now(self, output: Any = None, *, status: Any = "done", unfinished: str = "") -> RunResult[Any]:
         """Return the result of the run as it is now."""
