@@ -7,7 +7,7 @@ their own, named by a number that the log never uses twice.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
@@ -26,7 +26,6 @@ from graphagent.store._internal import checked, is_intact
 if TYPE_CHECKING:
     from graphagent.log._entries import Entry
     from graphagent.log._state import State
-    from graphagent.memory._internal import KnownFact, KnownNote, Name, NoteName
 
 Types: TypeAlias = Callable[[str, str], Any]
 """Returns the declared type of the `input` or `output` of the node at a path; the empty path is the strategy itself."""
@@ -114,10 +113,8 @@ class EntryCodec:
         """The same for the steps that are being written."""
         self.keeps_values = False
         """Whether users' values and types of steps are left as they are stored: the steps are only written again."""
-        self.facts: Mapping[Name, KnownFact] = {}
-        self.notes: Mapping[NoteName, KnownNote] = {}
-        self._source = Source(self.blobs)
-        """Where the steps are read from that are being read."""
+        self.source = Source(self.blobs)
+        """Where the steps are read from that are being read, with the facts and notes to which they refer."""
 
     # ---- values of users' types
 
@@ -234,10 +231,8 @@ class EntryCodec:
         names = _OBJECTS[type(entry)]
         if not names:
             return
-        transcript, source = (state.frames.get(entry.at) or state.root).transcript, self._source
-        source.versions, source.rules, source.facts, source.notes = (
-            transcript.versions, transcript.rules, self.facts, self.notes,
-        )  # fmt: skip
+        transcript = (state.frames.get(entry.at) or state.root).transcript
+        self.source.versions, self.source.rules = transcript.versions, transcript.rules
         for name in names:
             data = getattr(entry, name)
             if data is None or data == ():
@@ -261,7 +256,7 @@ class EntryCodec:
         if field is not None and isinstance(data.get(field), list | dict):
             value = self._value(data[field], entry, state, field)
             data = {key: each for key, each in data.items() if key != field}
-        step = read_step(data, self._source)
+        step = read_step(data, self.source)
         if value is not None and field is not None:
             object.__setattr__(step, field, value)
         return step

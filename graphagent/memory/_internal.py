@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from graphagent.memory._blocks import FORGOTTEN as FORGOTTEN
-from graphagent.memory._blocks import KnownFact as KnownFact
-from graphagent.memory._blocks import KnownNote as KnownNote
-from graphagent.memory.facts._references import Name as Name
 from graphagent.memory.facts._references import name_of as name_of
 from graphagent.memory.facts._references import references as references
 from graphagent.memory.steps._dump import plain as plain
-from graphagent.memory.steps._note_references import NoteName as NoteName
 from graphagent.memory.steps._note_references import note_name as note_name
 from graphagent.memory.steps._note_references import note_references as note_references
 from graphagent.memory.steps._render import step_text as step_text
@@ -24,7 +20,6 @@ from graphagent.memory.transcript._fields import read_step as read_step
 from graphagent.memory.transcript._fields import write_step as write_step
 from graphagent.memory.transcript._memory import Detached as Detached
 from graphagent.memory.transcript._memory import RunMemory as RunMemory
-from graphagent.memory.transcript._memory import id_of as id_of
 from graphagent.memory.transcript._prompt import Prompt as Prompt
 from graphagent.memory.transcript._prompt import Versions as Versions
 from graphagent.memory.transcript._transcript import Edit as Edit

@@ -30,7 +30,6 @@ from graphagent.run._deps import check_deps as check_deps
 from graphagent.run._deps import deps_users as deps_users
 from graphagent.run._effects import RunEditor as RunEditor
 from graphagent.run._final_errors import matching as matching
-from graphagent.run._handle import Run as Run
 from graphagent.run._past import Past as Past
 from graphagent.run._past import new_rules as new_rules
 from graphagent.run._questions import Question as Question

@@ -217,7 +217,7 @@ async def look_up_references(
         for feature in with_notes if noted else ():
             noted = dict(zip(noted, await feature.look_up_notes(list(noted.values()), owner=owner), strict=True))
         notes.update(noted)
-    codec.facts, codec.notes = facts, notes
+    codec.source.facts, codec.source.notes = facts, notes
 
 
 async def look_up_again(features: Mapping[type[Any], Feature], owner: str, transcripts: Iterable[Transcript]) -> None:
