@@ -221,8 +221,9 @@ class Execution:
         """The tools that a node may offer: where there are any, with those of features."""
         tools = self.tools
         if tools:
-            taken = {tool.name for tool in tools}
-            tools += tuple(tool for name, tool in self.of_features().items() if name not in taken)
+            for feature in implementing(self.run.features, "tools"):
+                taken = {tool.name for tool in tools}
+                tools += tuple(tool for tool in feature.tools if tool.name not in taken)
         return tools
 
     def available(self, setting: Setting) -> tuple[Tool, ...]:
