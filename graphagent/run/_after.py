@@ -279,7 +279,7 @@ def _after_the_end(run: Runtime, log: Log, path: str = "", model: Model | None =
     config, frame = run.config, log.state.root
     after = Runtime(config, log, frame, run_id=run.run_id, owner=run.owner)
     after.after_end = True
-    after.lineage, after.handlers, after.features, after.listed = run.lineage, run.handlers, run.features, run.listed
+    after.lineage, after.handlers, after.listed = run.lineage, run.handlers, run.listed
     # The same number in each process: a fact that one saved before it died keeps its id.
     frame.moved(path, UNSET, TASK, 0)
     spent, limits = run.frame.usage, after.limits

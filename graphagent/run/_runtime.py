@@ -269,7 +269,7 @@ class Runtime:
 
     def kind_of(self, source: Source) -> Any:
         """Return the declared type of a value by its origin."""
-        return self.config.kind_of(source.path[len(self.frame.path) :] if source.path else "", source.edge)
+        return self.config.kind_of(source.path[len(self.frame.path) :], source.edge)
 
     @property
     def editing(self) -> Effects | None:
