@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from graphagent.errors import DivergedError, RunError
-from graphagent.log._internal import NIL, EffectRecorded, EffectStarted, Held, TranscriptEdited
+from graphagent.log._internal import EffectRecorded, EffectStarted, Held, TranscriptEdited
 from graphagent.memory._internal import Detached, RunMemory
 
 if TYPE_CHECKING:
@@ -176,8 +176,7 @@ class Effects:
     async def record_object(self, kind: str, key: str, value: Any, *, ended: bool | None = None) -> None:
         """Record the outcome of an effect that is an object of the library, and commit it. `ended` is that of the entry."""
         held = None if value is None else Held(value)
-        stored = NIL if held is not None else self.log.keep(None)
-        self.record(EffectRecorded(at=self.frame.path, kind=kind, key=key, held=held, value=stored, ended=ended))
+        self.record(EffectRecorded(at=self.frame.path, kind=kind, key=key, held=held, ended=ended))
         await self.log.commit()
 
     async def start(self, kind: str, key: str, *, durable: bool, tool: str = "") -> None:

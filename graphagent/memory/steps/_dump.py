@@ -41,20 +41,15 @@ _SHOWN: dict[type[Step], tuple[str, ...]] = {
 """Those of types whose fields are shown under other names."""
 
 
-def plain_steps(steps: Iterable[Step], turn: Step | None, *, without: str = "") -> list[dict[str, Plain]]:
+def plain_steps(steps: Iterable[Step], turn: Step | None = None, *, without: str = "") -> list[dict[str, Plain]]:
     """Return the steps of a transcript as plain JSON data, its open turn last, if there is one.
 
     The fields have smolagents' names, and the one that is named `without` is left out; `kind` is the type. A message that was sent
     again and again is one object in all lists.
     """
-    writer = _Plainly(without=without)
+    writer = _Plainly(without)
     found = [writer.step(step) for step in steps]
     return [*found, {**writer.step(turn), "open": True}] if turn is not None else found
-
-
-def full_step(step: Step) -> dict[str, Plain]:
-    """Return one step as plain JSON data, with everything that the model was sent."""
-    return _Plainly().step(step)
 
 
 def plain(value: object, room: int = _DEEPEST) -> Plain:
@@ -201,7 +196,7 @@ _PLAIN: dict[type, Callable[[Any], Plain]] = {
 class _Plainly:
     """Returns steps as plain data, each message once."""
 
-    def __init__(self, *, without: str = "") -> None:
+    def __init__(self, without: str) -> None:
         self._without = without
         self._messages: dict[int, tuple[Message, Plain]] = {}
         """The messages, which are kept so that no other object gets the identity of one of them."""

@@ -120,9 +120,9 @@ class Step:
 
     def dict(self) -> _Plain:
         """Return the step as plain JSON data, as `RunMemory.full_steps()` does: `kind`, and all its fields."""
-        from graphagent.memory.steps._dump import full_step
+        from graphagent.memory.steps._dump import plain_steps
 
-        return full_step(self)
+        return plain_steps([self])[0]
 
 
 def _unassignable(kind: type[Step], name: str) -> str:
