@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsIndex, cast, overload
+from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, cast, overload
 from weakref import ref
 
 from graphagent._article import counted, kind_of
@@ -356,12 +356,6 @@ class Steps(MutableSequence[Step]):
     def __len__(self) -> int:
         return len(self.memory.transcript.items)
 
-    def __iter__(self) -> Iterator[Step]:
-        place, memory = 0, self.memory
-        while place < len((transcript := memory.transcript).items):
-            yield memory.handle(transcript.items[place], transcript)
-            place += 1
-
     @overload
     def __getitem__(self, index: SupportsIndex) -> Step: ...
     @overload
@@ -426,15 +420,8 @@ class Steps(MutableSequence[Step]):
         """Return the steps as an ordinary list."""
         return list(self)
 
-    def __iadd__(self, values: Iterable[Step]) -> Self:
-        self.extend(values)
-        return self
-
     def __add__(self, others: Iterable[Step]) -> list[Step]:
         return [*self, *others]
-
-    def __imul__(self, count: SupportsIndex) -> Self:
-        raise TypeError("steps happen once; a transcript cannot be multiplied")
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Steps):
