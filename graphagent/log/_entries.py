@@ -17,7 +17,7 @@ from graphagent.graph import Outline
 from graphagent.llm import Message, ToolResult
 from graphagent.llm._internal import BROKEN_OFF
 from graphagent.log._executed import began, ended, scope_of, take_back
-from graphagent.log._ledger import Charge
+from graphagent.log._ledger import Charge, spent
 from graphagent.log._state import (
     PLACED,
     TASK,
@@ -29,7 +29,6 @@ from graphagent.log._state import (
     OpenQuestion,
     QuestionKind,
     Source,
-    spent,
 )
 from graphagent.memory import ActionStep
 from graphagent.memory._internal import FORGOTTEN, Edit, Item, MessageStep, Transcript

@@ -69,6 +69,7 @@ from graphagent.log._header import thread_key as thread_key
 from graphagent.log._header import title_of as title_of
 from graphagent.log._ledger import Charge as Charge
 from graphagent.log._ledger import Ledger as Ledger
+from graphagent.log._ledger import spent as spent
 from graphagent.log._listing import list_runs as list_runs
 from graphagent.log._log import Log as Log
 from graphagent.log._log import Segment as Segment

@@ -50,15 +50,13 @@ class Ledger:
     @property
     def total(self) -> Usage:
         """All of it: what `result.usage` says."""
-        return _sum(self.charges)
+        return spent(self.charges)
 
     @property
     def by_node(self) -> dict[str, Usage]:
         """What each node took, under its path, in the order of spending."""
-        return {node: _sum(each for each in self.charges if each.node == node) for node in self._nodes()}
-
-    def _nodes(self) -> dict[str, None]:
-        return dict.fromkeys(each.node for each in self.charges)
+        nodes = dict.fromkeys(each.node for each in self.charges)
+        return {node: spent(each for each in self.charges if each.node == node) for node in nodes}
 
     def to_text(self) -> str:
         """Return it as a table, with the total at the end. Empty columns are left out."""
@@ -74,6 +72,7 @@ class Ledger:
         return f"<ledger of {counted(len(self.charges), 'row')}: {counted(self.total.total_tokens, 'token')}>"
 
 
+NOTHING = Usage()
 _COLUMNS = ("node", "what", "model", "input", "cached", "output", "reasoning", "cost")
 _TEXTS = 3
 """How many columns, from the first on, hold text."""
@@ -81,8 +80,9 @@ _ALWAYS = (0, 3, 5)
 """The columns that are always there."""
 
 
-def _sum(charges: Iterable[Charge]) -> Usage:
-    return sum((each.usage for each in charges), Usage())
+def spent(charges: Iterable[Charge]) -> Usage:
+    """Return the sum of rows of a ledger."""
+    return sum((each.usage for each in charges), NOTHING)
 
 
 def _cells(node: str, what: str, model: str, usage: Usage) -> list[str]:

@@ -6,13 +6,13 @@ that it does not have besides live things: clients, handlers, cancel scopes, tim
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, final
 
 import msgspec
 
 from graphagent.llm import Usage
-from graphagent.log._ledger import Charge
+from graphagent.log._ledger import NOTHING, Charge
 from graphagent.memory._internal import Transcript
 
 QuestionKind = Literal["question", "approval", "result", "in_flight"]
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from graphagent.graph import Outline
     from graphagent.log._status import Status
 
-_NOTHING = Usage()
 UNSET: Any = object()
 """The input of a frame that its caller passes: that of the enclosing node, or an item of it."""
 
@@ -196,7 +195,7 @@ class Frame:
         """How often each node was entered."""
         self.nodes = self.turns = 0
         """How many nodes were executed, and how many model turns there were, here and inside, without sub-agents."""
-        self.usage = _NOTHING
+        self.usage = NOTHING
         """The tokens and money that were spent here and inside."""
         self.ended = 0
         """The entry with which it came to END."""
@@ -337,8 +336,3 @@ class State:
             found = waiting.pop(0)
             yield found
             waiting[:0] = found.children
-
-
-def spent(charges: Sequence[Charge]) -> Usage:
-    """Return the sum of rows of a ledger."""
-    return sum((each.usage for each in charges), _NOTHING)

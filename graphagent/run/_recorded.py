@@ -30,6 +30,7 @@ from graphagent.log._internal import (
     ToolsListed,
     name_of_effect,
     payloads_in,
+    spent,
 )
 
 if TYPE_CHECKING:
@@ -201,8 +202,9 @@ class Recording:
         response = None if entry.held is None else entry.held.value
         if response is None:
             message, charges = cast("Any", entry.step).model_output_message, entry.charges
-            usage = sum((each.usage for each in charges), Usage())
-            response = ModelResponse(message, usage, entry.finish or "stop", charges[-1].model if charges else "")
+            response = ModelResponse(
+                message, spent(charges), entry.finish or "stop", charges[-1].model if charges else ""
+            )
         return RecordedAnswer(response, "", cost.charges, cost.turns)
 
     def result(self, log: Log, frame: Frame, key: str, call: ToolCall) -> EffectRecorded | None:

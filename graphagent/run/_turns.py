@@ -11,7 +11,7 @@ from graphagent._features import implementing
 from graphagent.errors import ModelError, ModelRequestError, OutputError, PromptTooLongError
 from graphagent.llm import Message, Usage
 from graphagent.llm._internal import is_overflow
-from graphagent.log._internal import Held
+from graphagent.log._internal import Held, spent
 from graphagent.memory import ActionStep, PlanningStep, StepFailure, Timing
 from graphagent.run._requests import Asking
 from graphagent.run._steps import close_open, finish_step
@@ -126,8 +126,7 @@ async def _record_failed(taken: _Turn, error: ModelError) -> None:
     if taken.kind is not ActionStep:
         asking.count_spent()
         return
-    usage = sum((each.usage for each in asking.charges), Usage())
-    failed = taken.step(usage, error=StepFailure(type(error).__name__, str(error)))
+    failed = taken.step(spent(asking.charges), error=StepFailure(type(error).__name__, str(error)))
     name = f"{taken.key}:{effects.log.state.number}"
     effects.record(asking.entry("failed", name, step=failed, lasting=True, open=effects.run.calls_back(failed)))
     await finish_step(effects, "failed", name, fresh=True)
