@@ -41,8 +41,10 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TASKS = re.compile(r"\b\d+\.\d+/")
 """What tells apart the keys of tasks that a node gathers."""
-_UNTIMED = ("timing", "seconds", "asked", "wait")
-"""The parts of entries that differ whenever two runs do the same; so does the time of a verdict."""
+_TIMES = ("asked", "wait", "began")
+"""The fields of entries that differ whenever two runs do the same."""
+_UNTIMED = ("timing", "seconds")
+"""The parts of steps and results that do; so does the time of a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,8 @@ class Entry:
     @property
     def content(self) -> Any:
         """The entry as it is stored, without times."""
-        data = {name: value for name, value in self.data.items() if self.kind != "effect" or name != "value"}
+        beside = (*_TIMES, "value") if self.kind == "effect" else _TIMES
+        data = {name: value for name, value in self.data.items() if name not in beside}
         if isinstance(self._entry, EffectRecorded) and self._entry.kind != "sleep":
             data["value"] = self.data.get("value")
         return _timeless(data)

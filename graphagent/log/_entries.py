@@ -342,6 +342,8 @@ class AgentStarted(Entry, tag="agent started", frozen=True):
     """As in Started."""
     ruled: tuple[tuple[str, str], ...] = ()
     """As in Started."""
+    began: int = 0
+    """When it began, in milliseconds UTC."""
 
     def apply(self, state: State) -> None:
         """Put a frame before its first node."""
@@ -352,7 +354,7 @@ class AgentStarted(Entry, tag="agent started", frozen=True):
         inside = Frame(f"{frame.node_path}/{self.name}/{state.number}/", frame, transcript, state.number)
         activation = inside.activation = Activation(inside, self.value, frame.agent)
         activation.name, activation.node, activation.strategy = self.name, frame.node_path, self.strategy
-        activation.declared, activation.ruled = self.declared, self.ruled
+        activation.declared, activation.ruled, activation.began = self.declared, self.ruled, self.began
         frame.agent.children.append(activation)
         inside.moved(self.first, self.value, TASK, state.number)
         state.add_frame(inside, f"agent {self.key}")

@@ -131,14 +131,14 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
         raise DamagedStoreError(where, reason)
 
 
-def child_header(run: RunHeader, agent: Activation, began: int, now: int) -> RunHeader:
+def child_header(run: RunHeader, agent: Activation, now: int) -> RunHeader:
     """Return the header of the run of a sub-agent, which is a part of a run."""
     frame = agent.frame
     task = getattr(frame.transcript.versions[0], "task", None)
     above = agent.parent.path if agent.parent is not None else ""
     return RunHeader(
         run_id=f"{run.run_id}/{agent.path}", owner=run.owner, strategy=agent.strategy.name if agent.strategy is not None else "",
-        started=began, updated=now, last=frame.born, written=agent.status, title=title_of(task), turns=frame.turns, tokens=frame.usage.total_tokens, cost=cost_of(frame.usage),
+        started=agent.began, updated=now, last=frame.born, written=agent.status, title=title_of(task), turns=frame.turns, tokens=frame.usage.total_tokens, cost=cost_of(frame.usage),
         parent=f"{run.run_id}/{above}" if above else run.run_id,
     )  # fmt: skip
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from graphagent.log._bytes import Types
     from graphagent.log._entries import Entry
     from graphagent.log._state import Activation, Frame
+    from graphagent.log._status import Status
     from graphagent.protocols import Store
     from graphagent.store import Change, Key
 
@@ -66,7 +67,7 @@ class _PendingCommit(NamedTuple):
     """How many there are in the row."""
     along: int
     """How many changes it makes in the same commit."""
-    agents: dict[str, tuple[Activation, int]]
+    agents: dict[Activation, Status]
     blobs: dict[int, bytes]
 
 
@@ -122,12 +123,8 @@ class Log:
         return anyio.Lock(fast_acquire=True)
 
     @cached_property
-    def _agents(self) -> dict[str, tuple[Activation, int]]:
-        """The runs of sub-agents whose rows are written with the next commit, and when they began."""
-        return {}
-
-    @cached_property
-    def _began(self) -> dict[str, int]:
+    def _agents(self) -> dict[Activation, Status]:
+        """The runs of sub-agents whose headers are written with the next commit, with their status."""
         return {}
 
     @property
@@ -201,8 +198,7 @@ class Log:
     def _note_agent(self, entry: AgentStarted | AgentStopped) -> None:
         agent = self.state.frames[entry.at].agent
         activation = agent.children[-1] if isinstance(entry, AgentStarted) else agent
-        began = self._began.setdefault(activation.path, _clock.now())
-        self._agents[activation.path] = activation, began
+        self._agents[activation] = activation.status
 
     def along(self, *changes: Change) -> None:
         """Make changes in the same commit as the next entries."""
@@ -290,9 +286,8 @@ class Log:
             if run.first and not self.version:
                 changes.append(Put(*place_of(run)))
             state.time, state.ran = now, ran
-            for activation, began in pending.agents.values():
-                child = child_header(run, activation, began, now)
-                changes.append(Put((*place, activation.frame.born), child.pack()))
+            for activation in pending.agents:
+                changes.append(Put((*place, activation.frame.born), child_header(run, activation, now).pack()))
         try:
             await store.commit(*changes)
         except BaseException as error:
@@ -311,9 +306,9 @@ class Log:
         blobs = self.codec.blobs
         del self._new[: pending.entries], self._along[: pending.along]
         self._first, self._pending = self._first + pending.entries, None
-        for path, agent in pending.agents.items():
-            if self._agents[path] is agent:
-                del self._agents[path]
+        for activation, status in pending.agents.items():
+            if self._agents[activation] == status:
+                del self._agents[activation]
         for number in pending.blobs:
             blobs.stored[number] = blobs.new.pop(number)
 

@@ -109,7 +109,7 @@ class Activation:
     """One run of an agent: the run itself, or that of a sub-agent inside of it."""
 
     __slots__ = (
-        "charged", "charges", "children", "declared", "finish_reason", "frame", "last_model_node", "listed", "name", "node", "output", "parent",
+        "began", "charged", "charges", "children", "declared", "finish_reason", "frame", "last_model_node", "listed", "name", "node", "output", "parent",
         "ruled", "status", "strategy", "task",
     )  # fmt: skip
 
@@ -118,6 +118,8 @@ class Activation:
         """The frame of its strategy."""
         self.task = task
         """The task, as a stored value."""
+        self.began = 0
+        """When that of a sub-agent began, in milliseconds UTC."""
         self.parent = parent
         self.name = ""
         """The name of the sub-agent."""

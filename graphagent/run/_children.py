@@ -95,6 +95,7 @@ def _child(name: str, config: RunConfig, effects: Effects, task: Any) -> Runtime
                 value=log.keep(task, within.strategy.input_type), task=TaskStep(task), rules=within.system_prompt,
                 strategy=within.strategy.outline if log.durable else None,
                 declared=dict(within.strategy.declarations) if log.durable else {}, ruled=within.compiled.ruled,
+                began=_clock.now(),
             )
         )  # fmt: skip
         found = frame.inside[f"agent {key}"]

@@ -917,3 +917,19 @@ async def test_a_tree_of_runs_survives_the_death_of_its_process_anywhere(asks):
         heads = await list_runs(store)
         assert {head.status for head in heads} == {"done"}, told
         assert len(heads) == 5, told
+
+
+async def test_a_sub_agent_that_another_process_continues_began_when_it_began():
+    """The time at which a sub-agent began stays in the list of runs, whichever process continues it."""
+    store = MemoryStore()
+
+    def lead(reply):
+        asking = helper(Strategy("h", START >> ask_human("Well?", str) >> END), None)
+        return boss(asking, replies=[reply], store=store)
+
+    await lead(ToolCall("helper", {"task": "t"}, "c")).run("x", run_id="r")
+    before = next(head.started for head in await list_runs(store) if head.parent)
+    await anyio.sleep(0.005)
+    await lead("Done.").resume("r", answer="yes")
+    after = next(head for head in await list_runs(store) if head.parent)
+    assert (after.status, after.started) == ("done", before)
