@@ -677,7 +677,9 @@ async def test_a_result_is_no_answer_to_whether_a_call_may_be_made():
     agent = Agent(react, model=model, tools=[wire], store=MemoryStore())
     await agent.run("x", run_id="r")
     for answers in ({}, {"w": True}):
-        with pytest.raises(AnswerError, match="'w' waits for an answer, not for a result") as info:
+        with pytest.raises(
+            AnswerError, match="question 'w' is of the kind 'approval', and answered with answers="
+        ) as info:
             await agent.resume("r", answers=answers, results={"w": "wired"})
         assert (info.value.question, info.value.run_id) == ("w", "r")
     await agent.resume("r", answers={"w": True})
