@@ -19,6 +19,7 @@ GraphAgentError
 │  ├ StrategyChangedError             .differences; the strategy is not the one that the run began with
 │  ├ JournalError (StoreError)        an entry could not be kept, since the store failed, which is the __cause__
 │  ├ AnswerError (ValueError)         .question; an answer fits no open question, or not its type
+│  ├ UnknownOutcomeError              .node, .key; what `ctx.once` began was broken off, and is not to be repeated
 │  └ DivergedError                    .node; what is executed again does something else than what was recorded
 ├ ModelError                          the model's side failed
 │  ├ ModelRequestError                .status, .retry_after, .detail; the server refused, or cannot be reached
@@ -323,6 +324,20 @@ class AnswerError(RunError, ValueError):
         self.problems = tuple(problems)
         """Which part of the answer does not fit its type and why, such as `count: must be a valid integer`."""
         super().__init__(reason)
+
+
+class UnknownOutcomeError(RunError):
+    """What `ctx.once` began was broken off, nobody knows whether it was done, and it is not to be repeated."""
+
+    def __init__(self, node: str, key: str) -> None:
+        self.node = node
+        """The path of the node."""
+        self.key = key
+        """The key that `ctx.once` was given."""
+        super().__init__(
+            f"node {node!r} was broken off during {key!r}, and nobody knows whether that was done; find out, and catch this "
+            "error in the node, or resume the run with in_flight='ask'"
+        )
 
 
 class DivergedError(RunError):

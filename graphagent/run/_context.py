@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, cast
 
 from graphagent._article import kind_of
 from graphagent._features import implementing
-from graphagent.errors import FeatureError, RunError
+from graphagent._options import check_word
+from graphagent.errors import FeatureError, UnknownOutcomeError
 from graphagent.llm import Deny
 from graphagent.log._internal import Charge, EffectRecorded, Spent
 from graphagent.memory import ActionStep, PlanningStep
@@ -330,12 +331,14 @@ class Context(Generic[Deps]):
         Args:
             key: Identifies the effect in this execution of the node.
             work: Causes the effect. Its result is plain data, or of a type that the codec knows. If it raises, nothing is recorded.
-            in_flight: What happens if the process died during `work`: it is repeated, a person is asked, or UnknownOutcomeError is
-                raised.
+            in_flight: What happens if the process died during `work`: it is repeated; a person is asked, with a question of the kind
+                `in_flight`; or it fails.
 
         Raises:
             SerializationError: the outcome cannot be stored.
+            UnknownOutcomeError: it was broken off, and is not to be repeated.
         """
+        check_word("in_flight", in_flight, ("retry", "ask", "fail"))
         effects, log = self._effects, self._effects.log
         key = f"{effects.scope}{key}"
         found = effects.find_or_copy("once", key)
@@ -474,16 +477,6 @@ class Context(Generic[Deps]):
         own: Any = agent
         config: RunConfig = own._config()  # noqa: SLF001  of agents, which this room does not import
         return cast("T", await run_agent(agent.name or agent.strategy.name, config, self._effects, task))
-
-
-class UnknownOutcomeError(RunError):
-    """Something that must not be done twice was begun, and nobody knows whether it was done."""
-
-    def __init__(self, node: str, key: str) -> None:
-        self.node = node
-        """The path of the node."""
-        self.key = key
-        super().__init__(f"node {node!r} was broken off during {key!r}, and the outcome is unknown")
 
 
 async def _start(effects: Effects, key: str, in_flight: str) -> None:
