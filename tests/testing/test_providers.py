@@ -318,6 +318,25 @@ class NoSubjectsInAll(OneDict):
         return [fact for place, facts in self.disk.items() if place[2] == scope for fact in facts]
 
 
+@MUTANTS.breaks("subjects are kept apart, also where their names differ in case")
+class AnyCaseInLoad(OneDict):
+    async def load(self, concept, subject, scope):
+        named = ((place[0], place[1].name.casefold(), place[2]) for place in self.disk)
+        wanted = concept, subject.name.casefold(), scope
+        found = [facts for place, facts in zip(named, self.disk.values(), strict=True) if place == wanted]
+        return [fact for facts in found for fact in facts]
+
+
+@MUTANTS.breaks("scopes of several names are kept apart, also where they differ in case")
+class AnyScopeByDescription(OneDict):
+    async def load_by_description(self, description, subject, scope):
+        found = []
+        for other in {place[2] for place in self.disk}:
+            if (other.kind, other.name.casefold()) == (scope.kind, scope.name.casefold()):
+                found += await super().load_by_description(description, subject, other)
+        return found
+
+
 MUTANTS.like(
     "LowerKeywords",
     Places,
@@ -910,7 +929,7 @@ class OneConcept(Searches):
         return [fact for fact in found if fact.concept == found[0].concept]
 
 
-@MUTANTS.breaks("subjects are kept apart")
+@MUTANTS.breaks("scopes of one name and several kinds are kept apart")
 class AnywhereDescribed(Searches):
     async def load_by_description(self, description, subject, scope):
         found = [fact for facts in self.disk.values() for fact in facts]
