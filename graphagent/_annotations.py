@@ -13,6 +13,10 @@ UNKNOWN = (NameError, TypeError, AttributeError, SyntaxError)
 """What evaluating an annotation raises if it names something that is not known when the program runs."""
 
 
+_FORMS = ("typing", "typing_extensions")
+"""Where the classes of forms of types are defined that are no classes themselves, such as Never, a TypeVar, an alias."""
+
+
 def evaluated(
     annotations: Mapping[str, Any], known: dict[str, Any], local: Mapping[str, Any], *, extras: bool = False
 ) -> dict[str, Any]:
@@ -91,6 +95,21 @@ def class_of(kind: Any) -> type | None:
 def own_class(value: object) -> Any:
     """Return `type(value)`, typed so that checkers allow it as a key and as a type."""
     return type(value)
+
+
+def is_type(value: object) -> bool:
+    """Return whether an object is a type (a class, a union, `list[int]`) rather than a plain value."""
+    return isinstance(value, type | types.UnionType | types.GenericAlias) or get_origin(value) is not None
+
+
+def check_type(what: str, kind: object) -> None:
+    """Check that something is what an annotation may be: a type, None, Any, or another form of `typing`.
+
+    Raises:
+        TypeError: it is a value, such as the name of a type.
+    """
+    if not (is_type(kind) or kind is None or type(kind).__module__ in _FORMS):
+        raise TypeError(f"{what} must be a type, such as str or list[str], not {kind!r}")
 
 
 def is_typed_dict(kind: Any) -> bool:

@@ -427,13 +427,19 @@ VALUES = [
     (lambda: verify(later), TypeError, "async"),
     (lambda: verify("x", "Draft"), TypeError, "must be a type"),
     (lambda: task(3), TypeError, "is text, or a plain function that makes it of the input, not 3"),
-    (lambda: task("x", output="Report"), TypeError, "'Report' has no JSON form"),
+    (lambda: task("x", output="Report"), TypeError, "not 'Report'"),
     (lambda: task("x", output=ScriptedModel), TypeError, "has no JSON form"),
     (lambda: remember_notes("text"), TypeError, "such as str"),
     (lambda: remember_notes(7), TypeError, "such as str"),
     (lambda: ToolCall("search", '{"q": 1}'), TypeError, "a str, a str and a str"),
     (lambda: Message("user", "hello"), TypeError, "Message.user"),
     (lambda: llm_request(force=print), TypeError, "put @tool on the function"),
+    (lambda: route({"a": Expert("x", agent())}), TypeError, "experts are made by Expert"),
+    (lambda: route(None), TypeError, "experts are made by Expert"),
+    (lambda: chat(endings=None), TypeError, "endings= is a list of messages"),
+    (lambda: llm_request(output="Letter"), TypeError, "output= must be a type, such as str or list[str], not 'Letter'"),
+    (lambda: task(output={"a": str}), TypeError, "output= must be a type"),
+    (lambda: llm_choices(2, output=[str]), TypeError, "output= must be a type"),
 ]
 
 MEMORY = [

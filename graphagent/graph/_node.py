@@ -11,6 +11,7 @@ import copy
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Never, Self, TypeVar, cast, final, overload
 
+from graphagent._annotations import check_type, is_type
 from graphagent._article import a
 from graphagent._cache_policy import CachePolicy
 from graphagent._options import check_text
@@ -117,7 +118,7 @@ class _Tapping:
         """Its name in this strategy, in events and in pictures."""
         self.declaration = Declaration(function, name)
         """What it and its copies descend from, by which rules and logs know it."""
-        _types.check_type(f"the input type of {name!r}", input_type)
+        check_type(f"the input type of {name!r}", input_type)
         self.input_type = input_type
         """The type that the input must have."""
         self.needs = needs
@@ -400,10 +401,10 @@ class Node(Outlet[I, O]):
         """Its name in this strategy, in events and in pictures."""
         self.declaration = Declaration(function, name)
         """What it and its copies descend from, by which rules and logs know it."""
-        _types.check_type(f"the input type of {name!r}", input_type)
+        check_type(f"the input type of {name!r}", input_type)
         self.input_type = input_type
         """The type of its input."""
-        _types.check_type(f"the output type of {name!r}", output_type)
+        check_type(f"the output type of {name!r}", output_type)
         self.output_type = output_type
         """The type of its output."""
         self.needs = needs
@@ -445,7 +446,7 @@ class Node(Outlet[I, O]):
             raise TypeError(
                 f".on() of node {self.name!r} takes a type or a value; for all other outputs use .otherwise()"
             )
-        if len(kinds) == 1 and not _types.is_type(kinds[0]):
+        if len(kinds) == 1 and not is_type(kinds[0]):
             wanted = kinds[0]
             return self._add(
                 Rule(

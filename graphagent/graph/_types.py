@@ -7,7 +7,6 @@ import collections.abc
 import enum
 import functools
 import inspect
-import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Never, TypeVar, Union, get_args, get_origin
@@ -32,8 +31,6 @@ _ONE_ITEM = (
 )  # fmt: skip
 _PAIRS = (collections.abc.Mapping, collections.abc.MutableMapping, dict)
 _BUILTINS = vars(builtins)
-_FORMS = ("typing", "typing_extensions")
-"""Where the classes of forms of types are defined that are no classes themselves, such as Never, a TypeVar, an alias."""
 _FEW = 32
 """Largest container whose items `is_a` checks: checking an input must not take longer than the work on it."""
 
@@ -319,21 +316,6 @@ def erases(kind: Any, member: Any) -> bool:
     classes = [get_origin(each) or each for each in (member, kind)]
     known = all(isinstance(each, type) for each in classes) and bool(get_args(kind))
     return known and issubclass(classes[0], classes[1]) and not fits(member, kind)
-
-
-def is_type(value: object) -> bool:
-    """Return whether an object is a type (a class, a union, `list[int]`) rather than a plain value."""
-    return isinstance(value, type | types.UnionType | types.GenericAlias) or get_origin(value) is not None
-
-
-def check_type(what: str, kind: object) -> None:
-    """Check that something is what an annotation may be: a type, None, Any, or another form of `typing`.
-
-    Raises:
-        TypeError: it is a value, such as the name of a type.
-    """
-    if not (is_type(kind) or kind is None or type(kind).__module__ in _FORMS):
-        raise TypeError(f"{what} must be a type, such as str or list[str], not {kind!r}")
 
 
 def show(kind: Any) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
+from graphagent._annotations import check_type
 from graphagent.errors import OutputError
 from graphagent.llm._validation_messages import no_json_form, problems
 
@@ -47,8 +48,9 @@ class OutputFormat(Generic[T]):
         """Make the format of a type: a pydantic model, a dataclass, a TypedDict, `list[int]`, a union and so on.
 
         Raises:
-            TypeError: pydantic has no JSON schema for the type.
+            TypeError: it is no type, or pydantic has no JSON schema for it.
         """
+        check_type("output=", kind)
         from pydantic import TypeAdapter
         from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 

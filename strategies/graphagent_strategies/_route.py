@@ -72,12 +72,13 @@ def route(
         TypeError: one of the experts is none, or `choose` no function.
         ValueError: there are no experts, or the default is none of them.
     """
-    if not isinstance(experts, Mapping) or not all(isinstance(each, Expert) for each in experts.values()):  # pyright: ignore[reportUnnecessaryIsInstance]
+    known: list[Any] = [*experts.values()] if isinstance(experts, Mapping) else [None]  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not all(isinstance(each, Expert) and isinstance(each.node, Node) for each in known):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name!r}: experts are made by Expert; write {{'sales': Expert('its questions', strategy)}}")
     if choose is not None and not callable(choose):
         raise TypeError(f"{name!r}: choose= is a function of the question that returns a name, not {choose!r}")
     if not experts or (default is not None and default not in experts):
-        raise ValueError(f"{name!r}: there are the experts {', '.join(experts) or '(none)'}; name one as default=")
+        raise ValueError(f"{name!r}: the experts are {', '.join(experts) or '(none)'}; name one of them as default=")
     listed = "\n".join(f"- {each}: {expert.description}" for each, expert in experts.items())
     choice: OutputFormat[Any] = OutputFormat.of(Literal[tuple(experts)])
 
