@@ -30,24 +30,30 @@ async def check_call(effects: Effects, call: ToolCall, *, changed: bool = False)
     """Show a tool call once to the callbacks for calls. Return a refusal, or None.
 
     Raises:
-        RuleError: a rule forbids it, so nobody is asked about it.
+        RuleError: a rule forbids it, so no person is asked about it.
     """
     run, execution, key = effects.run, effects.execution, f"{effects.scope}{call.id}"
-    if execution.node is not None and execution.node.within and ("tool", key) not in effects.frame.effects:
+    refusal: Deny | None = None
+    if run.guards:
+        name = f"{key}:changed" if changed else key
+        found = effects.find("check", name)
+        if found is None:
+            veto, failure = await call_all(run.guards, call, run.handle)
+            if failure is not None:
+                raise failure
+            refusal = None if veto is None else Deny(veto.reason)
+            await effects.record_object("check", name, refusal)
+        elif isinstance(found.value, Deny):
+            refusal = found.value
+    if (
+        refusal is None
+        and execution.node is not None
+        and execution.node.within
+        and ("tool", key) not in effects.frame.effects
+    ):
         for tool in execution.offered:
             if tool.name == call.name:
                 check_tool(execution, tool, key)
-    if not run.guards:
-        return None
-    key += ":changed" if changed else ""
-    found = effects.find("check", key)
-    if found is not None:
-        return found.value if isinstance(found.value, Deny) else None
-    veto, failure = await call_all(run.guards, call, run.handle)
-    if failure is not None:
-        raise failure
-    refusal = None if veto is None else Deny(veto.reason)
-    await effects.record_object("check", key, refusal)
     return refusal
 
 

@@ -192,23 +192,20 @@ def test_a_rule_about_a_tool_is_proven_as_one_about_the_node_that_may_call_it(da
 
 
 async def test_nobody_is_asked_about_a_call_that_a_rule_forbids():
-    """Neither a person, who would have to approve it, nor a callback."""
-    asked: list[str] = []
-
-    def see(call: ToolCall) -> None:
-        asked.append(call.name)
-
+    """Who would have to approve it. A callback that refuses it comes first: then nothing is called."""
     approved = tool(approve=True)(refund.function)
-    model = ScriptedModel([ToolCall("refund", {}), "done"])
-    agent = Agent(
-        line(helper(), approve, rules=[precedes(approve, approved)]),
-        model=model,
-        tools=[approved],
-        step_callbacks=[see],
-    )
+
+    def agent(*callbacks):
+        strategy = line(helper(), approve, rules=[precedes(approve, approved)])
+        model = ScriptedModel([ToolCall("refund", {}), "done"])
+        return Agent(strategy, model=model, tools=[approved], step_callbacks=callbacks)
+
+    def no(call: ToolCall) -> None:
+        raise Veto("no")
+
     with pytest.raises(RuleError, match="'helper/execute_tools: refund' was not begun"):
-        await agent.run("x")
-    assert asked == []
+        await agent().run("x")
+    assert (await agent(no).run("x")).output == "done"
 
 
 async def test_agents_and_strategies_as_tools_are_tools():
