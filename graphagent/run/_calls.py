@@ -27,34 +27,33 @@ if TYPE_CHECKING:
 
 
 async def check_call(effects: Effects, call: ToolCall, *, changed: bool = False) -> Deny | None:
-    """Show a tool call once to the callbacks for calls. Return a refusal, or None.
+    """Show a tool call once to the callbacks for calls. Return a refusal, or None."""
+    run = effects.run
+    if not run.guards:
+        return None
+    key = f"{effects.scope}{call.id}:changed" if changed else f"{effects.scope}{call.id}"
+    found = effects.find("check", key)
+    if found is not None:
+        return found.value if isinstance(found.value, Deny) else None
+    veto, failure = await call_all(run.guards, call, run.handle)
+    if failure is not None:
+        raise failure
+    refusal = None if veto is None else Deny(veto.reason)
+    await effects.record_object("check", key, refusal)
+    return refusal
+
+
+def check_approval(effects: Effects, call: ToolCall) -> None:
+    """Check that a person may be asked about a tool call: that no rule forbids it.
 
     Raises:
-        RuleError: a rule forbids it, so no person is asked about it.
+        RuleError: one does.
     """
-    run, execution, key = effects.run, effects.execution, f"{effects.scope}{call.id}"
-    refusal: Deny | None = None
-    if run.guards:
-        name = f"{key}:changed" if changed else key
-        found = effects.find("check", name)
-        if found is None:
-            veto, failure = await call_all(run.guards, call, run.handle)
-            if failure is not None:
-                raise failure
-            refusal = None if veto is None else Deny(veto.reason)
-            await effects.record_object("check", name, refusal)
-        elif isinstance(found.value, Deny):
-            refusal = found.value
-    if (
-        refusal is None
-        and execution.node is not None
-        and execution.node.within
-        and ("tool", key) not in effects.frame.effects
-    ):
+    execution, key = effects.execution, f"{effects.scope}{call.id}"
+    if execution.node is not None and execution.node.within and ("tool", key) not in effects.frame.effects:
         for tool in execution.offered:
-            if tool.name == call.name:
+            if tool.name == call.name and tool.approve:
                 check_tool(execution, tool, key)
-    return refusal
 
 
 async def call_tool(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResult:

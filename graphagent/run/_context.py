@@ -15,7 +15,7 @@ from graphagent.errors import FeatureError, UnknownOutcomeError
 from graphagent.llm import Deny
 from graphagent.log._internal import Charge, EffectRecorded, Spent
 from graphagent.memory import ActionStep, PlanningStep
-from graphagent.run._calls import call_tool, check_call
+from graphagent.run._calls import call_tool, check_approval, check_call
 from graphagent.run._children import run_agent
 from graphagent.run._concurrently import together
 from graphagent.run._effects import Effects
@@ -305,9 +305,12 @@ class Context(Generic[Deps]):
             changed: Whether a person has changed it since: then they see it again.
 
         Raises:
-            RuleError: a rule forbids it.
+            RuleError: a person is asked about it, and a rule forbids it.
         """
-        return await check_call(self._effects, call, changed=changed)
+        refusal = await check_call(self._effects, call, changed=changed)
+        if refusal is None:
+            check_approval(self._effects, call)
+        return refusal
 
     async def call_tool(self, tool: Tool | None, call: ToolCall) -> ToolResult:
         """Execute a tool call and return the result as the model sees it. An exception of the tool becomes an error result.

@@ -191,6 +191,19 @@ def test_a_rule_about_a_tool_is_proven_as_one_about_the_node_that_may_call_it(da
     assert refused(refund) == refused(places[0])
 
 
+async def test_middleware_may_answer_a_call_that_a_rule_forbids():
+    """Then it is not made, and the run continues."""
+
+    class Answers(Feature):
+        async def around_tool(self, ctx: Any, call: Any, proceed: Any) -> Any:
+            return ToolResult(call.id, call.name, "no")
+
+    model = ScriptedModel([ToolCall("refund", {}), "done"])
+    agent = Agent(line(helper(), approve, rules=[REFUNDED]), model=model, tools=[refund])
+    agent.install(Answers)
+    assert (await agent.run("x")).output == "done"
+
+
 async def test_nobody_is_asked_about_a_call_that_a_rule_forbids():
     """Who would have to approve it. A callback that refuses it comes first: then nothing is called."""
     approved = tool(approve=True)(refund.function)
