@@ -77,10 +77,13 @@ def check_rules(execution: Execution, of: Sequence[Ruled], call: str = "", key: 
     path = f"{frame.node_path}:{key}" if call else frame.node_path
     for levels, _, checks in of:
         around = _around(frame, levels)
-        executed = standing(run.log.state, scope_of(around), path, frame) if checks else {}
+        state, scope = run.log.state, scope_of(around)
+        # If it continues, it may have begun before what the rule is about, or that may have been executed since.
+        executed = (standing(state, scope), standing(state, scope, path, frame)) if checks else ()
         for rule, first, between in checks:
-            after = hindrance(executed, first, between)
-            if after is not None:
+            found = [hindrance(each, first, between) for each in executed]
+            after = found[-1]
+            if after is not None and found[0] is not None:
                 node = f"{frame.node_path}: {call}" if call else frame.node_path
                 error = RuleError(str(rule), node, after, (*_path(around, frame), node), _reason(rule, after))
                 error.run_id = _run_around(run, around).run_id
