@@ -108,7 +108,7 @@ def results_by_question(run: Runtime, results: Mapping[str, object]) -> dict[str
             shown = ", ".join(map(repr, calls)) or "none"
             asked = f"question {key!r} is of the kind {kind!r}, and answered with answers=" if kind else ""
             several = (
-                f"several open calls have the id {key!r}" if ids else f"run {run.run_id!r} has no open call {key!r}"
+                f"several open calls have the id {key!r}" if ids else f"run {run.run_id!r} has no open question {key!r}"
             )
             raise run.of_run(AnswerError(key, asked or f"{several}; open are: {shown}"))
         found[ids[0]] = result

@@ -716,7 +716,7 @@ async def test_a_result_is_given_to_a_call_that_waits_for_one():
         AnswerError, match=f"question '{first.id}' is of the kind 'approval', and answered with answers="
     ):
         await agent.resume("r", results={first.id: "sent"})
-    with pytest.raises(AnswerError, match="run 'r' has no open call 'c2'; open are: none"):
+    with pytest.raises(AnswerError, match="run 'r' has no open question 'c2'; open are: none"):
         await agent.resume("r", results={"c2": "sent"})
     await agent.resume("r", answers={first.id: True, second.id: True})
     with pytest.raises(AnswerError, match=r"several open calls have the id 'c1'; open are: '[ab]/"):
