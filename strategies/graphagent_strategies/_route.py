@@ -72,7 +72,7 @@ def route(
         TypeError: one of the experts is none, or `choose` no function.
         ValueError: there are no experts, or the default is none of them.
     """
-    known: list[Any] = [*experts.values()] if isinstance(experts, Mapping) else [None]  # pyright: ignore[reportUnnecessaryIsInstance]
+    known = experts.values() if isinstance(experts, Mapping) else (None,)  # pyright: ignore[reportUnnecessaryIsInstance]
     if not all(isinstance(each, Expert) and isinstance(each.node, Node) for each in known):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name!r}: experts are made by Expert; write {{'sales': Expert('its questions', strategy)}}")
     if choose is not None and not callable(choose):
@@ -99,11 +99,10 @@ def route(
         try:
             chosen = choose(prompt) if choose is not None else await ask(ctx, prompt)
             if chosen not in experts:
-                raise OutputError(f"{chosen!r} is none of them", output=chosen)
+                raise OutputError(f"{chosen!r} is none of {', '.join(experts)}", output=chosen)
         except OutputError as error:
             if default is None:
-                named = ", ".join(experts)
-                raise OutputError(f"no expert was chosen, of {named}: {error}", output=error.output) from error
+                raise OutputError(f"no expert was chosen: {error}", output=error.output) from error
             chosen = default
         await ctx.add(ActionStep(action_output=chosen))  # it has no message, so no model is sent it
         return prompt

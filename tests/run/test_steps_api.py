@@ -1069,8 +1069,8 @@ async def test_a_run_that_has_ended_takes_no_answer():
     with pytest.raises(AnswerError, match="run 'r1' has ended and waits for no answer; leave it out") as info:
         await agent.resume("r1", answer="no")
     assert info.value.run_id == "r1"
-    for what, given in (("question", {"answers": {"q": "no"}}), ("call", {"results": {"q": "no"}})):
-        with pytest.raises(AnswerError, match=f"run 'r1' has no open {what} 'q'; open are: none"):
+    for given in ({"answers": {"q": "no"}}, {"results": {"q": "no"}}):
+        with pytest.raises(AnswerError, match="run 'r1' has no open question 'q'; open are: none"):
             await agent.resume("r1", **given)
     assert (await agent.resume("r1")).output == "YES"
 

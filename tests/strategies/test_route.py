@@ -68,7 +68,7 @@ async def test_the_default_expert_answers_if_nobody_is_chosen_twice():
     with pytest.raises(NodeFailedError) as failed:
         await Agent(route(EXPERTS), model=ScriptedModel(["the boss", "me"])).run("How?")
     assert isinstance(failed.value.__cause__, OutputError)
-    assert "no expert was chosen, of billing, support: " in str(failed.value)
+    assert "no expert was chosen: " in str(failed.value)
 
 
 async def test_a_choice_that_failed_is_asked_for_again_when_the_run_is_resumed():
@@ -88,7 +88,7 @@ async def test_a_function_may_choose():
         return prompt.partition(" ")[0]
 
     chosen = route(EXPERTS, choose=first_word, default="support")
-    with pytest.raises(NodeFailedError, match="no expert was chosen, of billing, support: 'what' is none of them"):
+    with pytest.raises(NodeFailedError, match="no expert was chosen: 'what' is none of billing, support"):
         await Agent(route(EXPERTS, choose=lambda prompt: "what"), model=ScriptedModel()).run("Hi")
     model = ScriptedModel(["a", "b"])
     taken = record(agent := Agent(chosen, model=model))
