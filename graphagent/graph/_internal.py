@@ -19,6 +19,7 @@ from graphagent.graph._rules import is_named as is_named
 from graphagent.graph._rules import is_one_tool as is_one_tool
 from graphagent.graph._rules import is_tool as is_tool
 from graphagent.graph._rules import name_of as name_of
+from graphagent.graph._rules import reason as reason
 from graphagent.graph._strategy import Edge as Edge
 from graphagent.graph._strategy import Element as Element
 from graphagent.graph._strategy import inside as inside

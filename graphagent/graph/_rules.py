@@ -60,10 +60,17 @@ class BrokenRule:
     """Where: the number of the entry with which the run came to the node, or its index in `Taken.nodes`."""
 
     def __str__(self) -> str:
-        said = f"it was executed after {self.after!r}"
-        if self.rule.kind == "precedes":
-            said = f"{name_of(self.rule.nodes[0])!r} had not been executed to its end before"
-        return f"{self.node!r} breaks the rule {self.rule} at {self.at}: {said}"
+        return f"{self.node!r} breaks the rule {self.rule} at {self.at}: {reason(self.rule, self.after)}"
+
+
+def reason(rule: PathRule, after: str) -> str:
+    """Return why a rule forbids something after the node or tool of a path."""
+    names = [repr(name_of(node)) for node in rule.nodes]
+    if rule.kind == "precedes":
+        return f"{names[0]} has not been executed to its end before"
+    if rule.kind == "guarded":
+        return f"{names[1]} has not been executed to its end since {after!r}"
+    return f"{after!r} has been executed"
 
 
 def precedes(first: RuleNode, then: RuleNode, /) -> PathRule:

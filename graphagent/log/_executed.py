@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from graphagent.log._state import Frame, Scope
 
-
 _CALLED = "()"
 
 
@@ -33,10 +32,6 @@ class Executing(Protocol):
 def name_of_tool(tool: str) -> str:
     """Return the name under which calls of a tool are noted. A path begins with a slash, and a declaration ends with a digest."""
     return f"{tool}{_CALLED}"
-
-
-def _is_tool(name: str) -> bool:
-    return name.endswith(_CALLED) and not name.startswith("/")
 
 
 def scope_of(frame: Frame) -> Scope:
@@ -62,7 +57,8 @@ def began(state: Executing, scope: Scope, name: str, path: str, frame: Frame) ->
     if (known := _continuing(found, path, frame)) is not None:
         since, before = known[2:]
     own = found.setdefault(name, Executions())
-    own.node = f"{frame.node_path}: {name.removesuffix(_CALLED)}" if _is_tool(name) else path
+    is_tool = name.endswith(_CALLED) and not name.startswith("/")
+    own.node = f"{frame.node_path}: {name.removesuffix(_CALLED)}" if is_tool else path
     own.running[path] = frame.path, frame.node or "", since, before
 
 

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import RuleError
-from graphagent.graph._internal import is_one_tool, name_of
+from graphagent.graph._internal import is_one_tool, reason
 from graphagent.log._internal import RuledExecution, hindrance, scope_of, standing
 from graphagent.run._ruled import Ruled
 
 if TYPE_CHECKING:
-    from graphagent.graph import PathRule
     from graphagent.llm import Tool
     from graphagent.log._internal import Frame
     from graphagent.run._compiled import Call
@@ -85,7 +84,7 @@ def check_rules(execution: Execution, of: Sequence[Ruled], call: str = "", key: 
             after = found[-1]
             if after is not None and found[0] is not None:
                 node = f"{frame.node_path}: {call}" if call else frame.node_path
-                error = RuleError(str(rule), node, after, (*_path(around, frame), node), _reason(rule, after))
+                error = RuleError(str(rule), node, after, (*_path(around, frame), node), reason(rule, after))
                 error.run_id = _run_around(run, around).run_id
                 raise error
 
@@ -103,15 +102,6 @@ def _around(frame: Frame, levels: int) -> Frame:
         assert frame.parent is not None
         frame = frame.parent
     return frame
-
-
-def _reason(rule: PathRule, after: str) -> str:
-    names = [repr(name_of(node)) for node in rule.nodes]
-    if rule.kind == "precedes":
-        return f"{names[0]} has not been executed to its end before"
-    if rule.kind == "guarded":
-        return f"{names[1]} has not been executed to its end since {after!r}"
-    return f"{after!r} has been executed"
 
 
 def _path(around: Frame, frame: Frame) -> list[str]:

@@ -161,8 +161,8 @@ async def test_a_stored_run_is_checked_by_its_journal(tmp_path):
             BrokenRule(rules[3], "send", "moderate", 3),
         ]
         assert list(map(str, found[:2])) == [
-            "'send' breaks the rule guarded(search, by=moderate, before=send) at 3: it was executed after 'search'",
-            "'send' breaks the rule precedes(moderate, send) at 3: 'moderate' had not been executed to its end before",
+            "'send' breaks the rule guarded(search, by=moderate, before=send) at 3: 'moderate' has not been executed to its end since 'search'",
+            "'send' breaks the rule precedes(moderate, send) at 3: 'moderate' has not been executed to its end before",
         ]
         entry = (await agent.history("bad"))[found[0].at - 1]
         assert (entry.kind, entry.where, entry.next) == ("finished", "moderate", "send")

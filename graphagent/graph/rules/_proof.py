@@ -23,7 +23,7 @@ from graphagent.graph._check import Problem
 from graphagent.graph._forks import Each, Parallel, Race
 from graphagent.graph._node import START, End, Node, Start
 from graphagent.graph._outline import Outline
-from graphagent.graph._rules import ALIKE, PathRule, RuleNode, RuleTool, are_alike, is_named, is_tool, name_of
+from graphagent.graph._rules import ALIKE, PathRule, RuleNode, RuleTool, are_alike, is_named, is_tool, name_of, reason
 from graphagent.graph._strategy import Edge, Element, Strategy, walk
 
 _MANY = 20
@@ -450,9 +450,7 @@ def _about_copy(rule: PathRule, path: str) -> str:
 
 
 def _advice(rule: PathRule) -> str:
-    names = [repr(name_of(node)) for node in rule.nodes]
-    if rule.kind == "precedes":
-        return f"{names[0]} has not been executed to its end before; lead the path through it first, or change the rule"
-    if rule.kind == "guarded":
-        return f"{names[1]} has not been executed to its end since {names[0]}; lead the path through it in between, or change the rule"
+    if rule.kind != "never_together":
+        where = "first" if rule.kind == "precedes" else "in between"
+        return f"{reason(rule, name_of(rule.nodes[0]))}; lead the path through it {where}, or change the rule"
     return "one run executes both; choose one of them with outlets such as .on(…) and .when(…), or change the rule"
