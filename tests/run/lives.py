@@ -281,7 +281,8 @@ def recorded_in(entries):
     """Give how often each effect stands in the entries of a log."""
     found = Counter()
     for each in entries:
-        if isinstance(each.entry, EffectRecorded) and each.entry.kind != "add":
+        # A branch of a race that is out has its error, whose reason may name an effect that somebody else had.
+        if isinstance(each.entry, EffectRecorded) and each.entry.kind not in ("add", "out"):
             entry = each.entry
             held = None if entry.held is None else entry.held.value
             outcome = bytes(entry.value), held, getattr(entry.step, "model_output_message", None)
