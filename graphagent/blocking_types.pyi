@@ -159,7 +159,7 @@ class BlockingNoteView(Protocol):
         """Erase the notes that fit all conditions: their text, words, vectors and history leave the disk."""
 
     def purge(self, *, source: str | None = None, run_id: str | None = None) -> Receipt:
-        """Erase all notes of a source or of a run, as `forget` does."""
+        """Erase all notes of a source or of a run, and raise errors, as `forget` does."""
 
     def reset(self, scope: str | None = None) -> Receipt:
         """Erase everything in the view, or in one scope of it."""

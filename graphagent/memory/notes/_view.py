@@ -416,11 +416,7 @@ class NoteView:
         return await forget(self._service.repository, fits, ids=ids, before=before, run_id=run_id)
 
     async def purge(self, *, source: str | None = None, run_id: str | None = None) -> Receipt:
-        """Erase all notes of a source or of a run, as `forget` does.
-
-        Raises:
-            As `forget`.
-        """
+        """Erase all notes of a source or of a run, and raise errors, as `forget` does."""
         return await self.forget(source=source, run_id=run_id)
 
     async def reset(self, scope: str | None = None) -> Receipt:
