@@ -1,20 +1,24 @@
-"""What a loop of model turns and tool calls costs over bare Python that does the same: CPU time, side by side in one process."""
+"""What model turns and tool calls cost over bare Python that does the same, and after many others: CPU time in one process."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.measure import QUICK, Figure, Rounds, alternate, figure, micro, table, times
+from benchmarks.measure import QUICK, Figure, Rounds, alternate, figure, micro, milli, table, times
 from graphagent import END, START, Agent, Strategy, tool
 from graphagent.llm import Message, ModelRequest, ModelResponse, ToolCall, ToolCalls, ToolResult, Usage
+from graphagent.memory import ActionStep, RunMemory
 from graphagent.nodes import execute_tools, llm_request
 from graphagent.protocols import Feature
 from graphagent.store import MemoryStore
 
 TURNS = 40
 """Turns with a tool call before the answer."""
+EARLIER = (250, 500, 1_000, 2_000, 4_000)
+"""Turns with a tool call of an earlier run, whose transcript the next one begins with."""
 SEEN = "the window is shut, the lamp is off"
 
 
@@ -29,9 +33,12 @@ class Guard:
 
     name = "guard"
 
+    def __init__(self, turns: float = TURNS) -> None:
+        self.turns = turns
+
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
         turn = len(request.messages) // 2
-        if turn < TURNS:
+        if turn < self.turns:
             message = Message.assistant(calls=[ToolCall("look", {"room": turn}, f"call-{turn}")])
             return ModelResponse(message, Usage(10, 5), "tool_calls")
         return ModelResponse(Message.assistant("All is well."), Usage(10, 5))
@@ -51,11 +58,13 @@ class Middleware(Feature):
 
 
 def report(*, quick: bool) -> str:
-    """Measure the loop. Return the table."""
-    return asyncio.run(_report(QUICK if quick else Rounds()))
+    """Measure the loop, and a run behind many turns. Return two tables."""
+    rounds = QUICK if quick else Rounds()
+    earlier = EARLIER[:2] if quick else EARLIER
+    return f"{asyncio.run(_loop(rounds))}\n\n{asyncio.run(_behind(earlier, rounds))}"
 
 
-async def _report(rounds: Rounds) -> str:
+async def _loop(rounds: Rounds) -> str:
     ask, act = llm_request(), execute_tools()
     rooms = Strategy("rooms", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
     settings: dict[str, Any] = {"model": Guard(), "tools": [look], "max_turns": None}
@@ -72,6 +81,26 @@ async def _report(rounds: Rounds) -> str:
         found: Figure = figure(took[name], took["bare"], units=TURNS)
         rows.append([name, micro(found.bare), micro(found.seconds), times(found.ratio)])
     return table(["what", "bare Python", "graphagent", "ratio"], rows)
+
+
+async def _behind(earlier: tuple[int, ...], rounds: Rounds) -> str:
+    ask, act = llm_request(), execute_tools()
+    once = Strategy("once", START >> ask, ask.on(ToolCalls) >> act >> END, ask.on(str) >> END)
+    agent = Agent(once, model=Guard(math.inf), tools=[look])
+
+    def going_on(turns: int) -> Callable[[], Any]:
+        calls = [Message.assistant(calls=[ToolCall("look", {"room": turn}, f"call-{turn}")]) for turn in range(turns)]
+        steps = [
+            ActionStep(step_number=number, model_output_message=message) for number, message in enumerate(calls, 1)
+        ]
+        return lambda: agent.run("Look once more.", steps=RunMemory("", steps))
+
+    took = await alternate({f"{turns}": going_on(turns) for turns in earlier}, rounds)
+    found = [figure(took[f"{turns}"]).seconds for turns in earlier]
+    least = [figure(took[f"{turns}"], took[f"{earlier[0]}"]).ratio for turns in earlier]
+    head = ["a turn and its tool call, with so many turns before", *(f"{turns:,}" for turns in earlier)]
+    rows = [["CPU", *map(milli, found)], [f"beside {earlier[0]}", *map(times, least)]]
+    return table(head, rows)
 
 
 def _running(agent: Agent[Any, Any]) -> Callable[[], Any]:

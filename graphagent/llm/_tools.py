@@ -509,9 +509,9 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
     return first, found
 
 
-def fresh_ids(calls: Iterable[ToolCall], taken: Iterable[str] = ()) -> tuple[ToolCall, ...]:
-    """Return the calls in their order with unique ids: empty and repeated ones, and those taken, are replaced."""
-    seen: set[str] = set(taken)
+def fresh_ids(calls: Iterable[ToolCall], taken: set[str] | None = None) -> tuple[ToolCall, ...]:
+    """Return the calls in their order with unique ids, which are added to those taken. Empty, repeated and taken ones are replaced."""
+    seen: set[str] = set() if taken is None else taken
     made: list[ToolCall] = []
     for call in calls:
         kept = call if call.id.strip() and call.id not in seen else replace(call, id=f"call_{new_id()}")

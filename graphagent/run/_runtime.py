@@ -490,20 +490,18 @@ class Runtime:
     def with_own_ids(self, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
         """Return tool calls with unique ids in the run."""
         if self.call_ids is None:
-            steps = [
-                step for frame in self.frame.frames() for step in (*frame.transcript.steps, frame.transcript.open_step)
-                if isinstance(step, ActionStep)
-            ]  # fmt: skip
-            own = self.frame.transcript.steps[self.frame.transcript.begun :]
-            self.call_ids = {
-                call.id
-                for step in steps
-                for call in step.tool_calls
-                if step in own or step not in self.frame.transcript.steps
-            }
-        fresh = fresh_ids(calls, self.call_ids)
-        self.call_ids.update(call.id for call in fresh)
-        return fresh
+            self.call_ids = {call.id for turn in self._own_turns() for call in turn.tool_calls}
+        return fresh_ids(calls, self.call_ids)
+
+    def _own_turns(self) -> Iterator[ActionStep]:
+        """Yield the model turns of the run and of the branches and sub-agents in it, without those of earlier runs."""
+        for frame in self.frame.frames():
+            if frame.owns:
+                transcript = frame.transcript
+                first = transcript.begun if frame is self.frame else transcript.inherited
+                for step in (*transcript.steps[first:], transcript.open_step):
+                    if isinstance(step, ActionStep):
+                        yield step
 
     # ---- sub-agents
 

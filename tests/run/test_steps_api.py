@@ -35,6 +35,7 @@ from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 from tests.run.lives import Watched, cut
 from tests.thorough import some
+from tests.work import calls
 
 
 @tool
@@ -935,6 +936,21 @@ async def test_another_runs_transcript_is_taken_over_as_a_copy():
     assert first.memory == RunMemory.from_json(saved)
     assert [message.text for message in agent.model.requests[0].messages] == ["one", "", "changed", "two"]
     assert [step.step_number for step in second.memory.steps if isinstance(step, ActionStep)] == [1, 2]
+
+
+def test_a_turn_behind_many_earlier_ones_costs_no_more_for_each_of_them():
+    """Four times as many earlier turns with tool calls are at most about four times the work of the next one."""
+
+    def work(turns):
+        earlier = [
+            ActionStep(step_number=n, model_output_message=Message.assistant(calls=[ToolCall("double", {"n": n}, f"c{n}")]))
+            for n in range(turns)
+        ]  # fmt: skip
+        agent = an_agent(replies=[ToolCall("double", {"n": 1}, "c0"), "done"])
+        return calls(lambda: anyio.run(lambda: agent.run("Again.", steps=RunMemory("", earlier))))
+
+    few, more, many = work(50), work(100), work(200)
+    assert many - more < 3 * (more - few)
 
 
 async def test_a_turn_that_waits_for_its_tools_is_shown():
