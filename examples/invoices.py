@@ -2,12 +2,15 @@
 
     python examples/invoices.py
 
-While it pays, stop it with `kill -9` from another terminal, and start it again. Delete `runs.db` and `bank.txt` to begin afresh.
+While it pays, stop it with `kill -9` from another terminal, and start it again. Its files are in a temporary folder that outlives
+the process, and are removed when all is paid.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +23,8 @@ from graphagent.nodes import execute_tools, llm_request
 from graphagent.store import SqliteStore
 
 INVOICES = [("Ada", 120), ("Grace", 340), ("Edsger", 95), ("Barbara", 210)]
-BANK = Path("bank.txt")
+FOLDER = Path(tempfile.gettempdir()) / f"invoices-{os.getuid()}"
+BANK = FOLDER / "bank.txt"
 SECONDS = float(os.environ.get("SECONDS_PER_PAYMENT", "0.8"))
 
 
@@ -56,9 +60,10 @@ class Clerk:
         return ModelResponse(Message.assistant("", [ToolCall("pay", {"name": name, "euros": euros}, id=name)]))
 
 
+FOLDER.mkdir(mode=0o700, exist_ok=True)
 ask, act = llm_request(), execute_tools()
 invoices = Strategy("invoices", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
-agent = Agent(invoices, model=Clerk(), tools=[pay], store=SqliteStore("runs.db"))
+agent = Agent(invoices, model=Clerk(), tools=[pay], store=SqliteStore(FOLDER / "runs.db"))
 
 
 async def main() -> None:
@@ -67,6 +72,8 @@ async def main() -> None:
     except RunNotFoundError:
         result = await agent.run("Pay the invoices of November.", run_id="november")
     print(result.output)
+    print("The bank has booked:", *(line.partition(",")[0] for line in BANK.read_text("utf-8").splitlines()), sep="\n")
 
 
 anyio.run(main)
+shutil.rmtree(FOLDER)

@@ -3,13 +3,14 @@
     python examples/monitoring.py --demo_mode replay|inject|step_by_step|full
     python examples/monitoring.py --model llama3.2 --base-url http://localhost:11434/v1
 
-Without --model a stand-in answers. `step_by_step` leaves its run in monitoring.db.
+Without --model a stand-in answers.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import tempfile
 from pathlib import Path
 
 import anyio
@@ -101,17 +102,18 @@ async def inject(options: argparse.Namespace) -> None:
 
 async def step_by_step(options: argparse.Namespace) -> None:
     """Begin a run, let it go after two steps, and have another agent end it from the file, as another process would."""
-    async with SqliteStore(Path("monitoring.db")) as store:
-        run = create_agent(options, store).start(TASK)
-        for _ in range(2):
-            print(f"begun: {type(await run.step()).__name__}")
-        await run.aclose()
+    with tempfile.TemporaryDirectory() as folder:
+        async with SqliteStore(Path(folder) / "monitoring.db") as store:
+            run = create_agent(options, store).start(TASK)
+            for _ in range(2):
+                print(f"begun: {type(await run.step()).__name__}")
+            await run.aclose()
 
-        run = await create_agent(options, store).read(run.run_id)
-        while (step := await run.step()) is not None:
-            print(f"gone on: {type(step).__name__}")
-        print(run.output)
-        print(f"its history as text for another agent: {len(run.memory.to_text()):,} characters")
+            run = await create_agent(options, store).read(run.run_id)
+            while (step := await run.step()) is not None:
+                print(f"gone on: {type(step).__name__}")
+            print(run.output)
+            print(f"its history as text for another agent: {len(run.memory.to_text()):,} characters")
 
 
 MODES = {"replay": replay, "inject": inject, "step_by_step": step_by_step}

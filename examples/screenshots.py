@@ -7,6 +7,7 @@ python examples/screenshots.py --model qwen2.5vl --base-url http://localhost:114
 from __future__ import annotations
 
 import argparse
+import tempfile
 from pathlib import Path
 from struct import pack
 from zlib import compress, crc32
@@ -52,7 +53,12 @@ async def main(options: argparse.Namespace) -> None:
     pages = [ToolCalls([ToolCall("go_to", {"page": number})]) for number in range(1, 7)]
     stand_in = ScriptedModel([*pages, "I have seen six pages."])
     model = OpenAIModel(options.model, base_url=options.base_url) if options.model else stand_in
-    async with SqliteStore(Path("browser.db")) as store:
+    with tempfile.TemporaryDirectory() as folder:
+        await look(Path(folder), model)
+
+
+async def look(folder: Path, model: OpenAIModel | ScriptedModel) -> None:
+    async with SqliteStore(folder / "browser.db") as store:
         agent = Agent(single_run(), model=model, tools=[go_to], store=store, step_callbacks=[update_screenshot])
         result = await agent.run("Look at the pages 1 to 6, one after the other.")
         print(result.output)
@@ -63,8 +69,11 @@ async def main(options: argparse.Namespace) -> None:
         assert max(shown) <= 2
 
         history = await agent.history(result.run_id)
-        first = next(entry.number for entry in history if entry.node == "execute_tools")
-        step = (await agent.state_at(result.run_id, first)).memory.steps[-1]
+        opened = [entry.number for entry in history if entry.node == "execute_tools"]
+        if not opened:
+            print("the model opened no page, so there is no screenshot")
+            return
+        step = (await agent.state_at(result.run_id, opened[0])).memory.steps[-1]
         assert isinstance(step, ActionStep)
         print(f"the journal still has the first: {len(step.observations_images[0].data)} bytes")
 

@@ -3,12 +3,13 @@
     python examples/simple_memory.py
     python examples/simple_memory.py --model llama3.2 --base-url http://localhost:11434/v1
 
-Without --model a script answers in the place of a model. The memory is saved in agent_memory.json.
+Without --model a script answers in the place of a model.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 from datetime import UTC, datetime
 
 import anyio
@@ -65,9 +66,10 @@ async def main(options: argparse.Namespace) -> None:
             print(f"  step {step.step_number}: {step.observations or step.model_output}")
 
     print("# Saved and loaded, without loss")
-    path = anyio.Path("agent_memory.json")
-    await path.write_text(run.memory.to_json())
-    loaded = RunMemory.from_json(await path.read_text())
+    with tempfile.TemporaryDirectory() as folder:
+        path = anyio.Path(folder) / "agent_memory.json"
+        await path.write_text(run.memory.to_json())
+        loaded = RunMemory.from_json(await path.read_text())
     assert loaded == run.memory
     print(f"  {len(loaded.steps)} steps, the first of them: {loaded.succinct_steps()[0]}")
 

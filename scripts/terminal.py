@@ -28,7 +28,7 @@ KILLED = "Killed"
 """What the shell prints for a program that SIGKILL ended."""
 CUT = f"{KILLED_AFTER}\n{KILLED}\n{PROMPT}{START}\n  bank:  paid Edsger 95 euros"
 """A payment that the model had asked for is cut short, and made when the program is started again."""
-RESULT = "cut -d, -f1 bank.txt"
+RESULT = "The bank has booked:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Line:
 
 
 def record(*, pause: float = 0.0) -> list[Line]:
-    """Record the session in an empty folder.
+    """Record the session, with an empty folder for temporary files.
 
     Args:
         pause: Seconds that a person takes before each command.
@@ -59,11 +59,13 @@ def record(*, pause: float = 0.0) -> list[Line]:
 
 def _session(folder: Path, seconds: float, pause: float) -> list[Line]:
     (folder / "examples").symlink_to(ROOT / "examples")
+    (folder / "temporary").mkdir()
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PS1": PROMPT,
         "TERM": "dumb",
+        "TMPDIR": str(folder / "temporary"),
         "LC_ALL": "C.UTF-8",
         "SECONDS_PER_PAYMENT": str(seconds),
     }
@@ -80,9 +82,8 @@ def _session(folder: Path, seconds: float, pause: float) -> list[Line]:
     time.sleep(seconds / 2)
     os.killpg(os.tcgetpgrp(shell.child_fd), signal.SIGKILL)
     shell.expect_exact(f"\n{PROMPT}")
-    for command in (START, RESULT):
-        shell.sendline(command)
-        shell.expect_exact(f"\n{PROMPT}")
+    shell.sendline(START)
+    shell.expect_exact(f"\n{PROMPT}")
     shell.close(force=True)
     return clock.lines()
 

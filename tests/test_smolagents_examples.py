@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from graphagent.llm import ToolCall
-from graphagent.memory import ActionStep, RunMemory
 from graphagent.testing import openai_server
 from tests.replies import reply
 from tests.thorough import some
@@ -60,7 +59,7 @@ def test_step_by_step_goes_on_from_the_file(tmp_path):
         + r"\nits history as text for another agent: \d+ characters\n",
         text,
     )
-    assert (tmp_path / "monitoring.db").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.thorough
@@ -97,8 +96,15 @@ def test_the_simple_example_asks_a_server(tmp_path):
     assert text.splitlines()[1:5] == [f"  {line}" for line in (*kinds, "It is 6765.")]
     assert "\n  We found 6765.\n" in text
     assert text.endswith("Final answer:\n    It is 6765.\n")
-    saved = RunMemory.from_json((tmp_path / "agent_memory.json").read_text())
-    assert [step.step_number for step in saved.steps if isinstance(step, ActionStep)] == [0, 1, 2]
+    assert "\n  6 steps, the first of them: " in text
+
+
+def test_the_screenshots_of_a_model_that_opens_no_page(tmp_path):
+    """There are none, which is said."""
+    with openai_server(["I would rather not."], model="m") as server:
+        text = printed("screenshots.py", tmp_path, "--model", "m", "--base-url", server.base_url)
+    assert text.endswith("the model opened no page, so there is no screenshot\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_examples_of_callbacks_ask_a_server(tmp_path):
