@@ -25,7 +25,7 @@ def report(*, quick: bool) -> str:
 async def _engine(sizes: tasks.Sizes, rounds: Rounds) -> str:
     size = sizes.loop
     loops = {
-        "a loop: budget, errors and routing; per node": (_looping(size), "≤ 10 ×"),
+        "a loop: budget, errors and routing; per node": (_looping(size), "≤ 7.5 ×"),
         "… with one listener to the start and end of nodes": (_looping(size, NodeStarted, NodeFinished), "≤ 20 ×"),
         "… with one listener to everything": (_looping(size, Event), ""),
         "… with a timeout and a retry of the node": (_guarded(size), "≤ 60 ×"),
@@ -34,7 +34,7 @@ async def _engine(sizes: tasks.Sizes, rounds: Rounds) -> str:
     for name, (work, target) in loops.items():
         rows.append(_row(name, await beside(lambda: tasks.loop(size), work, rounds, units=size), target))
     done = await tasks.measure(ours.engine(sizes), sizes, rounds)
-    rows.append(_row("a path of 100 nodes; per node", done["chain"], "≤ 8 ×"))
+    rows.append(_row("a path of 100 nodes; per node", done["chain"], "≤ 10.5 ×"))
     rows.append(_row("a fan-out of 100 and the join; per branch", done["fan_out"], "≤ 1.3 ×"))
     rows.append(_row("1,000 runs of 10 nodes at once; per run", done["runs"], "≤ 4 ×"))
     named = await cpu(lambda: ours.ready(ours.chain(sizes.build)), rounds)
