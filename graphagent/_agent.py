@@ -1,4 +1,7 @@
-"""An agent: a strategy with a model, tools, features and budgets. It holds nothing of a run, and serves any number."""
+"""An agent: a strategy with a model, tools, features and budgets. It holds nothing of a run, and serves any number.
+
+The file is long because it describes every option and operation for users. The work is done in `run/` and `history/`.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +138,7 @@ class Agent(Generic[I, O]):
         max_tokens: int | None = None,
         max_cost: Decimal | str | float | None = None,
         max_seconds: float | None = None,
-    ) -> None:
+    ) -> None:  # long because each option is checked and explained where it is set
         if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
             named = getattr(strategy, "__name__", "")
             called = f"{named}(), if {named} makes one, or " if named and not isinstance(strategy, type) else ""

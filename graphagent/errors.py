@@ -58,7 +58,7 @@ GraphAgentError
 └ ScriptError (AssertionError)        a test's model was asked for what its script or its recording does not have
 ```
 
-Messages say what is wrong, which, what exists and what to do. No secret and no fact value stands in them. All survive
+The file is long because it is the one page of all errors. Messages say what is wrong, which, what exists and what to do. No secret and no fact value stands in them. All survive
 pickling, except that what cannot be pickled of a result is the result's own concern.
 """
 

@@ -1,6 +1,7 @@
 """All that can be replaced in graphagent, on one page, and what a replacement must do.
 
-Nothing is imported here when the program runs, so that your own model, store or provider costs no import.
+Nothing is imported here when the program runs, so that your own model, store or provider costs no import. The file is long because
+most of it says what a replacement must do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Measure the structure of the library: `make house` prints what is beside what is aimed at, and fails where a figure got worse.
 
-`house.toml` has the highest figure that is allowed, for each room: what moves from one room to another is measured there, and
-a new room has no budget until somebody gives it one. `--more` shows where the figures come from, `--write` writes the table.
+It also fails where what needs a reason, such as a long module, gives none. `house.toml` has the highest figure that is allowed, for each
+room: what moves from one room to another is measured there, and a new room has no budget until somebody gives it one. `--more`
+shows where the figures come from, `--write` writes the table.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ast
 import builtins
 import contextlib
 import itertools
+import re
 import sys
 import tempfile
 import tomllib
@@ -63,6 +65,9 @@ TARGETS = {
 CORE = frozenset({"run", "log", "history", "memory/steps", "memory/transcript"})
 """The core is these rooms, and those that only these import. A transcript was a part of `memory/steps` when the aim was set."""
 LOGS = frozenset({"journal", "log", "recorder", "store"})
+LONG_MODULE, LONG_FUNCTION = 450, 60
+"""The lines beyond which a module or a function says why it is long; the docstring of a function does not count."""
+BARE_IGNORE = re.compile(r"# noqa: [A-Z]+\d+(?:, ?[A-Z]+\d+)*\s*$")
 PYTHONS_OWN = {"_asdict", "_fields", "_make", "_replace"}.union(
     *(dir(kind) for module in (builtins, abc, contextlib) for kind in vars(module).values() if isinstance(kind, type))
 )
@@ -119,6 +124,12 @@ class Source:
 def sources() -> list[Source]:
     """Read the files of the package that a person wrote."""
     paths = sorted(path for path in PACKAGE.rglob("*.py") if path.name not in GENERATED)
+    return [Source(path, path.read_text("utf-8")) for path in paths]
+
+
+def strategies() -> list[Source]:
+    """Read the files of the ready-made strategies, which are not measured."""
+    paths = sorted((HOME / "strategies").rglob("*.py"))
     return [Source(path, path.read_text("utf-8")) for path in paths]
 
 
@@ -265,6 +276,29 @@ def places(files: list[Source]) -> dict[str, dict[str, list[str]]]:
     return found
 
 
+def unexplained(source: Source) -> Iterator[str]:
+    """Yield what needs a reason and gives none.
+
+    A long module says in its docstring that it is "long because …". A long function has a comment beside its signature. A lint ignore
+    has its reason behind it, or in the line above.
+    """
+    if source.lines > LONG_MODULE and "long because" not in " ".join((ast.get_docstring(source.tree) or "").split()):
+        yield f"{source.name} has {source.lines} lines; say in its docstring: The file is long because …"
+    lines = source.text.splitlines()
+    for part in ast.walk(source.tree):
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = part.body[0] if ast.get_docstring(part) else None
+            own = range(part.lineno, (part.end_lineno or part.lineno) + 1)
+            length = len(own) - (len(range(docstring.lineno, docstring.end_lineno or 0)) + 1 if docstring else 0)
+            if length > LONG_FUNCTION and not any(
+                "  # " in each for each in lines[own[0] - 1 : part.body[0].lineno - 1]
+            ):
+                yield f"{source.name}, line {own[0]}: {part.name} has {length} lines; say why beside its signature: # long because …"
+    for number, (above, line) in enumerate(itertools.pairwise(["", *lines]), 1):
+        if BARE_IGNORE.search(line) and not above.lstrip().startswith("# "):
+            yield f"{source.name}, line {number}: a lint ignore without its reason, which stands behind the code of the rule"
+
+
 # How much executes
 
 
@@ -368,9 +402,14 @@ def main() -> None:
     better, worse = compared(now, tomllib.loads(TABLE.read_text("utf-8")))
     if better:
         print(f"\nBetter than scripts/{TABLE.name}; lower it with `make house ARGS=--write`:", *better, sep="\n  ")
+    silent = [each for source in [*files, *strategies()] for each in unexplained(source)]
+    if silent:
+        print("\nWithout a reason:", *silent, sep="\n  ")
     if worse:
         print(f"\nWorse than scripts/{TABLE.name}:", *worse, sep="\n  ")
         sys.exit("If it has to be, write the table with ARGS=--write in a commit of its own, whose message says why.")
+    if silent:
+        sys.exit("Give each its reason, or divide what is long where it falls apart by itself.")
 
 
 if __name__ == "__main__":

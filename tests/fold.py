@@ -9,7 +9,8 @@ from typing import Any
 
 from graphagent.codec._internal import HeldBlobs, encode
 from graphagent.log._bytes import row_of
-from graphagent.log._log import Log, read_segments
+from graphagent.log._log import Log
+from graphagent.log._segments import read_segments
 from graphagent.log._state import UNSET, Activation, Frame, State
 from graphagent.memory.transcript._fields import write_step
 from graphagent.memory.transcript._prompt import Versions

@@ -57,3 +57,19 @@ def test_the_table_allows_what_is_there_and_nothing_worse():
     better, worse = house.compared({"run": {"lines": 1_000, "log-tests": 3}, "new": {"lines": 1}}, table)
     assert better == ["run: lines: was 1,100, is 1,000"]
     assert worse == [f"run: {house.MEASURES['log-tests']}: was 2, is 3", "new: lines: was 0, is 1"]
+
+
+def test_what_needs_a_reason_gives_one():
+    """A long module in its docstring, a long function beside its signature, a lint ignore behind the code or above the line."""
+    body = "".join(f"    x = {number}\n" for number in range(61))
+    silent = f'"""It does."""\ndef long(\n    x,\n):\n    """Do."""\n{body}y = 1  # noqa: A001\n' + "\n" * 400
+    [module, function, ignore] = house.unexplained(source("run/_x.py", silent))
+    assert "graphagent.run._x has 467 lines" in module
+    assert "line 2: long has 64 lines" in function
+    assert "line 67" in ignore
+    told = (
+        silent.replace("It does.", "It does. The file is long\nbecause it is.")
+        .replace("):", "):  # long because it is")
+        .replace("y = 1", "# it is right\ny = 1")
+    )
+    assert list(house.unexplained(source("run/_x.py", told))) == []

@@ -245,7 +245,7 @@ async def _main(
     run_id: str | None,
     resume: str | None,
     as_json: bool,
-) -> None:
+) -> None:  # long because it is one line of events: run, answer, fail, report, leave
     from graphagent.cli._execution import attended, report
     from graphagent.cli._narration import Narration
     from graphagent.cli._output import aside, fail

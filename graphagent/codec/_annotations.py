@@ -77,7 +77,7 @@ def _is_hashable(kind: Any) -> bool:
 
 def _joined(kinds: Iterable[Any]) -> Any:
     found = tuple(kinds)
-    return Union[found] if found else Any  # noqa: UP007
+    return Union[found] if found else Any  # noqa: UP007  `|` joins two types, not a tuple of them
 
 
 @cached

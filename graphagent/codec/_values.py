@@ -3,6 +3,8 @@
 Values that JSON has are written unchanged. Any other value is an object with a key `$` that names its form, such as
 `{"$": "tuple", "v": […]}`. Objects of users' classes, such as a dataclass or a pydantic model, are read by the type that is
 declared for them; see `_typed_objects`. Large texts and the bytes of images are stored as blobs, under their hash.
+
+The file is long because how each form is written stands beside how it is read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The parts of a strategy: nodes, taps, outlets, and the paths that `>>` makes of them.
 
-A path is a chain of links, each of which knows the one before it: `>>` adds one link and copies nothing. There are many small
-classes because they carry the types: type checkers infer the input and output of `Strategy` from them, and report an edge
+A path is a chain of links, each of which knows the one before it: `>>` adds one link and copies nothing. The file is
+long because it has many small classes, which carry the types: type checkers infer the input and output of `Strategy` from them, and report an edge
 between nodes whose types do not fit.
 """
 

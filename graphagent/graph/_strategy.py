@@ -1,4 +1,7 @@
-"""A strategy: paths from START to END, checked when it is made. It is itself a node."""
+"""A strategy: paths from START to END, checked when it is made. It is itself a node.
+
+The file is long because it describes the class for users, and has the functions that walk over what a strategy contains.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What happens in a run: a frozen value for each thing that can happen, and what follows from it for the state.
 
 `apply` is the only code that changes a state. A value of a user's type is the object itself in a run without a store; in a run with
-one it is `msgspec.Raw`, the bytes that it had when the entry was appended, so nobody can change it afterwards.
+one it is `msgspec.Raw`, the bytes that it had when the entry was appended, so nobody can change it afterwards. The file is long because
+each kind of entry has its fields and its change of the state side by side.
 """
 
 from __future__ import annotations

@@ -72,13 +72,13 @@ from graphagent.log._ledger import Ledger as Ledger
 from graphagent.log._ledger import spent as spent
 from graphagent.log._listing import list_runs as list_runs
 from graphagent.log._log import Log as Log
-from graphagent.log._log import Segment as Segment
 from graphagent.log._log import Watch as Watch
 from graphagent.log._log import check_segments as check_segments
-from graphagent.log._log import read_header as read_header
-from graphagent.log._log import read_segment as read_segment
-from graphagent.log._log import read_segments as read_segments
 from graphagent.log._replay import Replay as Replay
+from graphagent.log._segments import Segment as Segment
+from graphagent.log._segments import read_header as read_header
+from graphagent.log._segments import read_segment as read_segment
+from graphagent.log._segments import read_segments as read_segments
 from graphagent.log._state import PLACED as PLACED
 from graphagent.log._state import TASK as TASK
 from graphagent.log._state import UNDONE_BY_RETRY as UNDONE_BY_RETRY

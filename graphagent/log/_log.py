@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 
@@ -28,9 +28,9 @@ from graphagent.log._bytes import EntryCodec, payloads_in, plain, row_of
 from graphagent.log._claim import LEASE
 from graphagent.log._entries import NIL, AgentStarted, AgentStopped, Carried, NodeFinished, Started, finish_node
 from graphagent.log._header import RunHeader, child_header, header_key, place_of, rows_key
+from graphagent.log._segments import Segment, read_header, read_segments
 from graphagent.log._state import State
 from graphagent.store import Exists, Put
-from graphagent.store._internal import collect, get_many
 
 if TYPE_CHECKING:
     from graphagent.log._bytes import Types
@@ -38,25 +38,12 @@ if TYPE_CHECKING:
     from graphagent.log._state import Activation, Frame
     from graphagent.log._status import Status
     from graphagent.protocols import Store
-    from graphagent.store import Change, Key
+    from graphagent.store import Change
 
 LookUp = Callable[[EntryCodec, Sequence[bytes]], Awaitable[None]]
 """Looks up the facts and notes to which rows refer, and gives them to the codec."""
 Watch = Callable[["Entry", int, State, bytes, int], None]
 """Is called before an entry is applied that was read, with its number, the state, its row, and its place in the row."""
-
-
-class Segment(NamedTuple):
-    """A run in a log, as the store has it."""
-
-    header: RunHeader
-    rows: list[tuple[int, bytes]]
-    """The rows by the numbers of their first entries; 0 for what earlier runs left visible that are not there any more."""
-    payloads: dict[int, bytes]
-
-
-_Parts: TypeAlias = tuple[list[tuple[int, bytes]], dict[int, bytes]]
-"""The rows and the payloads of a segment."""
 
 
 class _PendingCommit(NamedTuple):
@@ -442,45 +429,6 @@ def _missing(header: RunHeader, number: int) -> DamagedStoreError:
     return DamagedStoreError(f"entry {number} of run {header.run_id!r}", "it is missing")
 
 
-async def read_header(store: Store, owner: str, run_id: str) -> tuple[RunHeader, int]:
-    """Return the header of a run, and its version in the store.
-
-    Raises:
-        RunNotFoundError: there is no such run.
-        DamagedStoreError: it is not what was written.
-    """
-    key, missing = header_key(owner, run_id), RunHeader(run_id=run_id, owner=owner)
-    item = await store.get(key)
-    if item is None:
-        if not (await store.get(place_of(missing)[0]) or await collect(store.scan(rows_key(missing), limit=1))):
-            raise RunNotFoundError(run_id, owner)
-        item = await store.get(key)  # another process may have begun the run meanwhile
-    if item is None:
-        raise DamagedStoreError(f"the header of run {run_id!r}", "it is missing, and its entries are there")
-    return RunHeader.unpack(item.value, run_id), item.version
-
-
-async def read_segments(store: Store, header: RunHeader) -> list[Segment]:
-    """Return a run with those whose transcript it continues, the first one first.
-
-    Raises:
-        DamagedStoreError: something is missing.
-        StoreError: it could not be read.
-    """
-    if not header.previous:
-        return [await read_segment(store, header)]
-    runs = await _runs(store, rows_key(header)[:-1])
-    headers = await get_many(store, [header_key(header.owner, each) for each in runs])
-    found = [_segment(header, runs)]
-    while previous := found[-1].header.previous:
-        item = headers.get(header_key(header.owner, previous))
-        if item is None:
-            run_id = found[-1].header.run_id
-            raise DamagedStoreError(f"the log of run {run_id!r}", f"run {previous!r}, which it continues, is missing")
-        found.append(_segment(RunHeader.unpack(item.value, previous), runs))
-    return found[::-1]
-
-
 def check_segments(segments: Sequence[Segment]) -> None:
     """Check that runs are what was written, with all payloads to which they refer.
 
@@ -500,34 +448,3 @@ def check_segments(segments: Sequence[Segment]) -> None:
                 else:
                     continue
                 raise DamagedStoreError(f"entry {first} of run {segment.header.run_id!r}", reason)
-
-
-async def read_segment(store: Store, header: RunHeader) -> Segment:
-    """Return the rows and payloads of a run.
-
-    Raises:
-        DamagedStoreError: it has none.
-        StoreError: they could not be read.
-    """
-    return _segment(header, await _runs(store, rows_key(header)))
-
-
-async def _runs(store: Store, prefix: Key) -> dict[Any, _Parts]:
-    """Return the rows and payloads of runs, by the ids of the runs."""
-    found: dict[Any, _Parts] = {}
-    for key, value, _ in await collect(store.scan(prefix)):
-        rows, payloads = found.get(key[4]) or found.setdefault(key[4], ([], {}))
-        if len(key) == 6:
-            rows.append((int(key[5]), value))
-        else:
-            payloads[int(key[6])] = value
-    return found
-
-
-def _segment(header: RunHeader, runs: dict[Any, _Parts]) -> Segment:
-    """Return a run with what was found of it."""
-    rows, payloads = runs.pop(header.run_id, ([], {}))
-    if not rows:
-        raise DamagedStoreError(f"run {header.run_id!r}", "its entries are missing")
-    rows.sort()  # a row 0 comes after the payloads, which are below the same number
-    return Segment(header, rows, payloads)

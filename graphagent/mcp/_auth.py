@@ -1,7 +1,8 @@
 """Access to MCP servers by OAuth: what owners have granted is in the store, and the visit to the browser is a question of the run.
 
 The flow is that of the SDK. It is executed again when the run is resumed: then it finds the answer, and the state and the verifier
-of the visit that were stored with the question. Requests of a connection carry the token, and refresh it.
+of the visit that were stored with the question. Requests of a connection carry the token, and refresh it. The file is long because
+a request, a refusal and a visit change the same grant.
 """
 
 from __future__ import annotations

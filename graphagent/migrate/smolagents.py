@@ -49,7 +49,7 @@ def load_steps(dump: Sequence[Mapping[str, Any]] | str | bytes) -> RunMemory:
     if isinstance(given, Mapping) and "steps" in given:  # the form of RunResult.dict()
         given = cast("Mapping[str, Any]", given)["steps"]
     if isinstance(given, Mapping) or not isinstance(given, Sequence):
-        raise ValueError("a dump of smolagents is a list of steps; give what agent.memory.get_full_steps() gave")  # noqa: TRY004
+        raise ValueError("a dump of smolagents is a list of steps; give what agent.memory.get_full_steps() gave")  # noqa: TRY004  it is data from outside
     steps: list[Step] = []
     for number, data in enumerate(cast("Sequence[object]", given)):
         try:

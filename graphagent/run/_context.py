@@ -1,4 +1,7 @@
-"""What a node, a tool or a feature can see and do in a run."""
+"""What a node, a tool or a feature can see and do in a run.
+
+The file is long because it describes every operation for users. The work is done in the other files of the room.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 The state of a run is in its log. What is here is gone with the process: the configuration, handlers, clients, timers, answers that
 are not recorded yet, and why the run is to stop. The run of a sub-agent is a `Runtime` over a frame of the same log.
+
+The file is long because what a run has beside its log is the state of one object.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`graphagent runs`: the commands that only read."""
+"""`graphagent runs`: the commands that only read. The file is long because each has what it prints beside it."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ START), with no execution of a third one (`between`) that began after that and c
 `_ways` computes the shortest ways through it that matter to this question, from the inside out. So nobody has to try the
 orders in which branches may have their turns: two branches of a fork matter to each other only if one of them starts one of
 `first` and the other one of `then`. `docs/rules.md` says what is assumed of a run.
+
+The file is long because the proof is one recursion, over elements, edges and forks.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from graphagent.events import CompressionFailed, ExtractionFailed, HistoryCompre
 from graphagent.llm import Image, Message, ModelRequest, Text, ToolCall, ToolResult, Usage
 from graphagent.llm._internal import shortened
 from graphagent.memory._blocks import KnownFact, block
+from graphagent.memory.compaction._cuts import covered_steps, first_cut, is_turn
 from graphagent.memory.compaction._size import estimate
 from graphagent.memory.facts import _extraction
 from graphagent.memory.facts._feature import AgentMemory, found_once
@@ -28,23 +29,11 @@ from graphagent.memory.facts._types import (
     check_given,
     least_trust,
 )
-from graphagent.memory.steps._projection import seen, stay_anyway
-from graphagent.memory.steps._types import (
-    ActionStep,
-    FactsStep,
-    FinalAnswerStep,
-    MessageStep,
-    NotesStep,
-    Step,
-    SummaryStep,
-    TaskStep,
-    Timing,
-)
+from graphagent.memory.steps._types import FactsStep, FinalAnswerStep, MessageStep, Step, SummaryStep, TaskStep, Timing
 
 if TYPE_CHECKING:
     from graphagent.llm import ModelResponse
     from graphagent.memory.facts._feature import Place
-    from graphagent.memory.transcript._memory import RunMemory
     from graphagent.protocols import Compression
     from graphagent.run import Context
 
@@ -259,98 +248,6 @@ async def compress(ctx: Context, compression: Compression, *, cut: int | None = 
     return summary
 
 
-def first_cut(memory: RunMemory, keep: int) -> int:
-    """Return the position before which all steps may be compressed if `keep` turns at the end are not.
-
-    Together with these turns, the messages since the turn before them are kept, or the message that the first of them answered.
-    Without any turn, everything may be compressed.
-    """
-    turns = [place for place, step in enumerate(memory.steps) if _is_turn(step)]
-    if not turns:
-        return max(_whole(memory.steps), default=0)
-    if len(turns) > keep:
-        wanted = _after(memory.steps, turns[-1 - keep])
-    else:
-        wanted = _prompt_of(memory.steps, turns[0])
-        if not any(isinstance(step, MessageStep | NotesStep) for step in memory.steps[:wanted]):
-            return 0  # a history of tasks and facts alone is not worth a summary
-    return next((cut for cut in _allowed(memory) if cut >= wanted), 0)
-
-
-def cuts(memory: RunMemory, keep: int, *, measured: bool) -> list[int]:
-    """Return the positions before which steps may be compressed, from the one that keeps `keep` turns to the one that keeps least.
-
-    Without any turn, any number of messages may be kept if their length is measured, and otherwise `keep` of them.
-    """
-    turns = [place for place, step in enumerate(memory.steps) if _is_turn(step)]
-    allowed = _allowed(memory)
-    if not turns:
-        return allowed if measured else allowed[-1 - keep :]
-    first, last = first_cut(memory, keep), turns[-1] + 1
-    ends = {_after(memory.steps, turn) for turn in turns}
-    return [cut for cut in allowed if cut == first or (cut > first and (cut in ends or cut >= last))]
-
-
-def _allowed(memory: RunMemory) -> list[int]:
-    """Return the positions that neither cut off the message that is to be answered nor part a result from its call."""
-    asked = _asked(memory)
-    return [place for place in _whole(memory.steps) if asked is None or place <= asked]
-
-
-def _asked(memory: RunMemory) -> int | None:
-    """Return the position of the message that the model is to answer next; None if that is the task, or nothing."""
-    steps = memory.steps
-    for place in range(len(steps) - 1, -1, -1):
-        step = steps[place]
-        if isinstance(step, TaskStep) or (isinstance(step, ActionStep) and step.model_output_message is not None):
-            return None
-        if isinstance(step, MessageStep):
-            return place if step.message.role == "user" else None
-    return None
-
-
-def _whole(steps: Sequence[Step]) -> list[int]:
-    """Return the positions that do not part a result from its call."""
-    called: dict[str, int] = {}
-    apart = set[int]()
-    for place, step in enumerate(steps):
-        if isinstance(step, MessageStep):
-            called.update((call.id, place) for call in step.message.tool_calls)
-            for result in step.message.tool_results:
-                if result.call_id in called:
-                    apart.update(range(called[result.call_id] + 1, place + 1))
-    return [place for place in range(1, len(steps) + 1) if place not in apart]
-
-
-def _is_turn(step: Step) -> bool:
-    """Return whether a step is a message of a model, in this run or in the conversation that was passed to it."""
-    return isinstance(step, ActionStep) or (isinstance(step, MessageStep) and step.message.role == "assistant")
-
-
-def _after(steps: Sequence[Step], turn: int) -> int:
-    """Return the position after a turn, and after the final answer if the turn ended a run."""
-    place = turn + 1
-    while place < len(steps) and isinstance(steps[place], FinalAnswerStep):
-        place += 1
-    return place
-
-
-def _prompt_of(steps: Sequence[Step], turn: int) -> int:
-    """Return the position of the message that a turn answered."""
-    before = range(turn - 1, -1, -1)
-    return next((place for place in before if isinstance(steps[place], TaskStep | MessageStep)), turn)
-
-
-def covered_steps(steps: Sequence[Step], cut: int) -> list[Step]:
-    """Return the steps before a position that a compression replaces: those that a model sees, without those that it always sees.
-
-    There are none if these are only facts and summaries.
-    """
-    stay = stay_anyway(steps)
-    covered = [steps[place] for place in seen(steps) if place < cut and place not in stay]
-    return [] if all(isinstance(step, FactsStep | SummaryStep) for step in covered) else covered
-
-
 def _key(ctx: Context) -> str:
     """Return a key for the summary of this position: the same when the node is executed again."""
     return f"summary:{len(ctx.memory.steps)}"
@@ -407,8 +304,8 @@ def _carried(steps: Iterable[Step]) -> tuple[KnownFact, ...]:
 def _chunks(steps: Sequence[Step], turns: int) -> Iterator[Sequence[Step]]:
     start = count = 0
     for place, step in enumerate(steps, 1):
-        answered = place < len(steps) and _is_turn(steps[place])
-        count += _is_turn(step) or (isinstance(step, MessageStep) and not answered)
+        answered = place < len(steps) and is_turn(steps[place])
+        count += is_turn(step) or (isinstance(step, MessageStep) and not answered)
         if count == turns and not (place < len(steps) and isinstance(steps[place], FinalAnswerStep)):
             yield steps[start:place]
             start, count = place, 0

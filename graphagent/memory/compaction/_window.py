@@ -13,7 +13,8 @@ from graphagent.errors import ArgumentsError, FeatureError, ModelError, PromptTo
 from graphagent.events import CompressionFailed
 from graphagent.llm import Image, Text, Tool, ToolResult
 from graphagent.llm._internal import SHORTEST, shortened
-from graphagent.memory.compaction._compression import WholeHistory, compress, covered_steps, cuts
+from graphagent.memory.compaction._compression import WholeHistory, compress
+from graphagent.memory.compaction._cuts import covered_steps, cuts
 from graphagent.memory.compaction._size import estimate, is_turn, largest_part, prompt_size, tools_size
 from graphagent.memory.steps._projection import seen, stay_anyway
 from graphagent.memory.steps._types import ActionStep, MessageStep, Step

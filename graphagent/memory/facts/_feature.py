@@ -1,4 +1,7 @@
-"""`AgentMemory`, the feature that gives an agent facts: it has the provider and the scopes, and stamps the source of facts."""
+"""`AgentMemory`, the feature that gives an agent facts: it has the provider and the scopes, and stamps the source of facts.
+
+The file is long because it describes every setting and operation for users. Extraction is in `_extraction.py`.
+"""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ async def read_export(records: object) -> dict[Place, list[Fact]]:
         ValueError: a record is not one of an export; the text contains its number, but none of its values.
     """
     if not isinstance(records, (list, tuple)):
-        raise ValueError(f"an export must be a list of records, not {type(records).__name__}")  # noqa: TRY004
+        raise ValueError(f"an export must be a list of records, not {type(records).__name__}")  # noqa: TRY004  it is data from outside
     found: dict[Place, dict[str, Fact]] = {}
     for number, record in enumerate(cast("list[object]", records)):
         await turn(number + 1)

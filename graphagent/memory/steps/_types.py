@@ -1,4 +1,4 @@
-"""The types of steps: what a transcript is made of."""
+"""The types of steps: what a transcript is made of. The file is long because all kinds of steps are in it."""
 
 from __future__ import annotations
 

@@ -8,6 +8,8 @@ When another process has changed a row, the members that are known are out of da
 then is checked against its own seal alone, which still tells who wrote it, but not whether something is missing. Reading in full
 again would cost more the more is stored, so it is put off: each operation adds to a *debt*, and when the debt exceeds the number
 of members, reading in full costs no more than what was saved by putting it off. So no operation gets slower as a store grows.
+
+The file is long because sets, debts and rows are the state of one object, which each of its methods changes.
 """
 
 from __future__ import annotations

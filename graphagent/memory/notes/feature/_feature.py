@@ -154,8 +154,8 @@ class NoteMemory(NoteView):
         self._check_owner(ctx)
         bound = copy.copy(self)
         bound._ctx = ctx  # noqa: SLF001  a copy of itself
-        bound._visibility = replace(self._visibility, owner=ctx.owner)  # noqa: SLF001
-        bound._service = RunNoteService(self._service, ctx)  # noqa: SLF001
+        bound._visibility = replace(self._visibility, owner=ctx.owner)  # noqa: SLF001  the new view is of its own class
+        bound._service = RunNoteService(self._service, ctx)  # noqa: SLF001  the new view is of its own class
         return bound
 
     def vouched(self) -> Self:

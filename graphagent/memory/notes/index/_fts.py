@@ -1,7 +1,7 @@
 """The SQL tables of the search index: the words of notes in FTS5, with their scopes as tags, and a row of fields for each note.
 
 They are derived from the records. In the file of a SqliteStore, each commit writes both; for any other store the tables are in
-memory. All functions are synchronous and take a connection.
+memory. All functions are synchronous and take a connection. The file is long because every statement about these tables is in it.
 """
 
 from __future__ import annotations

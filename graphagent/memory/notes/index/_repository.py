@@ -1,4 +1,7 @@
-"""All notes of a store: saved, read and removed, together with the index and the vectors by which they are found."""
+"""All notes of a store: saved, read and removed, together with the index and the vectors by which they are found.
+
+The file is long because records, index and vectors change together, in the methods of one class.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _TIMES = frozenset(
     years summer winter spring autumn fall""".split()  # noqa: SIM905  a list of so many words is read more easily
 )
 _NUMBERS = frozenset(
-    "one two three four five six seven eight nine ten eleven twelve twenty once twice couple several few first second third dozen half".split()  # noqa: SIM905
+    "one two three four five six seven eight nine ten eleven twelve twenty once twice couple several few first second third dozen half".split()  # noqa: SIM905  it reads better
 )
 _WORD = re.compile(r"[a-z]+|\d+")
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]")

@@ -21,10 +21,10 @@ Rule = Callable[[Groups, date], list[Period]]
 
 # Names
 
-_MONTHS = "january february march april may june july august september october november december".split()  # noqa: SIM905
+_MONTHS = "january february march april may june july august september october november december".split()  # noqa: SIM905  it reads better
 MONTHS = {name[:length]: number for number, name in enumerate(_MONTHS, 1) for length in (3, len(name))} | {"sept": 9}
 """The number of each month, by its name in lower case and by what that is abbreviated to."""
-MONTH_LEADS = frozenset("in since until during of last this next by before after early late mid".split())  # noqa: SIM905
+MONTH_LEADS = frozenset("in since until during of last this next by before after early late mid".split())  # noqa: SIM905  it reads better
 """The words after which "may" is a month."""
 LEADS = (MONTH_LEADS - {"last", "this", "next"}) | {"on", "at", "over", "around", "from", "between", "throughout"}
 """The words after which a name of `UNSURE` is a time."""

@@ -1,0 +1,96 @@
+"""Runs as a store has them: their headers, rows and payloads, each with those whose transcript it continues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from graphagent.errors import DamagedStoreError, RunNotFoundError
+from graphagent.log._header import RunHeader, header_key, place_of, rows_key
+from graphagent.store._internal import collect, get_many
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Store
+    from graphagent.store import Key
+
+
+class Segment(NamedTuple):
+    """A run in a log, as the store has it."""
+
+    header: RunHeader
+    rows: list[tuple[int, bytes]]
+    """The rows by the numbers of their first entries; 0 for what earlier runs left visible that are not there any more."""
+    payloads: dict[int, bytes]
+
+
+_Parts: TypeAlias = tuple[list[tuple[int, bytes]], dict[int, bytes]]
+"""The rows and the payloads of a segment."""
+
+
+async def read_header(store: Store, owner: str, run_id: str) -> tuple[RunHeader, int]:
+    """Return the header of a run, and its version in the store.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        DamagedStoreError: it is not what was written.
+    """
+    key, missing = header_key(owner, run_id), RunHeader(run_id=run_id, owner=owner)
+    item = await store.get(key)
+    if item is None:
+        if not (await store.get(place_of(missing)[0]) or await collect(store.scan(rows_key(missing), limit=1))):
+            raise RunNotFoundError(run_id, owner)
+        item = await store.get(key)  # another process may have begun the run meanwhile
+    if item is None:
+        raise DamagedStoreError(f"the header of run {run_id!r}", "it is missing, and its entries are there")
+    return RunHeader.unpack(item.value, run_id), item.version
+
+
+async def read_segments(store: Store, header: RunHeader) -> list[Segment]:
+    """Return a run with those whose transcript it continues, the first one first.
+
+    Raises:
+        DamagedStoreError: something is missing.
+        StoreError: it could not be read.
+    """
+    if not header.previous:
+        return [await read_segment(store, header)]
+    runs = await _runs(store, rows_key(header)[:-1])
+    headers = await get_many(store, [header_key(header.owner, each) for each in runs])
+    found = [_segment(header, runs)]
+    while previous := found[-1].header.previous:
+        item = headers.get(header_key(header.owner, previous))
+        if item is None:
+            run_id = found[-1].header.run_id
+            raise DamagedStoreError(f"the log of run {run_id!r}", f"run {previous!r}, which it continues, is missing")
+        found.append(_segment(RunHeader.unpack(item.value, previous), runs))
+    return found[::-1]
+
+
+async def read_segment(store: Store, header: RunHeader) -> Segment:
+    """Return the rows and payloads of a run.
+
+    Raises:
+        DamagedStoreError: it has none.
+        StoreError: they could not be read.
+    """
+    return _segment(header, await _runs(store, rows_key(header)))
+
+
+async def _runs(store: Store, prefix: Key) -> dict[Any, _Parts]:
+    """Return the rows and payloads of runs, by the ids of the runs."""
+    found: dict[Any, _Parts] = {}
+    for key, value, _ in await collect(store.scan(prefix)):
+        rows, payloads = found.get(key[4]) or found.setdefault(key[4], ([], {}))
+        if len(key) == 6:
+            rows.append((int(key[5]), value))
+        else:
+            payloads[int(key[6])] = value
+    return found
+
+
+def _segment(header: RunHeader, runs: dict[Any, _Parts]) -> Segment:
+    """Return a run with what was found of it."""
+    rows, payloads = runs.pop(header.run_id, ([], {}))
+    if not rows:
+        raise DamagedStoreError(f"run {header.run_id!r}", "its entries are missing")
+    rows.sort()  # a row 0 comes after the payloads, which are below the same number
+    return Segment(header, rows, payloads)

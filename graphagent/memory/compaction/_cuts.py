@@ -1,0 +1,113 @@
+"""Where a transcript may be cut: the positions before which a compression may replace its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from graphagent.memory.steps._projection import seen, stay_anyway
+from graphagent.memory.steps._types import (
+    ActionStep,
+    FactsStep,
+    FinalAnswerStep,
+    MessageStep,
+    NotesStep,
+    Step,
+    SummaryStep,
+    TaskStep,
+)
+
+if TYPE_CHECKING:
+    from graphagent.memory.transcript._memory import RunMemory
+
+
+def first_cut(memory: RunMemory, keep: int) -> int:
+    """Return the position before which all steps may be compressed if `keep` turns at the end are not.
+
+    Together with these turns, the messages since the turn before them are kept, or the message that the first of them answered.
+    Without any turn, everything may be compressed.
+    """
+    turns = [place for place, step in enumerate(memory.steps) if is_turn(step)]
+    if not turns:
+        return max(_whole(memory.steps), default=0)
+    if len(turns) > keep:
+        wanted = _after(memory.steps, turns[-1 - keep])
+    else:
+        wanted = _prompt_of(memory.steps, turns[0])
+        if not any(isinstance(step, MessageStep | NotesStep) for step in memory.steps[:wanted]):
+            return 0  # a history of tasks and facts alone is not worth a summary
+    return next((cut for cut in _allowed(memory) if cut >= wanted), 0)
+
+
+def cuts(memory: RunMemory, keep: int, *, measured: bool) -> list[int]:
+    """Return the positions before which steps may be compressed, from the one that keeps `keep` turns to the one that keeps least.
+
+    Without any turn, any number of messages may be kept if their length is measured, and otherwise `keep` of them.
+    """
+    turns = [place for place, step in enumerate(memory.steps) if is_turn(step)]
+    allowed = _allowed(memory)
+    if not turns:
+        return allowed if measured else allowed[-1 - keep :]
+    first, last = first_cut(memory, keep), turns[-1] + 1
+    ends = {_after(memory.steps, turn) for turn in turns}
+    return [cut for cut in allowed if cut == first or (cut > first and (cut in ends or cut >= last))]
+
+
+def _allowed(memory: RunMemory) -> list[int]:
+    """Return the positions that neither cut off the message that is to be answered nor part a result from its call."""
+    asked = _asked(memory)
+    return [place for place in _whole(memory.steps) if asked is None or place <= asked]
+
+
+def _asked(memory: RunMemory) -> int | None:
+    """Return the position of the message that the model is to answer next; None if that is the task, or nothing."""
+    steps = memory.steps
+    for place in range(len(steps) - 1, -1, -1):
+        step = steps[place]
+        if isinstance(step, TaskStep) or (isinstance(step, ActionStep) and step.model_output_message is not None):
+            return None
+        if isinstance(step, MessageStep):
+            return place if step.message.role == "user" else None
+    return None
+
+
+def _whole(steps: Sequence[Step]) -> list[int]:
+    """Return the positions that do not part a result from its call."""
+    called: dict[str, int] = {}
+    apart = set[int]()
+    for place, step in enumerate(steps):
+        if isinstance(step, MessageStep):
+            called.update((call.id, place) for call in step.message.tool_calls)
+            for result in step.message.tool_results:
+                if result.call_id in called:
+                    apart.update(range(called[result.call_id] + 1, place + 1))
+    return [place for place in range(1, len(steps) + 1) if place not in apart]
+
+
+def is_turn(step: Step) -> bool:
+    """Return whether a step is a message of a model, in this run or in the conversation that was passed to it."""
+    return isinstance(step, ActionStep) or (isinstance(step, MessageStep) and step.message.role == "assistant")
+
+
+def _after(steps: Sequence[Step], turn: int) -> int:
+    """Return the position after a turn, and after the final answer if the turn ended a run."""
+    place = turn + 1
+    while place < len(steps) and isinstance(steps[place], FinalAnswerStep):
+        place += 1
+    return place
+
+
+def _prompt_of(steps: Sequence[Step], turn: int) -> int:
+    """Return the position of the message that a turn answered."""
+    before = range(turn - 1, -1, -1)
+    return next((place for place in before if isinstance(steps[place], TaskStep | MessageStep)), turn)
+
+
+def covered_steps(steps: Sequence[Step], cut: int) -> list[Step]:
+    """Return the steps before a position that a compression replaces: those that a model sees, without those that it always sees.
+
+    There are none if these are only facts and summaries.
+    """
+    stay = stay_anyway(steps)
+    covered = [steps[place] for place in seen(steps) if place < cut and place not in stay]
+    return [] if all(isinstance(step, FactsStep | SummaryStep) for step in covered) else covered
