@@ -558,7 +558,7 @@ class BlockingTool(Protocol):
         """Return whether the call of this context, whose run has stopped, still waits in this process, to be continued."""
 
     def result_of(self, call: ToolCall, value: Any) -> ToolResult:
-        """Return the result of a call that was answered from outside, as the model sees it."""
+        """Return the result of a call that was answered from outside, or denied, as the model sees it."""
 
     def call(self, arguments: Mapping[str, Any], context: Any = None) -> Any:
         """Check the arguments, run the tool, again where `retry` says so, and return what it returned."""

@@ -35,7 +35,8 @@ GraphAgentError
 ├ ToolServerError                     .server, .status; a server of tools cannot be reached, or its answer is not valid
 ├ ToolError                           raised in a tool, it is shown to the model and is not fatal
 │  ├ ArgumentsError                   .tool, .problems; a call's arguments do not fit the tool
-│  └ ToolTimeoutError (TimeoutError)  .tool, .seconds; a call took longer than the tool allows
+│  ├ ToolTimeoutError (TimeoutError)  .tool, .seconds; a call took longer than the tool allows
+│  └ DeclinedError                    .node, .question, .reason, .by; a person declined to answer a node or a tool
 ├ Veto                                .reason; raised in a step callback, it refuses the step or the tool call
 ├ StoreError (OSError)                a store cannot be read or written
 │  ├ ConflictError                    .key; an item is not at the expected version
@@ -526,6 +527,22 @@ class ToolTimeoutError(ToolError, TimeoutError):
         self.seconds = seconds
         """How long an attempt may take."""
         super().__init__(f"{tool!r} did not return within {counted(seconds, 'second')}")
+
+
+class DeclinedError(ToolError):
+    """A person declined to answer a question of a node or a tool, with `Deny(reason)`; raised in a tool, the model sees it."""
+
+    def __init__(self, node: str, question: str, reason: str = "", by: str = "") -> None:
+        self.node = node
+        """The path of the node."""
+        self.question = question
+        """The id of the question."""
+        self.reason = reason
+        """Why, as the person said."""
+        self.by = by
+        """Who declined, if the answer said so."""
+        why = f": {reason}" if reason else ""
+        super().__init__(f"a person declined to answer question {question!r} of node {node!r}{why}")
 
 
 class Veto(GraphAgentError):

@@ -21,6 +21,7 @@ from graphagent.llm._tool_limits import capped as capped
 from graphagent.llm._tool_limits import shortened as shortened
 from graphagent.llm._tools import BROKEN_OFF as BROKEN_OFF
 from graphagent.llm._tools import answered as answered
+from graphagent.llm._tools import because as because
 from graphagent.llm._tools import call_tool as call_tool
 from graphagent.llm._tools import fresh_ids as fresh_ids
 from graphagent.llm._validation_messages import no_json_form as no_json_form

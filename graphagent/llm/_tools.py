@@ -156,7 +156,7 @@ class Tool:
         return False
 
     def result_of(self, call: ToolCall, value: Any) -> ToolResult:
-        """Return the result of a call that was answered from outside, as the model sees it."""
+        """Return the result of a call that was answered from outside, or denied, as the model sees it."""
         return capped(answered(call, value), self.max_size)
 
     async def call(self, arguments: Mapping[str, Any], context: Any = None) -> Any:
@@ -380,10 +380,21 @@ async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] =
 
 BROKEN_OFF = "this call was broken off, and nobody knows whether it took effect"
 """What a model is told of a call that was begun and has no result."""
+_REFUSED = "a person refused this call"
+"""What a model is told of a call that somebody denied."""
+
+
+def because(what: str, verdict: Deny) -> str:
+    """Return a refusal with its reason."""
+    return f"{what}: {verdict.reason}" if verdict.reason else what
 
 
 def answered(call: ToolCall, value: Any) -> ToolResult:
-    """Return the result that a model sees of a call that was answered from outside."""
+    """Return the result that a model sees of a call that was answered from outside, or declined."""
+    if isinstance(value, Deny):
+        return ToolResult.error(call, because(_REFUSED, value))
+    if isinstance(value, ToolResult):
+        return replace(value, call_id=call.id, name=call.name)
     content, images = _shown(with_images(value))
     return ToolResult(call.id, call.name, content, images=images, value=value)
 

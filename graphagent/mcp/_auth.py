@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 import anyio
 
 from graphagent._article import counted
-from graphagent.errors import ConflictError, MissingExtraError, ToolServerError
+from graphagent.errors import ConflictError, DeclinedError, MissingExtraError, ToolServerError
 
 try:  # the first file of the room that is imported
     import httpx2
@@ -462,11 +462,15 @@ class _Flow(OAuthClientProvider):
     async def _answer(self) -> AuthorizationCodeResult:
         """Return what the owner was granted, or have the run wait for that."""
         visit = await self._access.visit(self._address, self)
-        answer = await self._ctx.ask(
-            f"May {self._access.server!r} be used for you? Visit this address, and answer with the one to which the browser is then sent: {visit.address}",
-            Annotated[str, AfterValidator(visit.checked)], about=visit.address, id=f"{self._access.server}:{visit.state[:8]}",
-        )  # fmt: skip
-        said = visit.read(answer)
+        asks = f"May {self._access.server!r} be used for you? Visit this address, and answer with the one to which the browser is then sent: {visit.address}"
+        try:
+            said = visit.read(
+                await self._ctx.ask(
+                    asks, Annotated[str, AfterValidator(visit.checked)], about=visit.address, id=f"{self._access.server}:{visit.state[:8]}",
+                )
+            )  # fmt: skip
+        except DeclinedError:
+            said = {"error": "access_denied"}
         await self._access.change(visit=None)  # a code may be used once
         if "code" not in said:
             raise _DeniedError(said["error"] if said["error"] in _CODES else "the server does not say why")

@@ -18,12 +18,12 @@ from anyio.lowlevel import current_token
 from jsonschema import SchemaError  # type: ignore[import-untyped]  # the package has no types
 from mcp import MCPError, UrlElicitationRequiredError
 from mcp_types import INVALID_REQUEST, URL_ELICITATION_REQUIRED, ElicitRequestURLParams, ElicitResult, ErrorData
-from pydantic import AfterValidator, InstanceOf, WithJsonSchema
+from pydantic import AfterValidator, WithJsonSchema
 
 from graphagent._concurrency import OwnTask
-from graphagent.errors import ToolError
+from graphagent.errors import DeclinedError, ToolError
 from graphagent.events import ToolProgressed
-from graphagent.llm import Approve, Deny
+from graphagent.llm import Approve
 from graphagent.llm._internal import BROKEN_OFF
 from graphagent.mcp._tools import checker_of, mismatches, problem_of
 
@@ -157,8 +157,12 @@ class Call:
             form = _form(params.requested_schema)
         except SchemaError:
             return _refusal("the schema of the question is no valid JSON schema")
-        said = await context.ask(f"The tool server {server!r} asks: {params.message}", form, about=context.call, id=id_)
-        return ElicitResult(action="decline") if isinstance(said, Deny) else ElicitResult(action="accept", content=said)
+        asks = f"The tool server {server!r} asks: {params.message}"
+        try:
+            said = await context.ask(asks, form, about=context.call, id=id_)
+        except DeclinedError:
+            return ElicitResult(action="decline")
+        return ElicitResult(action="accept", content=said)
 
     async def _own(self) -> None:
         self._calls.made.add(self)
@@ -233,7 +237,7 @@ class _Asked:
 
 
 def _form(schema: Mapping[str, Any]) -> Any:
-    """Return the type of the answers that fit a schema, which is its JSON schema too, or refuse with `Deny`.
+    """Return the type of the answers that fit a schema, which is its JSON schema too.
 
     Raises:
         SchemaError: it is no JSON schema.
@@ -245,15 +249,13 @@ def _form(schema: Mapping[str, Any]) -> Any:
     }
 
     def fitting(answer: Any) -> Any:
-        if isinstance(answer, Deny):
-            return answer
         answer = defaults | answer
         wrong = [problem_of(each) for each in mismatches(checker, answer)]
         if wrong:
             raise ValueError("; ".join(wrong))
         return answer
 
-    return Annotated[_Form | InstanceOf[Deny], AfterValidator(fitting), WithJsonSchema(dict(schema))]
+    return Annotated[_Form, AfterValidator(fitting), WithJsonSchema(dict(schema))]
 
 
 def _refusal(why: str) -> ErrorData:

@@ -91,7 +91,7 @@ class _AskHuman:
 @dataclass(frozen=True, slots=True)
 class _Approval:
     question: str | Callable[[Any], str]
-    asks: ClassVar[Any] = bool | str | Approve | Deny
+    asks: ClassVar[Any] = bool | Approve | Deny
 
     async def __call__(self, ctx: Context, value: Any) -> Approved[Any] | Denied[Any]:
         verdict = await ctx.ask(_text(ctx, self.question, value), kind="approval", about=value)
@@ -169,7 +169,7 @@ def approval(
     approve.on(Denied).map(Denied.to_prompt) >> draft
     ```
 
-    The run is suspended until there is an answer: True, False, a text that says why not, `Approve(by="ada")` or `Deny("why not")`.
+    The run is suspended until there is an answer: True, False, `Approve(by="ada")` or `Deny("why not")`.
 
     Args:
         question: What is asked, or a function that makes it of the node's input, which `result.pending.about` is, too.

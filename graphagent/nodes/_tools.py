@@ -54,8 +54,7 @@ async def _execute(ctx: Context[Any], call: ToolCall, tool: Tool | None) -> Tool
     if tool.approve:
         verdict = await ctx.ask(f"May {call.name!r} be called?", kind="approval", about=call)
         if isinstance(verdict, Deny):
-            reason = f": {verdict.reason}" if verdict.reason else ""
-            return ToolResult.error(call, f"a person refused this call{reason}")
+            return tool.result_of(call, verdict)
         if verdict.arguments is not None:
             call = replace(call, arguments=verdict.arguments, malformed="")
             refusal = await ctx.check_call(call, changed=True)

@@ -10,8 +10,9 @@ import anyio
 from msgspec import structs
 
 from graphagent import _clock
-from graphagent.errors import RunClaimedError, RunExistsError, RunNotFoundError
+from graphagent.errors import DeclinedError, RunClaimedError, RunExistsError, RunNotFoundError
 from graphagent.events import RunResumed, RunStarted
+from graphagent.llm import Deny
 from graphagent.log._internal import (
     Claim,
     EffectRecorded,
@@ -249,10 +250,12 @@ def _record_answers(run: Runtime) -> None:
         question, stored = run.question(id_), log.state.questions.get(id_)
         if stored is None:
             continue
-        kind = stored_answer_type(question.kind, question.type)
+        declined = answer if question.kind == "question" and isinstance(answer, Deny) else None
+        kind = stored_answer_type(question.kind, question.type, declined=declined is not None)
         log.append(
             EffectRecorded(
                 at=stored.at, kind="answer", key=stored.key, value=log.keep(answer, kind),
+                error=None if declined is None else (DeclinedError.__name__, declined.reason),
                 lasting=stored.key.startswith(f"{SCOPE}/"),
             )
         )  # fmt: skip

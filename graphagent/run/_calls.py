@@ -11,7 +11,7 @@ from graphagent._features import implementing
 from graphagent.errors import FeatureError, RunError, ScriptError, ToolError
 from graphagent.events import CacheUsed, ToolCalled, ToolReturned
 from graphagent.llm import Approve, Deny, ToolResult
-from graphagent.llm._internal import BROKEN_OFF
+from graphagent.llm._internal import BROKEN_OFF, because
 from graphagent.llm._internal import call_tool as execute_tool
 from graphagent.run._cached import CacheEntry
 from graphagent.run._callbacks import call_all
@@ -114,11 +114,6 @@ async def _in_flight(effects: Effects, tool: Tool, call: ToolCall) -> ToolResult
     asked = f"The run was broken off while {call.name!r} was being called. Call it again?"
     verdict: Approve | Deny = await ask(effects, asked, kind="in_flight", about=call, id_=again)
     return ToolResult.error(call, because(BROKEN_OFF, verdict)) if isinstance(verdict, Deny) else None
-
-
-def because(what: str, verdict: Deny) -> str:
-    """Return a refusal with its reason."""
-    return f"{what}: {verdict.reason}" if verdict.reason else what
 
 
 async def _called(effects: Effects, tool: Tool | None, call: ToolCall) -> tuple[ToolResult, bool]:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from graphagent import _clock
 from graphagent.codec._internal import HeldBlobs, encode
-from graphagent.errors import AnswerError, ArgumentsError, QuestionError, SerializationError
+from graphagent.errors import AnswerError, ArgumentsError, DeclinedError, QuestionError, SerializationError
 from graphagent.llm import Approve, Deny, Tool, ToolCall
 from graphagent.log._internal import Asked
 from graphagent.run._questions import Question, open_question, stored_answer_type
@@ -39,8 +39,11 @@ async def ask(
         raise QuestionError(effects.node, before, question)
     found = effects.find_or_copy("answer", key)
     if found is not None:
-        answer = run.log.take(found.value, stored_answer_type(kind, type_))
-        if kind != "question":
+        declined = found.error is not None
+        answer = run.log.take(found.value, stored_answer_type(kind, type_, declined=declined))
+        if declined and Deny not in (type_, *get_args(type_)):
+            raise DeclinedError(effects.node, id_, answer.reason, answer.by)
+        if kind != "question" or declined:
             return answer
         with suppress(AnswerError):  # it was given to a process that did not know the type: then it is asked again
             return Question(id_, question, effects.node, type=type_).check(answer)
@@ -145,7 +148,8 @@ def _check_use(run: Runtime, question: Question, answer: object) -> None:
                 raise AnswerError(question.id, text) from None
     if run.log.durable:
         try:
-            encode(answer, HeldBlobs(), question.type)
+            kind = Deny if isinstance(answer, Deny) else question.type
+            encode(answer, HeldBlobs(), kind)
         except SerializationError as error:
             raise AnswerError(question.id, f"the answer to {question.id!r} cannot be kept: {error}") from None
 

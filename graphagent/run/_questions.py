@@ -8,16 +8,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from graphagent._article import a, kind_of
-from graphagent.errors import AnswerError
+from graphagent.errors import AnswerError, ToolError
 from graphagent.graph._internal import show
-from graphagent.llm import Approve, Deny, ToolCall
+from graphagent.llm import Approve, Deny, ToolCall, ToolResult
 from graphagent.llm._internal import problems, with_images
-from graphagent.run._schemas import misfits
+from graphagent.run._schemas import misfits, schema_of
 
 if TYPE_CHECKING:
     from graphagent.log._internal import Log, OpenQuestion, QuestionKind
 
-_YES = ("yes", "y", "true")
+VERDICT: Any = bool | Approve | Deny
+"""The type of the answer to whether something may be done."""
 _TYPES: Mapping[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool}
 
 
@@ -37,15 +38,14 @@ class Question:
     about: Any = field(default=None, repr=False)
     """The subject: the node's input; for tools the ToolCall. What cannot be stored is its text."""
     type: Any = field(default=None, compare=False)
-    """The type of the answer; for approvals `bool | str | Approve | Deny`. Any where the code that asked does not say it to
+    """The type of the answer; for approvals `bool | Approve | Deny`. Any where the code that asked does not say it to
     this process, as in `ctx.ask`: then `json_schema` says what fits."""
     run_id: str = ""
     """The run of the sub-agent that asks; empty where the run itself does."""
     asked: datetime | None = None
     """When it was asked, in UTC."""
     json_schema: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
-    """The JSON schema of the answer, for a web form; empty where anything may be answered. For approvals it is a yes or no, or a
-    text that says why not."""
+    """The JSON schema of the answer, for a web form; empty where anything may be answered. For approvals it is a boolean."""
 
     @property
     def call(self) -> ToolCall | None:
@@ -53,18 +53,17 @@ class Question:
         return self.about if isinstance(self.about, ToolCall) else None
 
     def check(self, answer: object) -> object:
-        """Return an answer in the form of its type.
+        """Return an answer in the form of its type, or `Deny`, which declines whatever is asked.
 
         Raises:
             AnswerError: it does not fit. The text says which field and why, without the answer.
         """
+        if isinstance(answer, Deny):
+            return answer
         if self.kind in ("approval", "in_flight"):
             return self._verdict(answer)
         if self.kind == "result":
-            try:
-                return with_images(answer)
-            except ValueError as error:
-                raise AnswerError(self.id, f"the answer to {self.id!r} cannot be kept: {error}") from None
+            return self._result(answer)
         if self.type not in (None, Any, object):
             return self._typed(answer)
         return self._as_schema_says(answer) if self.json_schema else answer
@@ -75,20 +74,32 @@ class Question:
             raise AnswerError(
                 self.id, f"question {self.id!r} is about no tool call, so Approve(…) has no arguments= to change"
             )
-        if isinstance(answer, Approve | Deny):
+        if isinstance(answer, Approve):
             return answer
         if isinstance(answer, bool):
             return Approve() if answer else Deny()
-        if isinstance(answer, str) and answer.strip().lower() not in _YES:
-            return Deny(answer)
         approve = "Approve()" if call is None else "Approve(arguments=…)"
-        given = (
-            "a yes as text, which would be the reason for a no" if isinstance(answer, str) else a(type(answer).__name__)
-        )
+        given = "a text; a reason for a no is Deny('…')" if isinstance(answer, str) else a(type(answer).__name__)
         raise AnswerError(
             self.id,
             f"question {self.id!r} asks for a yes or no; answer True, False, {approve} or Deny(reason), not {given}",
         )
+
+    def _result(self, answer: object) -> object:
+        """Return the result of a call: a ToolResult where it is an error."""
+        call = self.call
+        if isinstance(answer, ToolError) and call is not None:
+            return ToolResult.error(call, str(answer))
+        if isinstance(answer, Approve | BaseException):
+            raise AnswerError(
+                self.id,
+                f"question {self.id!r} asks for the result of a call that is made elsewhere; answer with the result, "
+                f"ToolError(reason) if the call failed, or Deny(reason) if it is not made, not with {a(type(answer).__name__)}",
+            )
+        try:
+            return with_images(answer)
+        except ValueError as error:
+            raise AnswerError(self.id, f"the answer to {self.id!r} cannot be kept: {error}") from None
 
     def _typed(self, answer: object) -> object:
         import json
@@ -112,8 +123,6 @@ class Question:
         """Return an answer as JSON has it. Its type is known to the node, which makes it of the answer."""
         from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-        if isinstance(answer, Deny):  # the code that asked knows whether one may refuse
-            return answer
         try:
             plain = to_jsonable_python(answer)
             found = [*misfits(plain, self.json_schema, self.json_schema.get("$defs", {}))]
@@ -148,7 +157,7 @@ def open_question(log: Log, run_id: str, stored: OpenQuestion, type_: Any, input
     asked = datetime.fromtimestamp(stored.asked / 1000, UTC)
     schema: dict[str, Any] = log.take(stored.schema) or {}
     if stored.kind in ("approval", "in_flight"):
-        type_ = bool | str | Approve | Deny
+        type_, schema = VERDICT, schema_of(stored.kind, VERDICT)
     elif stored.kind == "result":
         type_ = Any
     elif type_ is Any and schema.keys() == {"type"}:
@@ -157,9 +166,9 @@ def open_question(log: Log, run_id: str, stored: OpenQuestion, type_: Any, input
     return Question(stored.id, stored.text, stored.node, stored.kind, about, type_, run_id, asked, schema)
 
 
-def stored_answer_type(kind: QuestionKind, type_: Any) -> Any:
-    """Return the type by which the answer to a question is stored that asks for a type."""
-    if kind in ("approval", "in_flight"):
+def stored_answer_type(kind: QuestionKind, type_: Any, *, declined: bool = False) -> Any:
+    """Return the type by which the answer to a question is stored that asks for a type, or was declined."""
+    if declined or kind in ("approval", "in_flight"):
         return Approve | Deny
     return type_ if kind == "question" else Any
 

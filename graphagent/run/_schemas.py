@@ -36,7 +36,7 @@ _LIMITS: Any = (
 def schema_of(kind: QuestionKind, type_: Any) -> dict[str, Any]:
     """Return the JSON schema of an answer; empty where anything may be answered, or the type has none."""
     if kind in ("approval", "in_flight"):
-        return {"anyOf": [{"type": "boolean"}, {"type": "string"}]}
+        return {"type": "boolean"}
     if kind == "result" or type_ in (None, Any, object):
         return {}
     from pydantic import PydanticUserError, TypeAdapter

@@ -12,7 +12,7 @@ import pytest
 
 from graphagent.errors import AnswerError, StoreError, ToolServerError
 from graphagent.history import forget_runs
-from graphagent.llm import ToolCall, ToolCalls
+from graphagent.llm import Deny, ToolCall, ToolCalls
 from graphagent.mcp import MCPServer, OAuth
 from graphagent.mcp import _auth as auth
 from graphagent.mcp import _server as module
@@ -276,12 +276,13 @@ async def test_a_redirect_to_another_place_or_of_another_visit_is_refused(site, 
         assert (await other.resume("r", answer=redirect)).output == "done"
 
 
-async def test_an_owner_who_says_no_is_asked_again_when_the_run_is_resumed(site):
+@pytest.mark.parametrize("no", [lambda about: visit(about, "nobody"), lambda about: Deny("not mine")])
+async def test_an_owner_who_says_no_is_asked_again_when_the_run_is_resumed(site, no):
     """The run ends with an error that says so."""
     async with using(site, MemoryStore()) as asking:
         first = await asking.run("go", run_id="r")
         with pytest.raises(ToolServerError, match=r"'site' was not granted access \(access_denied\); resume the run"):
-            await asking.resume("r", answer=visit(first.pending.about, "nobody"))
+            await asking.resume("r", answer=no(first.pending.about))
         second = await asking.resume("r")
         assert second.pending.about != first.pending.about
         assert (await asking.resume("r", answer=visit(second.pending.about, "ada"))).output == "done"

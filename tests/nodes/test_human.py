@@ -15,10 +15,10 @@ import pytest
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tool
-from graphagent.errors import AnswerError, NodeFailedError, QuestionError, RunError, Veto
+from graphagent.errors import AnswerError, DeclinedError, NodeFailedError, QuestionError, RunError, ToolError, Veto
 from graphagent.events import Event, RunSuspended, ToolCalled
 from graphagent.history import read_run
-from graphagent.llm import Approve, Deny, Tool, ToolCall, ToolCalls
+from graphagent.llm import Approve, Deny, Tool, ToolCall, ToolCalls, ToolResult
 from graphagent.nodes import Approved, Denied, approval, ask_human, execute_tools, llm_request
 from graphagent.run import Question
 from graphagent.store import MemoryStore, SqliteStore
@@ -379,7 +379,7 @@ async def test_an_approved_value_goes_on_with_who_and_when(life, approve):
 
 @pytest.mark.parametrize(
     ("answer", "reason", "by"),
-    [(False, "", ""), ("too short", "too short", ""), (Deny("too short", by="Grace"), "too short", "Grace")],
+    [(False, "", ""), (Deny("too short"), "too short", ""), (Deny("too short", by="Grace"), "too short", "Grace")],
 )
 async def test_a_denied_value_is_kept_with_the_reason(life, answer, reason, by):
     """And with the time at which the run was told, unless the answer has another one."""
@@ -414,7 +414,7 @@ async def test_a_denial_is_a_message_to_who_wrote_the_value(life):
     )
     model = ScriptedModel(["hi", "hello", "good day"])
     assert (await life.begin(letters, "Greet.", model=model)).pending.about == "hi"
-    assert (await life.go_on("politer")).pending.about == "hello"
+    assert (await life.go_on(Deny("politer"))).pending.about == "hello"
     assert "A person did not approve this: politer" in model.requests[1].messages[-1].text
     assert (await life.go_on(False)).pending.about == "good day"
     assert "A person did not approve this: no reason was stated" in model.requests[2].messages[-1].text
@@ -426,7 +426,10 @@ async def test_a_denial_is_a_message_to_who_wrote_the_value(life):
     [
         (1, r"asks for a yes or no; answer True, False, Approve\(\) or Deny\(reason\), not an int"),
         (None, "asks for a yes or no"),
-        ("Yes", "answer True, .* not a yes as text, which would be the reason for a no"),
+        *(
+            (said, r"answer True, False, Approve\(\) or Deny\(reason\), not a text; a reason for a no is Deny\('…'\)")
+            for said in ("Yes", "ok", "approve", "Yes, send it", "no", "too short", "")
+        ),
         (Letter("Bob", "Hi"), "not a Letter"),
         (Approve({"to": "Bob"}), r"is about no tool call, so Approve\(…\) has no arguments= to change"),
     ],
@@ -448,7 +451,7 @@ async def test_each_of_several_values_is_approved_by_itself(life):
         ("Invite Bob?", "Bob"),
     ]
     ada, bob = (each_.id for each_ in result.questions)
-    assert (await life.go_on(answers={bob: "busy"})).pending.id == ada
+    assert (await life.go_on(answers={bob: Deny("busy")})).pending.id == ada
     result = await life.go_on(True)
     assert [type(each_) for each_ in result.output] == [Approved, Denied]
     assert [each_.value for each_ in result.output] == ["Ada", "Bob"]
@@ -523,11 +526,10 @@ async def test_an_approved_call_is_made(life):
         (False, "Error: a person refused this call"),
         (Deny(), "Error: a person refused this call"),
         (Deny("she moved"), "Error: a person refused this call: she moved"),
-        ("she moved", "Error: a person refused this call: she moved"),
     ],
 )
 async def test_a_denied_call_is_not_made_and_the_model_is_told_why(life, verdict, said):
-    """False, a reason as text, or Deny."""
+    """False, or Deny with a reason."""
     settings = writer(letters("ada"))
     await life.begin(react, **settings)
     assert (await life.go_on(verdict)).output == "Done."
@@ -558,7 +560,7 @@ async def test_changed_arguments_that_do_not_fit_are_refused_before_anything_is_
     assert SENT == [("ada", 1)]
 
 
-@pytest.mark.parametrize("answer", [1, None, {"approve": True}, ["yes"]])
+@pytest.mark.parametrize("answer", [1, None, {"approve": True}, ["yes"], "ok"])
 async def test_a_verdict_is_a_verdict(life, answer):
     """Anything else is refused with what may be answered."""
     await life.begin(react, **writer(letters("ada")))
@@ -576,7 +578,7 @@ async def test_several_calls_of_one_turn(life, strategy):
     assert SENT == [("sky", 0)]
     result = await life.go_on(answers={"bob": False, "cy": Approve({"to": "cyril"})})
     assert ([question.id for question in result.questions], SENT) == (["ada", "di"], [("sky", 0), ("cyril", 1)])
-    result = await life.go_on(answers={"di": "too far", "ada": True})
+    result = await life.go_on(answers={"di": Deny("too far"), "ada": True})
     assert (result.output, SENT) == ("Done.", [("sky", 0), ("cyril", 1), ("ada", 1)])
     assert [message.text for message in settings["model"].requests[1].messages[2:]] == [
         "sent to ada",
@@ -641,6 +643,34 @@ async def test_a_deferred_result_comes_when_it_comes(life):
     assert result.output == "Done."
     said = [message.text for message in model.requests[1].messages[2:]]
     assert (said[0], json.loads(said[1])) == ("42 %", {"yes": 12, "no": 3})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (ToolError("the line was busy"), "Error: the line was busy"),
+        (ToolResult("", "", "busy since noon", is_error=True), "busy since noon"),
+        (Deny("too dear"), "Error: a person refused this call: too dear"),
+        (Deny(), "Error: a person refused this call"),
+    ],
+)
+async def test_a_deferred_call_may_fail_or_be_declined(life, given, said):
+    """The model reads that as an error, and not as what the call returned."""
+    model = ScriptedModel([ToolCall("poll", {"question": "a"}, id="a"), "Done."])
+    await life.begin(react, model=model, tools=[poll])
+    result = await life.go_on(**{"results" if life.store is not None else "answers": {"a": given}})
+    assert (result.output, model.requests[1].messages[-1].text) == ("Done.", said)
+    [outcome] = result.memory.steps[1].results
+    assert (outcome.call_id, outcome.name, outcome.is_error) == ("a", "poll", True)
+
+
+@pytest.mark.parametrize(("given", "named"), [(Approve(), "an Approve"), (ValueError("busy"), "a ValueError")])
+async def test_what_is_no_result_of_a_call_is_refused(life, given, named):
+    """Nothing is taken, and the error says how a failure is reported, and how the call is declined."""
+    await life.begin(react, model=ScriptedModel([ToolCall("poll", {"question": "a"}, id="a")]), tools=[poll])
+    ways = rf"ToolError\(reason\) if the call failed, or Deny\(reason\) if it is not made, not with {named}"
+    with pytest.raises(AnswerError, match=ways):
+        await life.go_on(given)
 
 
 async def test_a_deferred_call_that_needs_approval_is_approved_first_and_then_waits_for_its_result(life):
@@ -784,7 +814,7 @@ async def test_a_call_that_was_broken_off_is_asked_about_each_time(life):
     result = await life.go_on()
     assert (result.pending.kind, len(payments.made)) == ("in_flight", 2)
     assert result.pending.id != "p:again"
-    assert (await life.go_on("let it be")).output == "Done."
+    assert (await life.go_on(Deny("let it be"))).output == "Done."
     assert len(payments.made) == 2
     assert model.requests[1].messages[-1].text.endswith("nobody knows whether it took effect: let it be")
 
@@ -1022,15 +1052,15 @@ async def test_an_answer_beyond_a_limit_is_refused(life, kind, wrong, right):
 
 
 async def test_questions_about_calls_have_a_json_schema(life):
-    """An approval is a yes or no, or a text that says why not; the result of a call is anything."""
+    """An approval is a yes or no; the result of a call is anything."""
     calls = ToolCalls([ToolCall("send", {"to": "ada"}, id="a"), ToolCall("poll", {"question": "?"}, id="b")])
     settings = {"model": ScriptedModel([calls, "Done."]), "tools": [send, poll]}
     waiting = await life.begin(react, **settings)
     assert [question.json_schema for question in waiting.questions] == [
-        {"anyOf": [{"type": "boolean"}, {"type": "string"}]},
+        {"type": "boolean"},
         {},
     ]
-    assert waiting.questions[0].type == bool | str | Approve | Deny
+    assert waiting.questions[0].type == bool | Approve | Deny
 
 
 async def test_a_question_says_when_it_was_asked(life):
@@ -1150,6 +1180,63 @@ async def test_an_answer_that_only_the_node_can_refuse_is_asked_for_again():
     waiting = await agent.resume("r", answer="2030-01-02")
     assert waiting.pending.question == "Why?"
     assert (await agent.resume("r", answer="Holiday")).output == "02.01.2030 Holiday"
+
+
+@pytest.mark.parametrize("kind", [Trip, str, object])
+async def test_a_person_may_decline_to_answer(life, kind):
+    """The node gets an error that it can handle, once; a question whose type has Deny gets that."""
+    seen = []
+
+    @node
+    async def book(ctx: Context, said: str) -> str:
+        try:
+            await ctx.ask("Which trip?", kind)
+        except DeclinedError as error:
+            seen.append((error.node, error.question, error.reason, error.by))
+        verdict = await ctx.ask("Really?", Approve | Deny)
+        return verdict.reason
+
+    await life.begin(Strategy("s", START >> book >> END))
+    waiting = await life.go_on(Deny("no time", by="Ada"))
+    assert waiting.pending.question == "Really?"
+    assert (await life.go_on(Deny("never"))).output == "never"
+    assert seen == [("book", "book:1", "no time", "Ada")] * 2
+
+
+async def test_a_node_that_does_not_handle_a_denial_fails_and_asks_again_when_it_is_resumed():
+    """An error edge may take it. What was declined is one entry of the history."""
+    seat = ask_human("Which seat?", Trip)
+    agent = Agent(Strategy("s", START >> seat >> shown >> END), store=MemoryStore())
+    await agent.run("x", run_id="r")
+    with pytest.raises(NodeFailedError, match=r"declined to answer question 'ask_human:1' of .*: full") as info:
+        await agent.resume("r", answer=Deny("full"))
+    assert isinstance(info.value.__cause__, DeclinedError)
+    declined = [each for each in await agent.history("r") if each.key == "answer:ask:1"]
+    assert [(each.error, each.value.reason) for each in declined] == [(("DeclinedError", "full"), "full")]
+    assert (await agent.resume("r")).pending.question == "Which seat?"
+    assert (await agent.resume("r", answer=Trip("Rome", 3))).done
+
+    lenient = Strategy("s", START >> seat >> shown >> END, seat.on_error(DeclinedError).map(str) >> END)
+    run = Agent(lenient).start("x")
+    await run.finish()
+    run.answer(Deny("full"))
+    assert (await run.finish()).output.endswith("full")
+
+
+async def test_a_tool_whose_question_is_declined_tells_the_model():
+    """It is not tried again."""
+
+    @tool(retry=3)
+    async def book(ctx: Context) -> str:
+        """Book."""
+        return await ctx.ask("Which seat?")
+
+    model = ScriptedModel([ToolCall("book", {}, id="b"), "Done."])
+    run = Agent(react, model=model, tools=[book]).start("x")
+    await run.finish()
+    run.answer(Deny("full"))
+    assert (await run.finish()).output == "Done."
+    assert re.fullmatch("Error: a person declined .*: full", model.requests[1].messages[-1].text)
 
 
 async def test_a_second_question_under_the_id_of_another_is_refused(life):

@@ -180,7 +180,7 @@ def answer_to(question: Any) -> Any:
     """Answer as the question says."""
     if question.kind == "approval":
         of = str(question.call.arguments["of"])
-        return [True, Deny(f"not {of}"), Approve({"of": f"other {of}"}), f"no {of}"][int(of[-1], 16) % 4]
+        return [True, Deny(f"not {of}"), Approve({"of": f"other {of}"}), Deny(f"no {of}")][int(of[-1], 16) % 4]
     if question.kind == "in_flight":
         return True
     if question.kind == "result":

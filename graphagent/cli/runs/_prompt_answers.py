@@ -129,6 +129,18 @@ def read_answers(questions: Sequence[Question], words: Sequence[str]) -> dict[st
         raise
 
 
+def denied(questions: Sequence[Question], ids: Sequence[str], reason: str) -> dict[str, object]:
+    """Return a no with its reason for questions, by their ids; without ids, for the only question.
+
+    Raises:
+        AnswerError: there are several questions, or none has an id.
+    """
+    open_ = [each.id for each in questions]
+    if any(each not in open_ for each in ids) or not (ids or len(open_) == 1):
+        raise AnswerError("", f"say which question is declined, by its id: {', '.join(open_)}")
+    return {id_: Deny(reason) for id_ in ids or open_}
+
+
 def read_answer(question: Question, text: str) -> object:
     """Return the answer to a question that a text stands for.
 

@@ -16,7 +16,7 @@ from graphagent.cli._options import Json, argument, option, value_of
 from graphagent.cli._output import aside
 from graphagent.cli._prompts import STOPPED
 from graphagent.cli.runs._progress import live_progress
-from graphagent.cli.runs._prompt_answers import ask_all, read_answers
+from graphagent.cli.runs._prompt_answers import ask_all, denied, read_answers
 from graphagent.cli.runs._target import AllowChanged, ExecuteTarget, NewId, Which, WhichOrNewest, run_named
 from graphagent.errors import AnswerError, RunError, RunExistsError
 from graphagent.llm import Approve, Deny
@@ -52,6 +52,10 @@ def answer(
         ),
     ] = None,
     *,
+    deny: Annotated[
+        str | None,
+        option("--deny", "REASON", "Decline whatever is asked; of several questions, those whose ids are named."),
+    ] = None,
     by: Annotated[str, option("--by", "NAME", "Who decides: it is kept with an approval or a no.")] = "",
     target: ExecuteTarget,
     allow_changed: AllowChanged = False,
@@ -68,7 +72,10 @@ def answer(
         if not stored.questions:
             raise AnswerError("", f"run {run_id!r} waits for no answer: it is {stored.result.status}")
         try:
-            given.update(read_answers(stored.questions, answers) if answers else ask_all(stored.questions))
+            if deny is not None:
+                given.update(denied(stored.questions, answers or (), deny))
+            else:
+                given.update(read_answers(stored.questions, answers) if answers else ask_all(stored.questions))
         except typer.Exit:
             aside(f"Answer with: {target.answer(run_id, stored.questions)}")
             raise

@@ -83,6 +83,17 @@ def test_a_wrong_answer_changes_nothing(run, begun, home):
     assert _status(run, "mail-1") == before
 
 
+def test_whatever_is_asked_can_be_declined(run, begun):
+    """By the id of the question, where there are several; the answer may be of any type."""
+    begun("form", "f")
+    form = ["--agent", "program.py:form", *STORE]
+    number = next(each["id"] for each in _status(run, "f")["questions"] if each["node"].endswith("number"))
+    unclear = run("runs", "answer", "f", "--deny", "not now", *form)
+    assert (unclear.code, "say which question is declined, by its id: " in unclear.said) == (1, True)
+    ended = run("runs", "answer", "f", number, "--deny", "not now", *form)
+    assert (ended.code, f"declined to answer question '{number}'" in ended.said) == (1, True)
+
+
 def test_several_questions_are_answered_by_their_ids(run, begun):
     """Some now and some later; a wrong one among them, and one that is not said whose it is, keep all from being taken."""
     begun("form", "f")
