@@ -154,8 +154,7 @@ class _Writer:
             found = [self.value(each, part, room - 2) for each in value]
         if form is list:
             return found
-        # The order of a set differs from process to process, but equal values must be stored as equal bytes.
-        return {"$": form.__name__, "v": found if form is tuple else sorted(found, key=orjson.dumps)}
+        return {"$": form.__name__, "v": found if form is tuple else sorted(found, key=_order)}
 
     def mapping(self, value: dict[Any, Any], kind: Any, room: int) -> Json:
         every = named = keys = kind
@@ -211,6 +210,14 @@ class _Writer:
             if isinstance(moment.tzinfo, ZoneInfo) and moment.tzinfo.key:
                 found = {"$": tag, "v": moment.replace(tzinfo=None).isoformat(), "zone": moment.tzinfo.key}
         return {**found, "fold": 1} if moment.fold else found
+
+
+def _order(data: Json) -> str:
+    """Return the key by which the members of a set are sorted: its order differs from process to process, and its bytes must not.
+
+    It is text since the bytes of orjson occupy 1 kB and more for as long as they exist, however few they are.
+    """
+    return orjson.dumps(data).decode()
 
 
 def _is_unicode(text: str) -> bool:

@@ -7,6 +7,8 @@ import dataclasses
 import enum
 import math
 import re
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -256,6 +258,20 @@ def test_what_json_has_stands_as_it_is():
 def test_equal_sets_are_written_alike():
     """The order in which a set gives its members differs from process to process, and does not show."""
     assert encode({"b", "a"}, HeldBlobs()) == encode({"a", "b"}, HeldBlobs()) == {"$": "set", "v": ["a", "b"]}
+
+
+def test_a_set_takes_little_more_memory_than_its_members():
+    """Writing a hundred thousand numbers needs some tens of megabytes, not hundreds."""
+    program = """
+import resource
+from graphagent.codec._internal import HeldBlobs, encode
+members, before = set(range(100_000)), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+encode(members, HeldBlobs())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    kilobyte = 1 if sys.platform != "darwin" else 1024
+    assert int(ended.stdout) < 100_000 * kilobyte
 
 
 def test_large_payloads_stand_apart_once():
