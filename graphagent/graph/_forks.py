@@ -279,8 +279,7 @@ def _check_branches(nodes: tuple[object, ...], name: str) -> None:
 
 def _common(nodes: tuple[Node[Any, Any], ...], name: str) -> Any:
     """Return the input type that fits every branch: the narrowest of theirs, or what their unions have in common."""
-    kinds = [branch.input_type for branch in nodes]
-    declared = [kind for kind in kinds if kind is not Any] or [Any]
+    declared = _types.distinct([branch.input_type for branch in nodes if branch.input_type is not Any]) or [Any]
     shared = [part for kind in declared for part in (kind, *_types.members(kind))]
     fitting = [kind for kind in shared if all(_types.fits(kind, other) for other in declared)]
     if not fitting:

@@ -8,7 +8,7 @@ import enum
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Never, TypeVar, Union, get_args, get_origin
 
 from graphagent._annotations import (
@@ -237,6 +237,14 @@ def union(kinds: Iterable[Any]) -> Any:
     if not found:
         return Never
     return Any if Any in found else _parametrised(Union, tuple(found))
+
+
+def distinct(kinds: Sequence[Any]) -> list[Any]:
+    """Return each of some types once, in their order; all of them if one cannot be hashed."""
+    try:
+        return list(dict.fromkeys(kinds))
+    except TypeError:
+        return list(kinds)
 
 
 def literal(value: Any) -> Any:

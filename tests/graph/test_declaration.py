@@ -10,7 +10,7 @@ from inline_snapshot import snapshot
 
 from graphagent import Agent
 from graphagent.errors import StrategyError
-from graphagent.graph import END, START, Node, Retry, Strategy, Tap, each, node, parallel, race, tap
+from graphagent.graph import END, START, Node, Retry, Strategy, Tap, _types, each, node, parallel, race, tap
 from graphagent.graph._internal import Timeout
 from graphagent_strategies import single_run
 from tests.graph.parts import nothing, step, steps, taps
@@ -286,6 +286,14 @@ def test_wrong_forks_are_refused():
             "TypeError: the branches of 'first' get the same input, but no type fits all: 'text' takes str, 'number' takes int",
         ]
     )
+
+
+def test_many_branches_of_one_type_are_compared_once():
+    """What is compared for the input of a fork are types, however many branches have each."""
+    branches = [step(f"number{place}", int | str) for place in range(200)] + [step("text", str)]
+    before = sum(_types._fits.cache_info()[:2])
+    assert parallel(*branches).input_type is str
+    assert sum(_types._fits.cache_info()[:2]) - before < 50
 
 
 def test_edges_keep_the_order_of_the_paths():
