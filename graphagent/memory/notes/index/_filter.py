@@ -153,7 +153,9 @@ def condition(fits: Filter, among: Iterable[int] | None = None) -> tuple[str, li
         for scope in fits.scopes:
             values += [scope, f"{scope}0", scope, f"{scope}/"]
     for some in fits.categories:
-        parts.append(f"row IN (SELECT row FROM notes_categories WHERE category IN {LISTED})")
+        parts.append(
+            f"EXISTS (SELECT 1 FROM notes_categories AS its WHERE its.row=notes_rows.row AND its.category IN {LISTED})"
+        )
         values.append(listed(some))
     for entry in sorted(entries_of(fits.metadata)):
         parts.append("row IN (SELECT row FROM notes_metadata WHERE entry=?)")
