@@ -1,4 +1,4 @@
-"""Tasks that wait for other threads and event loops, tasks outside of all task groups, and a worker thread."""
+"""Tasks that wait for other threads and event loops, or for one another, tasks outside of all task groups, and a worker thread."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
 from typing import Any, TypeVar, cast
 
 import anyio
-from anyio.lowlevel import checkpoint, checkpoint_if_cancelled, current_token
+from anyio.lowlevel import RunVar, checkpoint, checkpoint_if_cancelled, current_token
 
 T = TypeVar("T")
 
@@ -86,6 +86,24 @@ async def unbroken(function: Callable[[], Awaitable[None]]) -> None:
     task = loop.create_task(call())
     await reply.outwait()
     del task
+
+
+class Slots:
+    """Lets so many tasks of an event loop in at once; the others wait, in their order."""
+
+    def __init__(self, name: str, number: int) -> None:
+        self._number = number
+        self._here: RunVar[anyio.Semaphore | None] = RunVar(name, None)
+
+    @asynccontextmanager
+    async def one(self) -> AsyncGenerator[None]:
+        """Wait for a slot, and occupy it within the block."""
+        slots = self._here.get()
+        if slots is None:
+            slots = anyio.Semaphore(self._number)
+            self._here.set(slots)
+        async with slots:
+            yield
 
 
 class OwnTask:

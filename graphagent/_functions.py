@@ -2,21 +2,112 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
-from typing import Any, cast
+from threading import Thread, current_thread
+from typing import Any, cast, final
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
+
+from graphagent import _clock
+from graphagent._concurrency import Slots
+from graphagent.errors import AbandonedThreadsError
+
+_log = logging.getLogger("graphagent")
+
+MOST_ABANDONED = 64
+"""How many abandoned threads of the process may be running when another one is begun."""
+_SLOTS = Slots("graphagent_blocking", 40)
+"""How many blocking functions somebody waits for in an event loop. They do not share those of anyio, which stores need."""
+
+
+def _logged(name: str, seconds: float) -> None:
+    _log.warning("the thread of %r was abandoned after %.1f seconds", name, seconds)
+
+
+abandoned: ContextVar[Callable[[str, float], object]] = ContextVar("graphagent_abandoned", default=_logged)
+"""Is called when a thread is abandoned, with the name of its function and for how many seconds that has been running."""
+
+
+@final
+class _Call:
+    """A blocking function that is called in a thread, for as long as somebody waits for it and longer."""
+
+    __slots__ = ("ended", "function", "is_unwanted", "name", "thread")
+
+    def __init__(self, name: str, function: Callable[[], Any]) -> None:
+        self.name, self.function = name, function
+        self.thread: Thread | None = None
+        self.is_unwanted = self.ended = False
+
+    def __call__(self) -> list[Any]:
+        self.thread = current_thread()
+        try:
+            # In a list, since trio takes no coroutine from a thread.
+            return [] if self.is_unwanted else [self.function()]
+        finally:
+            self.ended = True
+            _ABANDONED.pop(self, None)
+
+    def abandon(self) -> bool:
+        """Have it dropped. Return whether its thread goes on without anybody who waits for it."""
+        self.is_unwanted = (
+            True  # before it is asked whether the function was begun: the thread looks in the other order
+        )
+        if self.thread is None or self.ended:
+            return False
+        _ABANDONED[self] = None
+        if self.ended:
+            _ABANDONED.pop(self, None)
+        return not self.ended
+
+
+_ABANDONED: dict[_Call, None] = {}
+"""Of the whole process, as the threads are: programs may use a new event loop for each run."""
+
+
+def check_abandoned() -> None:
+    """Check that another blocking function may be called.
+
+    Raises:
+        AbandonedThreadsError: too many threads are running for nobody.
+    """
+    # A forked process has none of the threads of its parent.
+    running = [call for call in tuple(_ABANDONED) if call.thread is not None and call.thread.is_alive()]
+    if len(running) >= MOST_ABANDONED:
+        raise AbandonedThreadsError(Counter(call.name for call in running))
+
+
+async def in_thread(function: Callable[..., Any], name: str, *arguments: Any) -> Any:
+    """Return what a blocking function returns, called in a thread; an awaitable is awaited.
+
+    If the caller is cancelled, by a time limit or otherwise, that does not wait for the function, which cannot be stopped. Its thread is
+    abandoned, what it returns is dropped, and `abandoned` is told.
+
+    Raises:
+        AbandonedThreadsError: too many threads were abandoned and are still running.
+    """
+    async with _SLOTS.one():
+        check_abandoned()
+        call, began = _Call(name, partial(function, *arguments)), _clock.ticks()
+        try:
+            # A limiter of its own: with trio, an abandoned thread keeps its place until it ends.
+            [found] = await to_thread.run_sync(call, abandon_on_cancel=True, limiter=CapacityLimiter(1))
+        finally:
+            if call.abandon():
+                abandoned.get()(name, round(_clock.seconds_since(began), 3))
+    return await found if isawaitable(found) else found
 
 
 async def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a function returns: an async function is awaited, any other one is called in a worker thread."""
+    """Return what a function returns: an async function is awaited, any other one is called in a thread, as by `in_thread`."""
     if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004  it is looked at, and not called
         return await function(*arguments)
-    # In a list, since trio takes no coroutine from a thread.
-    found: list[Any] = await to_thread.run_sync(lambda: [function(*arguments)])
-    return await found[0] if isawaitable(found[0]) else found[0]
+    return await in_thread(function, name_of(function), *arguments)
 
 
 def name_of(function: object) -> str:

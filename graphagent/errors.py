@@ -30,6 +30,7 @@ GraphAgentError
 │     └ TruncatedError                .usage; the answer was cut off at its limit of tokens, where half of it is of no use
 ├ NodeTypeError (TypeError)           a node is given, or returns, a value of another type than it declares
 ├ NodeTimeoutError (TimeoutError)     .node, .seconds; a node took longer than its `.timeout`
+├ AbandonedThreadsError               .functions; too many blocking functions still run that time limits have given up
 ├ QuestionError                       .node; a node asks two questions under the same id
 ├ CacheError                          .node; a node is cached that does more than compute its output
 ├ ToolServerError                     .server, .status; a server of tools cannot be reached, or its answer is not valid
@@ -65,7 +66,7 @@ pickling, except that what cannot be pickled of a result is the result's own con
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from traceback import TracebackException
 from typing import TYPE_CHECKING, Any
 
@@ -456,14 +457,30 @@ class NodeTypeError(GraphAgentError, TypeError):
 
 
 class NodeTimeoutError(GraphAgentError, TimeoutError):
-    """A node took longer than its `.timeout`, and was cancelled. It is the cause of a NodeFailedError."""
+    """A node took longer than its `.timeout`, and was cancelled unless it blocked. It is the cause of a NodeFailedError."""
 
     def __init__(self, node: str, seconds: float) -> None:
         self.node = node
         """The name of the node, tap, fork or subgraph."""
         self.seconds = seconds
         """How long it may take."""
-        super().__init__(f"{node!r} was cancelled after {counted(seconds, 'second')}, by its .timeout")
+        super().__init__(f"{node!r} took longer than {counted(seconds, 'second')}, its .timeout")
+
+
+class AbandonedThreadsError(GraphAgentError):
+    """A blocking function was not called, since too many are still running in threads that were abandoned.
+
+    A time limit, a lost race or another cancellation abandons the thread of a blocking function, which cannot be stopped.
+    """
+
+    def __init__(self, functions: Mapping[str, int]) -> None:
+        self.functions = dict(functions)
+        """How many such threads are running, by the names of their tools and functions."""
+        names = ", ".join(f"{name!r} ({number})" for name, number in sorted(self.functions.items()))
+        super().__init__(
+            f"{sum(self.functions.values())} threads are still running that were abandoned after a time limit or a cancellation: {names}; "
+            f"give their functions time limits of their own, as in httpx.get(url, timeout=10), or make them async"
+        )
 
 
 class QuestionError(GraphAgentError):

@@ -199,6 +199,20 @@ class ToolReturned(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadAbandoned(Event):
+    """Nobody waits any longer for a blocking function: a time limit ended, a race was lost, or the run was cancelled.
+
+    The function cannot be stopped. It goes on in its thread, and what it returns is dropped.
+    """
+
+    node: str
+    function: str
+    """The name of the tool, or of the function of an embedder or a reranker with its module."""
+    seconds: float
+    """How long it has been running."""
+
+
+@dataclass(frozen=True, slots=True)
 class CacheUsed(Event):
     """The output of a node, or the result of a tool call, was found in the store: nothing is executed."""
 

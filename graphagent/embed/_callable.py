@@ -16,7 +16,7 @@ class CallableEmbedder:
     """Any function that returns a vector for each text, as an embedder.
 
     An async function is awaited; any other is called in a worker thread, so it may block, and several threads may call it
-    threads at once.
+    at once.
     """
 
     def __init__(self, function: Function, *, name: str | None = None) -> None:

@@ -1,38 +1,16 @@
-"""Limits of tools: concurrent calls, and the part of a result that the model sees."""
+"""The part of a tool's result that the model sees."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import anyio
-from anyio.lowlevel import RunVar
 
 if TYPE_CHECKING:
     from graphagent.llm._messages import ToolResult
 
 SHORTEST = 400
 """The least number of characters of a result that the model sees: fewer would be little more than the note."""
-
-
-class Slots:
-    """Lets so many tasks of an event loop in at once; the others wait, in their order."""
-
-    def __init__(self, name: str, number: int) -> None:
-        self._number = number
-        self._here: RunVar[anyio.Semaphore | None] = RunVar(name, None)
-
-    @asynccontextmanager
-    async def one(self) -> AsyncGenerator[None]:
-        """Wait for a slot, and occupy it within the block."""
-        slots = self._here.get()
-        if slots is None:
-            slots = anyio.Semaphore(self._number)
-            self._here.set(slots)
-        async with slots:
-            yield
 
 
 def capped(result: ToolResult, most: int | None) -> ToolResult:

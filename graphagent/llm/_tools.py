@@ -16,13 +16,15 @@ from anyio import to_thread
 from graphagent._article import kind_of
 from graphagent._cache_policy import CachePolicy, cache_policy
 from graphagent._clock import new_id
+from graphagent._concurrency import Slots
+from graphagent._functions import in_thread
 from graphagent._options import check_flag, check_mapping, check_text, check_word, check_zone
 from graphagent._retry import Retry
 from graphagent.errors import RunError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.llm._images import Image, has_pillow, with_images
 from graphagent.llm._messages import ToolCall, ToolResult, sendable
 from graphagent.llm._tool_arguments import ToolArguments, read_docstring
-from graphagent.llm._tool_limits import SHORTEST, Slots, capped
+from graphagent.llm._tool_limits import SHORTEST, capped
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -193,8 +195,10 @@ class Tool:
     async def _in_time(self, arguments: Mapping[str, Any], context: Any) -> Any:
         if self.timeout is None:
             return await self.run(arguments, context)
-        with anyio.move_on_after(self.timeout):
-            return await self.run(arguments, context)
+        with anyio.move_on_after(self.timeout) as scope:
+            returned = await self.run(arguments, context)
+            if anyio.current_time() < scope.deadline:  # nothing is cancelled that blocks the event loop
+                return returned
         raise ToolTimeoutError(self.name, self.timeout)
 
 
@@ -233,8 +237,10 @@ class FunctionTool(Tool, Generic[P, R]):
             return self
         bound = cast("Callable[..., R]", self.function.__get__(instance, owner))
         arguments = replace(self.arguments, of_method=False)
-        run = partial(_run, bound, arguments, self.timeout is not None)
-        return cast("FunctionTool[..., R]", replace(self, function=bound, arguments=arguments, run=run))
+        return cast(
+            "FunctionTool[..., R]",
+            replace(self, function=bound, arguments=arguments, run=partial(_run, bound, arguments)),
+        )
 
 
 @overload
@@ -284,7 +290,8 @@ def tool(
         in_flight: What becomes of a call during which the process died, so that nobody knows whether it took effect: `retry`
             makes it again (`ctx.idempotency_key` is the same), `ask` asks a person, `fail` returns an error to the model.
         timeout: Seconds that an attempt may take; by default any time. Then it is cancelled, and the model sees a
-            ToolTimeoutError. A thread cannot be cancelled: a plain function runs on, and what it returns is dropped.
+            ToolTimeoutError. The thread of a plain function is abandoned, as by whatever else ends the waiting for it: the function
+            runs on, and what it returns is dropped.
         retry: How often a call is made at the most if it raises, with growing waits in between; or a `graphagent.graph.Retry`,
             which also says how long to wait, and after which errors. The model sees the last error. `ctx.idempotency_key` is
             the same in every attempt. Arguments that do not fit and a ToolError are not tried again.
@@ -314,7 +321,7 @@ def tool(
             raise TypeError(f"tool {called!r} has no description: write a docstring, or pass description=")
         arguments = ToolArguments.of(function, called, of_each)
         return FunctionTool(
-            called, said, arguments.schema(), partial(_run, function, arguments, timeout is not None),
+            called, said, arguments.schema(), partial(_run, function, arguments),
             approve=approve, deferred=deferred, in_flight=in_flight, context=arguments.context_type, timeout=timeout,
             retry=cast("Retry | None", Retry(retry) if type(retry) is int else retry), concurrency=concurrency,
             max_size=max_size, cached=cache_policy(cached), function=function, arguments=arguments,
@@ -332,15 +339,11 @@ def _check_kind(function: Any, called: str) -> None:
         raise TypeError(f"tool {called!r} is a generator; return its whole result instead, such as a list")
 
 
-async def _run(
-    function: Callable[..., Any], arguments: ToolArguments, limited: bool, given: Mapping[str, Any], context: Any
-) -> Any:
+async def _run(function: Callable[..., Any], arguments: ToolArguments, given: Mapping[str, Any], context: Any) -> Any:
     keywords = arguments.read(given, context)
     if inspect.iscoroutinefunction(function):
         return await function(**keywords)
-    # A cancellation usually waits for the thread's end; a time limit could not be kept like that.
-    result = await to_thread.run_sync(partial(function, **keywords), abandon_on_cancel=limited)
-    return await result if inspect.isawaitable(result) else result
+    return await in_thread(partial(function, **keywords), arguments.tool)
 
 
 def fresh_ids(calls: Iterable[ToolCall], taken: set[str] | None = None) -> tuple[ToolCall, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphagent._functions import abandoned
 from graphagent.errors import CheckError
 from graphagent.graph._internal import fits
 from graphagent.log._internal import Placed, TaskShown
@@ -33,17 +34,23 @@ async def execute_until_accepted(run: Runtime) -> FinalAnswerStep:
         RunError: a node failed, the answer was refused, or a budget is used up.
         Suspend: the run waits for people, or is to pause.
     """
-    if run.config.servers:
-        await list_tools(run)
-    await _show_task(run)
-    run.attention = run.attention or run.stepping
-    if run.max_seconds is None:
-        return await _answer(run)
-    left = run.max_seconds - run.elapsed
-    if left > 0:
-        with limited_to(left, run):
+    token = abandoned.set(run.report_abandoned)
+    try:
+        if run.config.servers:
+            await list_tools(run)
+        await _show_task(run)
+        run.attention = run.attention or run.stepping
+        if run.max_seconds is None:
             return await _answer(run)
-    raise run.budget_error("seconds", run.max_seconds)
+        left = run.max_seconds - run.elapsed
+        if left > 0:
+            with limited_to(left, run) as in_time:
+                step = await _answer(run)
+                if in_time():
+                    return step
+        raise run.budget_error("seconds", run.max_seconds)
+    finally:
+        abandoned.reset(token)
 
 
 async def _answer(run: Runtime) -> FinalAnswerStep:

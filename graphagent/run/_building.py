@@ -182,8 +182,10 @@ def _strategy_call(compiled: CompiledStrategy, strategy: Strategy[Any, Any]) -> 
             return await execute(own)
         left = most - (execution.run.top.elapsed - inside[0].ran / 1000)
         if left > 0:
-            with limited_to(left, own):
-                return await execute(own)
+            with limited_to(left, own) as in_time:
+                returned = await execute(own)
+                if in_time():
+                    return returned
         raise own.run.budget_error("seconds", most, own.limits.where)
 
     return enter

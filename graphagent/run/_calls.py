@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent import _clock
 from graphagent._features import implementing
+from graphagent._functions import abandoned
 from graphagent.errors import FeatureError, RunError, ScriptError, ToolError
 from graphagent.events import CacheUsed, ToolCalled, ToolReturned
 from graphagent.llm import Approve, Deny, ToolResult
@@ -168,12 +170,15 @@ async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
         # Of a call that is simply repeated, the beginning is durable with whatever comes next.
         name, durable = ("", False) if tool is None else (tool.name, tool.in_flight != "retry")
         await effects.start("tool", key, durable=durable, tool=name)
+    token = abandoned.set(partial(run.report_abandoned, node=node))
     try:
         result = await execute_tool(tool, call, known=known, context=context)
     except Suspend:
         if tool is not None and tool.in_flight != "retry" and not tool.is_held(context):
             await effects.start("suspended", key, durable=False)
         raise
+    finally:
+        abandoned.reset(token)
     if _ends_run(result.value, run):
         raise result.value
     if named and not result.is_error:

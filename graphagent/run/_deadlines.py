@@ -1,8 +1,11 @@
-"""Time limits: they cancel what waits. An execution looks at them before each node, model turn and tool call, which may never wait."""
+"""Time limits: they cancel what waits. An execution looks at them before each node, model turn and tool call, which may never wait.
+
+What comes back after the end of its limit, because it blocked the event loop, has exceeded it as well.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,12 +22,12 @@ def earlier(deadline: float | None, other: float) -> float:
 
 
 @contextmanager
-def limited_to(seconds: float, owner: Execution | Runtime) -> Generator[None]:
-    """Cancel what the block executes after some seconds, and leave the block then."""
+def limited_to(seconds: float, owner: Execution | Runtime) -> Generator[Callable[[], bool]]:
+    """Cancel what the block executes after some seconds, and leave the block then. Yield whether there is time left."""
     before = owner.deadline
     with anyio.move_on_after(seconds) as scope:
         owner.deadline = earlier(before, scope.deadline)
         try:
-            yield
+            yield lambda: anyio.current_time() < scope.deadline
         finally:
             owner.deadline = before

@@ -59,6 +59,8 @@ def _with_timeout(call: Call, policy: Timeout, name: str) -> Call:
         finally:
             execution.deadline = around
         scope.__exit__(None, None, None)
+        if backend.current_time() >= deadline:  # it blocked the event loop, so nothing could cancel it
+            raise NodeTimeoutError(name, seconds)
         return returned
 
     return limited

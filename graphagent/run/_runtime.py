@@ -23,8 +23,8 @@ from graphagent import _clock
 from graphagent._concurrency import Reply
 from graphagent._dispatch import AnswerHandler
 from graphagent._features import implementing
-from graphagent.errors import BudgetError, SerializationError
-from graphagent.events import OutputStreamed, StepCommitted, TextStreamed
+from graphagent.errors import BudgetError, HandlerError, SerializationError
+from graphagent.events import OutputStreamed, StepCommitted, TextStreamed, ThreadAbandoned
 from graphagent.llm import Message, Tool, ToolCall
 from graphagent.llm._internal import fresh_ids
 from graphagent.log._internal import UNSET, Charge
@@ -352,6 +352,13 @@ class Runtime:
         checked = self._checked_by
         if checked is not None:
             checked.unheard = [each for each in checked.unheard if self.run_id not in each[0].lineage]
+
+    def report_abandoned(self, function: str, seconds: float, node: str = "") -> None:
+        """Emit that a thread was abandoned, in a node or else in the current one of the agent's own strategy."""
+        try:
+            self.emit(ThreadAbandoned(self.run_id, node or self.node_of(self.frame), function, seconds))
+        except HandlerError as error:  # raised here, it would replace a cancellation
+            self.fail(error)
 
     @property
     def is_checked_around(self) -> bool:

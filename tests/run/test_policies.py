@@ -211,7 +211,7 @@ async def test_a_node_that_takes_too_long_is_cancelled():
     with pytest.raises(NodeFailedError) as info:
         await only(slow.timeout(0.005)).run("x")
     assert isinstance(info.value.__cause__, TimeoutError)
-    said = "'slow' was cancelled after 0.005 seconds, by its .timeout"
+    said = "'slow' took longer than 0.005 seconds, its .timeout"
     assert str(info.value) == f"node 'slow' failed with NodeTimeoutError: {said}"
     assert cancelled == [True]
 

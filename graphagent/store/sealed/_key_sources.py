@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import inspect
 import os
 import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NoReturn, TypeGuard, cast
+from typing import NoReturn, TypeGuard
 
 import anyio.to_thread
 
+from graphagent._functions import call
 from graphagent.errors import StoreError
 
 KeySource = bytes | str | Callable[[], bytes | Awaitable[bytes]]
@@ -72,14 +72,7 @@ class HeldKey:
             return await anyio.to_thread.run_sync(_from_place, source)
         if isinstance(source, bytes):
             return source
-        if inspect.iscoroutinefunction(source):
-            given: object = await source()
-        else:
-            [given] = await anyio.to_thread.run_sync(
-                lambda: [source()]
-            )  # in a list, because trio refuses a function that returns a coroutine
-            if inspect.isawaitable(given):
-                given = cast(object, await given)
+        given: object = await call(source)
         if not _is_key(given):
             raise StoreError("the function that was passed as key did not return 32 bytes")
         return given
