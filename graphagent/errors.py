@@ -31,6 +31,7 @@ GraphAgentError
 ├ NodeTypeError (TypeError)           a node is given, or returns, a value of another type than it declares
 ├ NodeTimeoutError (TimeoutError)     .node, .seconds; a node took longer than its `.timeout`
 ├ AbandonedThreadsError               .functions; too many blocking functions still run that time limits have given up
+├ LeakedCancellationError             .where; what a node, tool or branch awaited was cancelled, and nobody cancelled the run
 ├ QuestionError                       .node; a node asks two questions under the same id
 ├ CacheError                          .node; a node is cached that does more than compute its output
 ├ ToolServerError                     .server, .status; a server of tools cannot be reached, or its answer is not valid
@@ -480,6 +481,21 @@ class AbandonedThreadsError(GraphAgentError):
         super().__init__(
             f"{sum(self.functions.values())} threads are still running that were abandoned after a time limit or a cancellation: {names}; "
             f"give their functions time limits of their own, as in httpx.get(url, timeout=10), or make them async"
+        )
+
+
+class LeakedCancellationError(GraphAgentError):
+    """A cancellation that nobody asked for: something else was cancelled, such as a task for which a node waited.
+
+    The `__cause__` is the cancellation. A run that is cancelled, a time limit and a race do not raise this error.
+    """
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        """Which code raised the cancellation, such as `node 'search'` or `tool 'fetch'`."""
+        super().__init__(
+            f"{where} raised a cancellation, and nobody cancelled it: a task or future that it awaited was cancelled; wait for one "
+            f"that is shared through asyncio.shield(), or catch the cancellation and raise an error"
         )
 
 

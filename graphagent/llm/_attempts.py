@@ -23,7 +23,7 @@ from graphagent.errors import (
 )
 from graphagent.llm._context_overflow import is_overflow
 from graphagent.llm._messages import FailedRequest, ModelRequest, ModelResponse
-from graphagent.llm._wrappers import TextRelay, check_model, tells_cost
+from graphagent.llm._wrappers import TextRelay, check_model, response_of, tells_cost
 
 if TYPE_CHECKING:
     from graphagent.protocols import Model
@@ -88,7 +88,7 @@ class RetryModel:
         while True:
             attempt += 1
             try:
-                response = await self.model.respond(request, relay)
+                response = await response_of(self.model, self.model.respond(request, relay))
             except self.retry.errors as error:
                 failed += failures(self.model, error)
                 last = attempt >= self.retry.attempts or (relay and relay.has_heard) or not _may_pass(error)
@@ -162,7 +162,7 @@ class FallbackModel:
         failed: list[FailedRequest] = []
         for model in self.models:
             try:
-                response = await model.respond(request, relay)
+                response = await response_of(model, model.respond(request, relay))
             except Exception as error:
                 failed += failures(model, error)
                 if isinstance(error, _NEVER) or (relay and relay.has_heard) or not self._takes(error):

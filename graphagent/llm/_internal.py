@@ -27,4 +27,5 @@ from graphagent.llm._tools import fresh_ids as fresh_ids
 from graphagent.llm._validation_messages import no_json_form as no_json_form
 from graphagent.llm._validation_messages import problems as problems
 from graphagent.llm._whole import check_whole as check_whole
+from graphagent.llm._wrappers import response_of as response_of
 from graphagent.llm._wrappers import tells_cost as tells_cost

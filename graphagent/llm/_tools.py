@@ -19,6 +19,7 @@ from graphagent._clock import new_id
 from graphagent._concurrency import Slots
 from graphagent._functions import in_thread
 from graphagent._options import check_flag, check_mapping, check_text, check_word, check_zone
+from graphagent._raised import translate
 from graphagent._retry import Retry
 from graphagent.errors import RunError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.llm._images import Image, has_pillow, with_images
@@ -187,10 +188,14 @@ class Tool:
             await anyio.sleep(pause)
 
     async def _attempt(self, arguments: Mapping[str, Any], context: Any) -> Any:
-        if self._slots is None:
-            return await self._in_time(arguments, context) if self.timeout else await self.run(arguments, context)
-        async with self._slots.one():  # the time of waiting does not count
-            return await self._in_time(arguments, context)
+        try:
+            if self._slots is None:
+                return await self._in_time(arguments, context) if self.timeout else await self.run(arguments, context)
+            async with self._slots.one():  # the time of waiting does not count
+                return await self._in_time(arguments, context)
+        except BaseException as raised:
+            await translate(raised, f"tool {self.name!r}")
+            raise
 
     async def _in_time(self, arguments: Mapping[str, Any], context: Any) -> Any:
         if self.timeout is None:

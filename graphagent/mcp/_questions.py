@@ -21,6 +21,7 @@ from mcp_types import INVALID_REQUEST, URL_ELICITATION_REQUIRED, ElicitRequestUR
 from pydantic import AfterValidator, WithJsonSchema
 
 from graphagent._concurrency import OwnTask
+from graphagent._raised import awaited
 from graphagent.errors import DeclinedError, ToolError
 from graphagent.events import ToolProgressed
 from graphagent.llm import Approve
@@ -168,7 +169,7 @@ class Call:
         self._calls.made.add(self)
         try:
             with self.limit:
-                self._result = await self._make(self._made)
+                self._result = await awaited(self._make(self._made), f"tool {self._name!r}")
         except Exception as error:  # noqa: BLE001  raised where the result is waited for
             self._error = error
         finally:

@@ -18,8 +18,9 @@ from mcp import Client, InputRequiredRoundsExceededError, MCPError
 from pydantic import ValidationError
 
 from graphagent._options import check_flag, check_options
+from graphagent._raised import awaited
 from graphagent._retry import Retry
-from graphagent.errors import GraphAgentError, ToolError, ToolServerError
+from graphagent.errors import GraphAgentError, LeakedCancellationError, ToolError, ToolServerError
 from graphagent.llm import Tool
 from graphagent.mcp._answers import Fault, fault_of
 from graphagent.mcp._auth import Access, OAuth
@@ -327,7 +328,9 @@ class MCPServer:
                 async with connection.client() as client:
                     noted = exchange()
                     try:
-                        return await ask(client)
+                        return await awaited(ask(client), f"the tool server {self._name!r}")
+                    except LeakedCancellationError as error:
+                        raise self._failed(error, connection, called, noted) from error
                     except GraphAgentError:
                         raise
                     except Exception as error:  # noqa: BLE001  the client lets out what it stumbles over in an answer
@@ -396,7 +399,12 @@ class MCPServer:
         elif fault is Fault.MISSING and isinstance(noted.error, httpx2.ConnectError):  # it was not even sent
             connection.dismiss()
             reason = self._transport.failure(noted.error, 0)
-        elif fault is Fault.MISSING or not connection.is_open or is_end(error):
+        elif (
+            fault is Fault.MISSING
+            or not connection.is_open
+            or is_end(error)
+            or isinstance(error, LeakedCancellationError)
+        ):
             # Calls that are pending over HTTP have connections of their own.
             (connection.dismiss if fault else connection.ended)()
             reason = f"ended, or the connection to it did, when {during}; nobody knows whether it took effect. The next call connects again"

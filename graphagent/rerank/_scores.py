@@ -9,6 +9,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import counted
+from graphagent._raised import awaited
 from graphagent.errors import MissingExtraError, RerankerError, RunError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ async def scores_of(reranker: Reranker, query: str, texts: Sequence[str]) -> lis
     """
     asked = f"reranker {reranker.name!r}"
     try:
-        found: Any = await reranker.rerank(query, texts)
+        found: Any = await awaited(reranker.rerank(query, texts), asked)
         kind = type(found).__name__
         # A set has no order, and the items of the others are no scores.
         if isinstance(found, str | bytes | Mapping | AbstractSet) or not isinstance(found, Iterable):

@@ -16,6 +16,7 @@ import anyio
 from msgspec import structs
 
 from graphagent._features import implementing
+from graphagent._raised import awaited
 from graphagent.errors import BudgetError, RunClaimedError, RunNotFoundError, StoreError
 from graphagent.log._internal import (
     LEARNING,
@@ -78,7 +79,7 @@ async def look_back(run: Runtime) -> None:
             if getattr(feature, "background", False):
                 await _learned(run, named(feature), show)
             else:
-                await show()
+                await awaited(show(), f"{type(feature).__name__}.ended")
     if run.unlearned and run.log.durable and not run.config.learns_later:
         with suppress(RunClaimedError):  # who has it learns
             await _learn_from(run)
@@ -118,7 +119,7 @@ async def settle(config: RunConfig, owner: str | None = None) -> int:
         while due := [key for key in await _due(config, store, owners[number]) if key[1:] not in tried]:
             tried.add(due[0][1:])
             try:
-                learned = await _learn_from_stored(config, store, *due[0][1:])
+                learned = await awaited(_learn_from_stored(config, store, *due[0][1:]), f"run {due[0][2]!r}")
                 done += learned
             except RunClaimedError:
                 return
@@ -134,7 +135,7 @@ async def settle(config: RunConfig, owner: str | None = None) -> int:
 async def settle_quietly(config: RunConfig, owner: str) -> None:
     """Learn what is left from runs of an owner. Whatever is wrong with them must not concern who comes later."""
     try:
-        await settle(config, owner)
+        await awaited(settle(config, owner), "settle")
     except Exception as error:  # noqa: BLE001  it stays due, and `settle` raises it
         _log.warning("something could not be learned from earlier runs: %s", type(error).__name__)
 
@@ -258,7 +259,7 @@ async def _learn_all(run: Runtime) -> None:
 async def _learned(run: Runtime, path: str, learn: Callable[[], Awaitable[Any]]) -> bool:
     """Return whether somebody has learned. That a model or a memory failed is reported."""
     try:
-        await learn()
+        await awaited(learn(), f"node {path!r}")
     except (*FAILURES, BudgetError) as error:
         if not isinstance(error, BudgetError) and matching(error, FAILURES, run.lineage) is None:
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphagent._functions import abandoned
+from graphagent._raised import awaited
 from graphagent.errors import CheckError
 from graphagent.graph._internal import fits
 from graphagent.log._internal import Placed, TaskShown
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 async def begin_features(run: Runtime) -> None:
     """Let the features see the beginning of the run, or refuse it."""
     for feature in run.features.values():
-        await feature.begin(Effects(run.execution()).context())
+        await awaited(feature.begin(Effects(run.execution()).context()), f"{type(feature).__name__}.begin")
 
 
 async def execute_until_accepted(run: Runtime) -> FinalAnswerStep:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from graphagent._annotations import class_of, union_members
 from graphagent._article import kind_of
+from graphagent._raised import awaited
 from graphagent.errors import HandlerError, ScriptError, Veto, VetoError
 from graphagent.graph import type_hints
 from graphagent.llm import ToolCall
@@ -133,7 +134,7 @@ class Check:
     async def refusal(self, answer: Any, run: object) -> str | None:
         """Return what the model is told if the answer does not pass; None if it passes."""
         try:
-            passed = await _call(self.function, self.takes, answer, run)
+            passed = await _call(self, answer, run)
         except ScriptError:
             raise
         except Exception as error:  # noqa: BLE001  a check may refuse by raising anything
@@ -233,9 +234,9 @@ def _kinds(annotation: Any, name: str) -> tuple[type, ...]:
     return parts
 
 
-async def _call(function: Callable[..., Any], takes: int, value: Any, run: object) -> Any:
-    found = function(value, run) if takes == 2 else function(value)
-    return await found if inspect.isawaitable(found) else found
+async def _call(callback: Callback | Check, value: Any, run: object) -> Any:
+    found = callback.function(value, run) if callback.takes == 2 else callback.function(value)
+    return await awaited(found, f"the function {callback.name!r}") if inspect.isawaitable(found) else found
 
 
 async def call_all(
@@ -248,7 +249,7 @@ async def call_all(
         if not isinstance(value, callback.kinds):
             continue
         try:
-            await _call(callback.function, callback.takes, value, run)
+            await _call(callback, value, run)
         except Veto as veto:
             refusal = refusal or VetoError(type(value).__name__, veto.reason)
             refusal.run_id = run.run_id

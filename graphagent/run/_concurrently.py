@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+from graphagent._raised import awaited
+
 
 async def together(work: Callable[[int], Awaitable[None]], total: int, limit: int | None = None) -> None:
     """Await `work(0)` to `work(total - 1)`, at most `limit` at once, begun in this order. Return when all have returned.
@@ -19,7 +21,7 @@ async def together(work: Callable[[int], Awaitable[None]], total: int, limit: in
     async def worker() -> None:
         for number in waiting:
             try:
-                await work(number)
+                await awaited(work(number), f"task {number + 1} of {total}")
             except anyio.get_cancelled_exc_class():
                 raise
             except BaseException as error:  # noqa: BLE001  raised again below, outside the group

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from graphagent import _clock
 from graphagent._dispatch import by_type, listener
 from graphagent._options import check_budgets, cost_limit
+from graphagent._raised import awaited
 from graphagent.errors import RunError
 from graphagent.run._after import look_back
 from graphagent.run._answering import execute_until_accepted
@@ -159,15 +160,7 @@ class Run(Generic[O]):
             return
         run.since, run.at_rest = _clock.ticks(), None
         try:
-            if not run.claimed:
-                await take_up(run)
-            run.stepping = stepping
-            step = await (
-                with_heartbeat(run, lambda: execute_until_accepted(run))
-                if run.log.durable
-                else execute_until_accepted(run)
-            )
-            await end(run, step)
+            await awaited(_execute(run, stepping=stepping), f"run {run.run_id!r}")
         except Suspend:
             self._stopped = await suspend(run)
         except BaseException as error:
@@ -245,3 +238,13 @@ class Run(Generic[O]):
 
     def __repr__(self) -> str:
         return f"<run {self.run_id!r}: {self.status}>"
+
+
+async def _execute(run: Runtime, *, stepping: bool) -> None:
+    if not run.claimed:
+        await take_up(run)
+    run.stepping = stepping
+    step = await (
+        with_heartbeat(run, lambda: execute_until_accepted(run)) if run.log.durable else execute_until_accepted(run)
+    )
+    await end(run, step)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 from anyio import sleep
 
+from graphagent._raised import awaited
 from graphagent.errors import RunClaimedError, RunNotFoundError
 from graphagent.log._internal import LEASE
 
@@ -51,7 +52,7 @@ async def with_heartbeat(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T
     async with anyio.create_task_group() as group:
         group.start_soon(renew)
         try:
-            given.append(await execute())
+            given.append(await awaited(execute(), f"run {run.run_id!r}"))
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:  # noqa: BLE001  raised again below, outside the group
@@ -66,7 +67,7 @@ async def with_heartbeat(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T
 
 async def _renew(log: Log) -> None:
     try:
-        await log.renew()
+        await awaited(log.renew(), "the store")
     except (RunClaimedError, RunNotFoundError):
         raise
     except Exception as error:  # noqa: BLE001  whatever a store raises: the next renewal may succeed, and the next entry tells

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from graphagent._raised import awaited
 from graphagent.errors import ModelError, NoteError, StoreError
 from graphagent.events import ExtractionFailed
 from graphagent.log._internal import EffectRecorded, LearningDue
@@ -46,7 +47,7 @@ def learning(call: Call) -> Call:
                 run.log.append(LearningDue(at=frame.path, node=path))
             return
         try:
-            await call(execution, value)
+            await awaited(call(execution, value), f"node {path!r}")
         except FAILURES as error:
             if (
                 run.log.stale is not None

@@ -9,6 +9,7 @@ from anyio.lowlevel import checkpoint
 
 from graphagent._article import kind_of
 from graphagent._error_source import note_source
+from graphagent._raised import translate
 from graphagent.errors import FeatureError, NodeFailedError, NoPathError, RunError, SerializationError
 from graphagent.events import NodeFailed as NodeFailedEvent
 from graphagent.events import NodeFinished as NodeFinishedEvent
@@ -65,12 +66,16 @@ async def execute(execution: Execution) -> Any:  # noqa: C901  the hot path: eac
             for handler in started:
                 handler(event)
         try:
-            if around is not None:
-                returned = await _around(node, execution, value, around)
-            elif node.function is not None:
-                returned = await node.function(Context(execution), value)
-            else:
-                returned = await node.call(execution, value)
+            try:
+                if around is not None:
+                    returned = await _around(node, execution, value, around)
+                elif node.function is not None:
+                    returned = await node.function(Context(execution), value)
+                else:
+                    returned = await node.call(execution, value)
+            except BaseException as raised:
+                await translate(raised, f"node {run.node_of(frame)!r}")
+                raise
             if durable:
                 if node.declared is not Any and not is_a(returned, node.declared):
                     raise wrong_output(node.declared, returned)
@@ -87,7 +92,7 @@ async def execute(execution: Execution) -> Any:  # noqa: C901  the hot path: eac
         except BaseException as interruption:
             if node.counts:
                 limits.count_running(-1)
-            if _is_suspension(interruption):
+            if isinstance(interruption, Suspend):
                 raise Suspend from None
             _failed(node, execution, interruption)
             raise
@@ -212,13 +217,6 @@ async def _around(node: CompiledNode, execution: Execution, value: Any, features
                 f"end it with: return await proceed(…)"
             )
     return returned
-
-
-def _is_suspension(error: BaseException) -> bool:
-    """Return whether a run only stops here. A node's own task group may have wrapped that."""
-    if isinstance(error, BaseExceptionGroup):
-        return cast("BaseExceptionGroup[BaseException]", error).split(Suspend)[1] is None
-    return isinstance(error, Suspend)
 
 
 def _choose(

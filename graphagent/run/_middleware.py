@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from graphagent._article import a, kind_of
 from graphagent._error_source import note_source
+from graphagent._raised import awaited
 from graphagent.errors import FeatureError, ToolError
 from graphagent.run._final_errors import stops
 from graphagent.run._suspend import Suspend
@@ -66,7 +67,7 @@ async def pass_through(
             done.append(found.value)
             return done[-1]
         try:
-            done.append(await proceed(passed))
+            done.append(await awaited(proceed(passed), f"node {effects.node!r}"))
         except (Exception, Suspend) as error:
             raised.append(error)
             raise
@@ -105,21 +106,22 @@ def _around(
     raised: Sequence[BaseException],
 ) -> Proceed:
     """Return what passes a value through one feature; `raised` has the errors that come from inside all of them."""
+    source = f"{type(feature).__name__}.{method}"
 
     async def call(value: Any) -> Any:
         returned: object
         try:
-            returned = await getattr(feature, method)(ctx, value, proceed)
+            returned = await awaited(getattr(feature, method)(ctx, value, proceed), source)
         except Exception as error:
             if not any(error is each for each in raised):
-                note_source(error, f"{type(feature).__name__}.{method}")
+                note_source(error, source)
             raise
         if iscoroutine(returned):  # an `await` was forgotten; for a node, any object would do
             returned.close()
         elif isinstance(returned, kind):
             return returned
         raise FeatureError(
-            f"{type(feature).__name__}.{method} returned {kind_of(returned)} and not "
+            f"{source} returned {kind_of(returned)} and not "
             f"{'the output' if kind is object else a(kind.__name__)}; end it with: return await proceed(…)"
         )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from graphagent._raised import translate
 from graphagent.codec._internal import outline
 from graphagent.errors import CacheError, NodeTimeoutError
 from graphagent.events import CacheUsed, NodeFailed
@@ -49,7 +50,11 @@ def _with_timeout(call: Call, policy: Timeout, name: str) -> Call:
         scope.__enter__()
         execution.deadline = earlier(around, deadline)
         try:
-            returned = await call(execution, value)
+            try:
+                returned = await call(execution, value)
+            except BaseException as raised:
+                await translate(raised, f"node {name!r}")
+                raise
         except BaseException as error:
             if scope.__exit__(type(error), error, error.__traceback__):
                 # Not after a `with`, since the context of this error, the cancellation, shows where the node waited.
@@ -75,7 +80,11 @@ def _with_retry(call: Call, policy: Retry, element: Element, name: str, *, whole
         while True:
             attempt = 1 + frame.attempts.get(name, 0)
             try:
-                return await call(execution, value)
+                try:
+                    return await call(execution, value)
+                except BaseException as raised:
+                    await translate(raised, f"node {run.node_of(frame)!r}")
+                    raise
             except Exception as error:
                 caught = matching(error, policy.errors, run.lineage)
                 if caught is None or attempt >= policy.attempts or log.stale is not None:

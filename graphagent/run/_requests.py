@@ -21,7 +21,7 @@ from graphagent.events import (
     TextStreamed,
 )
 from graphagent.llm import ModelResponse
-from graphagent.llm._internal import PartialOutput, check_whole, failures
+from graphagent.llm._internal import PartialOutput, check_whole, failures, response_of
 from graphagent.log._internal import Charge, EffectRecorded, Spent, header_key
 from graphagent.run._middleware import pass_through
 from graphagent.run._suspend import Suspend
@@ -225,7 +225,7 @@ async def _response_of(model: Model, answer: object) -> ModelResponse:
     Raises:
         FeatureError: it is none.
     """
-    response = await answer if isawaitable(answer) else answer
+    response = await response_of(model, answer) if isawaitable(answer) else answer
     if isinstance(response, ModelResponse) and response is not answer:
         return response
     sync = "is not async, and " if response is answer else ""

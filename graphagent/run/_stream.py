@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
 import anyio
 
 from graphagent._concurrency import OwnTask
+from graphagent._raised import awaited
 from graphagent.events import (
     Event,
     ModelResponded,
@@ -172,7 +173,7 @@ class _Execution:
         """Return the run, which is read now if it was not before."""
         if self.run is None:
             assert self._read is not None
-            self.run = await self._read()
+            self.run = await awaited(self._read(), "the stream")
         return self.run
 
     def begin(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from mcp import Client
 
 from graphagent.errors import ToolError, ToolServerError, ToolTimeoutError
 from graphagent.events import ToolServerSkipped
@@ -17,6 +18,7 @@ from graphagent.mcp import MCPServer
 from graphagent.store import SqliteStore
 from tests.mcp.test_http import free_port, serving
 from tests.mcp.test_stdio import agent, only, results, stdio
+from tests.run.test_leaked_cancellations import leak
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
@@ -264,6 +266,31 @@ async def test_a_call_to_a_server_that_is_gone_was_not_made():
     with serving(port, "faults.py"):
         assert (await tool.call({})).content
         await server.aclose()
+
+
+@pytest.mark.every_loop
+async def test_a_cancellation_that_leaks_out_of_the_client_is_an_error_of_the_server(monkeypatch):
+    """The call fails, and may have taken effect; a list of tools that is broken off leaves the server out, or ends the run."""
+
+    async def broken(self, *_, **__):
+        await leak()
+
+    with monkeypatch.context() as patch:
+        server = stdio(only=["pid"])
+        tool = await only(server)
+        patch.setattr(Client, "call_tool", broken)
+        with pytest.raises(ToolServerError, match="nobody knows whether it took effect"):
+            await tool.call({})
+    assert (await tool.call({})).content
+    await server.aclose()
+    monkeypatch.setattr(Client, "list_tools", broken)
+    for required in (True, False):
+        async with agent(stdio(required=required)) as running:
+            if required:
+                with pytest.raises(ToolServerError):
+                    await running.run("hello")
+            else:
+                assert (await running.run("hello")).output == "done"
 
 
 async def test_servers_are_asked_at_the_same_time(tmp_path):

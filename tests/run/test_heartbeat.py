@@ -42,6 +42,7 @@ from tests.run.test_claims import (
     items_in,
     resumes_from_elsewhere,
 )
+from tests.run.test_leaked_cancellations import leak
 
 pytestmark = pytest.mark.every_loop
 
@@ -123,6 +124,31 @@ async def test_a_call_longer_than_the_lease_keeps_the_claim(beats):
         gate.open.set()
     assert run.output == OUTPUT
     assert set(beats.waits) == {LEASE / 3 / 1000}
+
+
+async def test_a_renewal_that_a_store_breaks_off_is_made_again(beats):
+    """A cancellation that leaks out of a store ends neither the run nor the renewals."""
+
+    class Leaking(Failing):
+        async def commit(self, *changes):
+            if self.fails:
+                self.fails = False
+                await leak()
+            await super().commit(*changes)
+
+    store, gate = Leaking(), Gate()
+    run = Agent(holding(gate), store=store).start("x", run_id="r")
+    async with anyio.create_task_group() as group:
+        group.start_soon(run.finish)
+        await gate.reached.wait()
+        with much_later():
+            store.fails = True
+            await beats.beat()
+            await beats.beat()
+            (head,) = await list_runs(store)
+            assert head.claim.until == _clock.now() + LEASE
+        gate.open.set()
+    assert run.output == OUTPUT
 
 
 async def test_the_runs_of_sub_agents_are_renewed_with_the_run_around_them(beats):

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from graphagent._concurrency import OwnTask
+from graphagent._raised import awaited
 
 _log = logging.getLogger("graphagent")
 
@@ -34,7 +35,7 @@ class BackgroundTask:
 
     async def _run(self) -> None:
         try:
-            await self._function()
+            await awaited(self._function(), "what notes do in the background")
         except Exception as error:  # noqa: BLE001  nobody awaits it
             _log.warning("what notes do in the background was broken off by %s", type(error).__name__)
         finally:

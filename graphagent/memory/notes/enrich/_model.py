@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from graphagent._raised import awaited
 from graphagent.errors import GraphAgentError, OutputError
 from graphagent.events import InferenceFailed
 from graphagent.llm import structured
@@ -59,7 +60,8 @@ class ModelClient:
         token = asker.set(Asker(self._owner))
         try:
             with anyio.fail_after(PATIENCE):
-                return await structured(self._model.respond, messages, form, attempts=attempts)
+                asked = structured(self._model.respond, messages, form, attempts=attempts)
+                return await awaited(asked, f"model {self._model.name!r}")
         except OutputError as error:
             raise self.failed(task, str(error), spoke=True) from error
         except Exception as error:  # a user's own model may raise anything, and no note may be lost by that

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from graphagent import _clock
 from graphagent._options import check_flag, check_word
+from graphagent._raised import awaited
 from graphagent.errors import FeatureError
 from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted
 from graphagent.memory._blocks import KnownNote, notes_block
@@ -346,7 +347,8 @@ class NoteMemory(NoteView):
         if not self._learns:
             return
         try:
-            await self.bind(ctx)._learn(output)  # noqa: SLF001  a copy of itself
+            learned = self.bind(ctx)._learn(output)  # noqa: SLF001  a copy of itself
+            await awaited(learned, "what notes learn")
         except Exception as error:
             if self.background:
                 raise

@@ -18,6 +18,7 @@ from anyio import to_thread
 
 from graphagent._article import counted
 from graphagent._concurrency import turn
+from graphagent._raised import awaited
 from graphagent.errors import (
     ConflictError,
     DamagedStoreError,
@@ -152,9 +153,9 @@ class VectorStore:
         of_words: list[Floats] = []
         try:
             if words and isinstance(self.embedder, WordEmbedder):
-                found, of_words = await checked_words(self.embedder, texts)
+                found, of_words = await awaited(checked_words(self.embedder, texts), f"embedder {name!r}")
             else:
-                found = await checked(self.embedder, texts)
+                found = await awaited(checked(self.embedder, texts), f"embedder {name!r}")
         except (EmbedderError, MissingExtraError):
             raise
         except Exception as error:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from graphagent._article import kind_of
+from graphagent._raised import awaited
 from graphagent.errors import MissingExtraError, NoteError, RunError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ async def asked(index: NoteIndex, method: str, call: Callable[[NoteIndex], Await
         MissingExtraError: it needs what is not installed.
     """
     try:
-        return await call(index)
+        return await awaited(call(index), f"{type(index).__name__}.{method}()")
     except (NoteError, RunError, MissingExtraError):
         raise
     except Exception as error:
