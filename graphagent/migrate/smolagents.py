@@ -12,9 +12,8 @@ import io
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
-
-import orjson
 
 from graphagent._article import kind_of
 from graphagent.llm import Image, Message, Part, Text, ToolCall, Usage
@@ -28,6 +27,7 @@ _ROLES = {"system": "system", "assistant": "assistant", "tool-call": "assistant"
 """The roles of smolagents, and ours. Any other becomes the user's."""
 _CODE = "python_interpreter"
 _ANSWER = "final_answer"
+_AT_LIMIT = "AgentMaxStepsError"
 
 
 def load_steps(dump: Sequence[Mapping[str, Any]] | str | bytes) -> RunMemory:
@@ -71,14 +71,8 @@ class _NoStep(ValueError):
 
 
 def _parsed(dump: str | bytes) -> Any:
-    try:
-        return orjson.loads(dump)
-    except ValueError:
-        pass
-    try:
-        return json.loads(dump)  # Python writes NaN, which is not JSON
-    except ValueError:
-        pass
+    with suppress(ValueError):
+        return json.loads(dump)  # not orjson: Python writes NaN, and integers of more than 64 bits
     raise ValueError("a dump of smolagents is JSON, made with json.dumps(agent.memory.get_full_steps(), default=str)")
 
 
@@ -130,23 +124,24 @@ class _Reader:
         calls, code = _calls(fields)
         text = _said(fields)
         observations, images = fields.get("observations"), self._images(fields.get("observations_images"))
+        output, error = fields.get("action_output"), _failure(fields.get("error"))
         yield ActionStep(
             step_number=number or 0,
             model_output_message=None if text is None and not calls else Message.assistant(text or "", calls),
             observations=None if observations is None else _text(observations),
             observations_images=images or None,
-            action_output=fields.get("action_output"),
+            action_output=output,
             code_action=code,
-            error=_failure(fields.get("error")),
+            error=error,
             timing=_timing(fields),
             token_usage=_usage(fields),
             prompt=self._sent(fields, rules=True),
         )
         answers = [call.arguments for call in calls if call.name == _ANSWER]
         answered = answers or f"{_ANSWER}(" in (code or "")
-        # Older releases do not say which step gave the answer.
-        if fields.get("is_final_answer", answered and not fields.get("error")):
-            output = fields.get("action_output")
+        # Older releases do not say which step gave the answer. None says so of the answer of a run that hit its limit of steps.
+        at_limit = output is not None and error is not None and error.type == _AT_LIMIT
+        if at_limit or fields.get("is_final_answer", answered and error is None):
             if output is None:
                 output = answers[0].get("answer", observations) if answers else observations
             yield FinalAnswerStep(output)
