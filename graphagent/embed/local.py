@@ -163,6 +163,7 @@ class LocalEmbedder:
             if self._model is None:
                 pieces = Tokenizer.from_buffer(read_weights(self._folder / _PIECES[0], _PIECES[1], _REMEDY))
                 pieces.no_padding()
+                pieces.encode_special_tokens = True  # or "[SEP]" in a text would be a mark that is no text
                 cast(Any, pieces).enable_truncation(_LONGEST)
                 options = cast(Any, onnxruntime).SessionOptions()
                 options.intra_op_num_threads = options.inter_op_num_threads = 1

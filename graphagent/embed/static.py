@@ -174,6 +174,7 @@ class StaticEmbedder:
                 pieces = Tokenizer.from_buffer(read_weights(self._folder / _PIECES[0], _PIECES[1], _REMEDY))
                 pieces.no_padding()
                 pieces.no_truncation()
+                pieces.encode_special_tokens = True  # or "<unk>" in a text would be a piece that is no text
                 names = [pieces.id_to_token(place) or "" for place in range(len(rows))]
                 self._table = _Table(
                     pieces,

@@ -52,6 +52,14 @@ async def test_what_the_model_cannot_read_resembles_nothing():
     assert first @ second < 0.5
 
 
+async def test_the_name_of_a_mark_in_a_text_is_text():
+    """tokenizers 0.23 otherwise takes it for the mark, with which the model was told where a text ends or what is unknown."""
+    marked, text = await EMBEDDERS["local"].embed(["What is [SEP]?", "What is [ sep ]?"])
+    assert np.allclose(marked, text, atol=1e-6)
+    pieces = EMBEDDERS["static"]._loaded().pieces
+    assert pieces.encode("</s><unk>", add_special_tokens=False).tokens == ["▁</", "s", "><", "unk", ">"]
+
+
 async def test_static_words_are_those_of_their_pieces_alone():
     """A word of one piece or of several has the vector that a text of it has, wherever it occurs; case is a part of it."""
     embedder = EMBEDDERS["static"]
