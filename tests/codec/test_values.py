@@ -288,6 +288,7 @@ def test_large_payloads_stand_apart_once():
         datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Oslo"), fold=1),
         datetime.fromisoformat("2024-10-27T02:30").replace(fold=1),
         datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=5, minutes=45))),
+        datetime(1900, 1, 1, tzinfo=timezone(timedelta(minutes=19, seconds=32))),  # JSON writers round it to minutes
         time(1, 2, 3, 4, tzinfo=ZoneInfo("Europe/Oslo")),
     ],
 )

@@ -53,7 +53,7 @@ async def test_what_the_model_cannot_read_resembles_nothing():
 
 
 async def test_the_name_of_a_mark_in_a_text_is_text():
-    """tokenizers 0.23 otherwise takes it for the mark, with which the model was told where a text ends or what is unknown."""
+    """The library tokenizers 0.23 otherwise takes it for the mark of where a text ends, or of what is unknown."""
     marked, text = await EMBEDDERS["local"].embed(["What is [SEP]?", "What is [ sep ]?"])
     assert np.allclose(marked, text, atol=1e-6)
     pieces = EMBEDDERS["static"]._loaded().pieces

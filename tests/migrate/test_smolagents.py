@@ -308,13 +308,13 @@ def test_a_dump_with_what_is_no_json_number_is_read():
 
 
 def test_integers_keep_all_their_digits():
-    """smolagents 1.26 writes those of more than 64 bits as Python has them."""
+    """Such as those of more than 64 bits, which smolagents 1.26 writes as Python has them."""
     [step] = load_steps(json.dumps([action(action_output=math.factorial(25))])).steps
     assert step.action_output == 15511210043330985984000000
 
 
 def test_the_answer_of_a_run_that_hit_its_limit_of_steps_is_its_answer():
-    """smolagents 1.26 keeps it as the output of a step that failed and is not said to have the answer."""
+    """In dumps of smolagents 1.26 it is the output of a step that failed and is not said to have the answer."""
     error = {"type": "AgentMaxStepsError", "message": "Reached max steps."}
     dump = [action(), action(error=error, action_output="I saw two of three pages.", is_final_answer=False)]
     *_, step, answer = load_steps(dump).steps

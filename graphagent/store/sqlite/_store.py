@@ -63,7 +63,9 @@ class SqliteStore:
     It opens (and makes its folder and file, for this user alone) at the first use. A commit is on the disk when it returns;
     with `synchronous="NORMAL"` it survives the end of the process at once, and a loss of power a little later. Any number
     of tasks, event loops, threads and processes may use one file; a process that is forked after the first use makes its
-    own SqliteStore. Nothing needs closing; `async with` closes early, and a closed store opens again when it is used.
+    own SqliteStore. Do not open the file of an open store with another SQLite library in the same process, such as Python's
+    `sqlite3`: when that closes the file, the system drops the locks of this one. Nothing needs closing; `async with` closes
+    early, and a closed store opens again when it is used.
 
     What DeleteAll removes has left the files when the commit returns, with every older copy of it: the file is rewritten, which
     takes the longer the larger it is, once for all commits that wait. Other commits wait too, while reads continue. If rewriting
