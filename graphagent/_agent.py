@@ -22,6 +22,7 @@ from graphagent._dispatch import Handlers, Listener, by_type, listener
 from graphagent._options import (
     check_budgets,
     check_can,
+    check_flag,
     check_methods,
     check_model,
     check_options,
@@ -108,12 +109,15 @@ class Agent(Generic[I, O]):
         max_tokens: Tokens a run may spend, extraction included; None means no limit.
         max_cost: Money a run may spend, in the currency of the model's prices, such as `"0.03"`; None means no limit.
         max_seconds: Wall time a run may take while it is being executed; None means no limit.
+        allow_unpriced: Whether a model, also of a subgraph or a sub-agent, may be asked that does not say what its answers cost, where
+            there is a `max_cost`. They count as nothing in it.
 
     Raises:
         StrategyError: there are tools, and no edge of the strategy takes tool calls; or a run may break a rule of the strategy
             when its answer is refused.
         SerializationError: there is a store, and a node returns what cannot be stored.
-        ValueError: a budget is none, or `max_cost` has no prices to count with.
+        UnpricedModelError: there is a `max_cost`, and a model does not say what its answers cost.
+        ValueError: a budget is none.
         TypeError: an argument is not of its type, a callback cannot be called with a step, or a final check with an answer.
     """
 
@@ -138,6 +142,7 @@ class Agent(Generic[I, O]):
         max_tokens: int | None = None,
         max_cost: Decimal | str | float | None = None,
         max_seconds: float | None = None,
+        allow_unpriced: bool = False,
     ) -> None:  # long because each option is checked and explained where it is set
         if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
             named = getattr(strategy, "__name__", "")
@@ -183,7 +188,8 @@ class Agent(Generic[I, O]):
         check_budgets(
             max_nodes=max_nodes, max_turns=max_turns, max_tokens=max_tokens, max_cost=max_cost, max_seconds=max_seconds
         )
-        self.budgets: Budgets = Budgets(max_nodes, max_turns, max_tokens, max_cost, max_seconds)
+        check_flag("allow_unpriced=", allow_unpriced)
+        self.budgets: Budgets = Budgets(max_nodes, max_turns, max_tokens, max_cost, max_seconds, allow_unpriced)
         """What a run may take."""
         self._features: dict[type[Any], Feature] = {}
         own = list(self._sites())
@@ -731,7 +737,7 @@ class Agent(Generic[I, O]):
     def _sites(self) -> Iterator[Site]:
         """Yield the sites of the agent, without those of its sub-agents."""
         return sites(
-            self.strategy, (*self.tools, *self.tool_servers), model=self.model, max_cost=self.budgets.max_cost,
+            self.strategy, (*self.tools, *self.tool_servers), model=self.model, budgets=self.budgets,
             features=self._features,
         )  # fmt: skip
 

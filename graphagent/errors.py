@@ -30,6 +30,7 @@ GraphAgentError
 │     └ TruncatedError                .usage; the answer was cut off at its limit of tokens, where half of it is of no use
 ├ NodeTypeError (TypeError)           a node is given, or returns, a value of another type than it declares
 ├ NodeTimeoutError (TimeoutError)     .node, .seconds; a node took longer than its `.timeout`
+├ UnpricedModelError (ValueError)     .model, .max_cost; a budget of money could not count what a model costs
 ├ AbandonedThreadsError               .functions; too many blocking functions still run that time limits have given up
 ├ LeakedCancellationError             .where; what a node, tool or branch awaited was cancelled, and nobody cancelled the run
 ├ QuestionError                       .node; a node asks two questions under the same id
@@ -466,6 +467,20 @@ class NodeTimeoutError(GraphAgentError, TimeoutError):
         self.seconds = seconds
         """How long it may take."""
         super().__init__(f"{node!r} took longer than {counted(seconds, 'second')}, its .timeout")
+
+
+class UnpricedModelError(GraphAgentError, ValueError):
+    """There is a budget of money, and the answers of a model do not say what they cost. The model was not asked."""
+
+    def __init__(self, model: str, max_cost: object) -> None:
+        self.model = model
+        """The name of the model."""
+        self.max_cost = max_cost
+        """The budget."""
+        super().__init__(
+            f"max_cost={max_cost} would never be used up: the model {model!r} does not say what its answers cost; write "
+            f"PricedModel(model, Prices(input=…, output=…)), of graphagent.llm, or Agent(…, allow_unpriced=True) to count the others alone"
+        )
 
 
 class AbandonedThreadsError(GraphAgentError):

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class Model(Protocol):
-    """A language model, or something that behaves like one."""
+    """A language model, or something that behaves like one.
+
+    One whose answers say what they cost, as `usage.cost`, has an attribute `tells_cost = True`; a budget of money needs that.
+    """
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from decimal import Decimal
 from functools import partial
 from subprocess import run
 
@@ -10,10 +11,29 @@ import anyio
 import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap, tool
-from graphagent.errors import BudgetError, FeatureError, NodeFailedError, NodeTimeoutError, RunError, StrategyError
+from graphagent.errors import (
+    BudgetError,
+    FeatureError,
+    NodeFailedError,
+    NodeTimeoutError,
+    RunError,
+    StrategyError,
+    UnpricedModelError,
+)
 from graphagent.events import Event, NodeStarted, RunStarted
 from graphagent.graph import Tap, select_tools
-from graphagent.llm import Image, Message, PricedModel, Prices, ToolCall, ToolCalls, ToolResult, Usage
+from graphagent.llm import (
+    Image,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    PricedModel,
+    Prices,
+    ToolCall,
+    ToolCalls,
+    ToolResult,
+    Usage,
+)
 from graphagent.llm.openai import OpenAIModel
 from graphagent.memory import ActionStep, AgentMemory, Concept, FinalAnswerStep, MessageStep, RunMemory, TaskStep
 from graphagent.nodes import auto_detect_facts, execute_tools, llm_request, passthrough, save_facts
@@ -22,6 +42,7 @@ from graphagent.testing import ScriptedModel, fixed_ids
 from graphagent_strategies import single_run
 
 text = passthrough(str, name="text")
+PRICED = PricedModel(ScriptedModel([]), Prices(1, 1))
 PICTURE = Image(b"\x89PNG", "image/png")
 
 
@@ -477,10 +498,10 @@ def test_a_budget_of_money_without_prices_is_refused():
         Agent(Strategy("s", START >> single_run().using(model=unpriced) >> END), max_cost=1)
     helper = Agent(single_run(), model=unpriced, name="helper", description="Helps.")
     with pytest.raises(ValueError, match=said):
-        Agent(single_run(), model=ScriptedModel([]), tools=[helper], max_cost=1)
+        Agent(single_run(), model=PRICED, tools=[helper], max_cost=1)
     helped = single_run().using(tools=[helper], max_cost=1)
     with pytest.raises(ValueError, match=said):
-        Agent(Strategy("s", START >> helped >> END), model=ScriptedModel([]))
+        Agent(Strategy("s", START >> helped >> END), model=PRICED)
     with pytest.raises(ValueError, match=said):
         Agent(single_run(), model=unpriced).start("x").set_budgets(max_cost=1)
 
@@ -490,12 +511,52 @@ def test_a_budget_of_money_with_prices_is_taken():
     unpriced = OpenAIModel("gpt-5-mini", base_url="http://localhost:1/v1")
     Agent(single_run(), model=PricedModel(unpriced, Prices(input="0.15", output="0.60")), max_cost=1)
     Agent(single_run(), model=OpenAIModel("o", base_url="https://openrouter.ai/api/v1"), max_cost=1)
-    Agent(single_run(), model=ScriptedModel([]), max_cost=1)
+    said = ModelResponse(Message.assistant("Yes."), Usage(1, 1, cost=Decimal("0.01")))
+    Agent(single_run(), model=ScriptedModel([said]), max_cost=1)
     Agent(single_run(), model=unpriced, max_tokens=1).start("x").set_budgets(max_tokens=2)
     selecting = single_run().using(
         tools=select_tools(model=unpriced), max_cost=1
     )  # it counts in the budget around that
-    Agent(Strategy("s", START >> selecting >> END), model=ScriptedModel([]))
+    Agent(Strategy("s", START >> selecting >> END), model=PRICED)
+
+
+class OwnWrapper:
+    """A wrapper of one's own, which says nothing of prices itself."""
+
+    name = "wrapper"
+
+    def __init__(self, model):
+        self.model = model
+
+    async def respond(self, request, on_text=None):
+        return await self.model.respond(request, on_text)
+
+
+@pytest.mark.parametrize("wrap", [lambda model: model, OwnWrapper])
+async def test_a_model_that_does_not_say_what_its_answers_cost_is_refused_before_it_is_asked_unless_that_is_allowed(
+    wrap,
+):
+    """Also a sub-agent's, and one that only a node knows. The budget of a caller needs the caller's permission."""
+    model, ask = wrap(ScriptedModel(["Yes."])), ModelRequest([Message.user("Well?")])
+
+    @node
+    async def asks(ctx: Context, text: str) -> str:
+        return (await ctx.request(ask, model=model)).message.text
+
+    with pytest.raises(UnpricedModelError, match=r"PricedModel\(.*allow_unpriced=True") as info:
+        Agent(single_run(), model=model, max_cost=1)
+    assert (info.value.model, info.value.max_cost) == (model.name, 1)
+    helper = Agent(single_run(), model=model, name="helper", description="Helps.", max_cost=1, allow_unpriced=True)
+    with pytest.raises(UnpricedModelError):
+        Agent(single_run(), model=PRICED, tools=[helper], max_cost=1)
+    Agent(single_run(), model=PRICED, tools=[helper], max_cost=1, allow_unpriced=True).start("x").set_budgets(
+        max_cost=2
+    )
+    with pytest.raises(NodeFailedError) as failed:
+        await only(asks, max_cost=1).run("x")
+    assert isinstance(failed.value.__cause__, UnpricedModelError)
+    assert (await only(asks, max_cost=1, allow_unpriced=True).run("x")).output == "Yes."
+    Agent(single_run(), model=OwnWrapper(PRICED), max_cost=1)
 
 
 # ---- strategies with policies or settings at the root

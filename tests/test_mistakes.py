@@ -545,5 +545,7 @@ def test_what_is_right_is_still_accepted():
         task(text)
     parameters = {"temperature": 0, "max_tokens": 5, "max_output_tokens": 5, "reasoning": {"effort": "low"}, "seed": 1}
     assert OpenAIModel("m", **parameters, extra_body={"top_k": 5}).parameters["temperature"] == 0
-    assert agent(model=Named(), max_cost=Decimal("0.5"), max_seconds=0.5).budgets.max_seconds == 0.5
+    assert (
+        agent(model=Named(), max_cost=Decimal("0.5"), max_seconds=0.5, allow_unpriced=True).budgets.max_seconds == 0.5
+    )
     assert Image(url="https://a.example/b.png").url

@@ -86,6 +86,9 @@ class PricedModel:
     What the server says itself, such as OpenRouter does, is kept.
     """
 
+    tells_cost = True
+    """Its answers say what they cost."""
+
     def __init__(self, model: Model, prices: Prices | Mapping[str, Prices] | None = None) -> None:
         """Wrap a model.
 

@@ -57,12 +57,19 @@ async def response_of(model: Model, answer: Awaitable[ModelResponse]) -> ModelRe
 
 
 def tells_cost(model: Model) -> bool:
-    """Return whether the answers of a model say what they cost, as far as it knows."""
-    return bool(getattr(model, "tells_cost", True))
+    """Return whether the answers of a model say what they cost: as its `tells_cost` says, or else those of the models that it wraps."""
+    own = getattr(model, "tells_cost", None)
+    inner = _wrapped(model)
+    return bool(own) if own is not None or not inner else all(map(tells_cost, inner))
 
 
 def inner_models(model: Model) -> list[Model]:
     """Return the models at the bottom of wrappers, in the order in which they are asked; a model that wraps none is its own."""
-    found: Any = getattr(model, "models", None) or [getattr(model, "model", None)]
-    inner = [each for each in found if callable(getattr(each, "respond", None))]
+    inner = _wrapped(model)
     return [leaf for each in inner for leaf in inner_models(each)] if inner else [model]
+
+
+def _wrapped(model: Model) -> list[Model]:
+    """Return the models that a wrapper asks; none for what is not a wrapper."""
+    found: Any = getattr(model, "models", None) or [getattr(model, "model", None)]
+    return [each for each in found if callable(getattr(each, "respond", None))]

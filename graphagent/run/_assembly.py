@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._features import implementing
 from graphagent._options import check_tools
-from graphagent.errors import ArgumentsError, SerializationError, StrategyError, ToolError
+from graphagent.errors import ArgumentsError, SerializationError, StrategyError, ToolError, UnpricedModelError
 from graphagent.graph import CachePolicy, Node, Retry, Strategy
 from graphagent.graph._internal import fits, is_one_tool, is_tool
 from graphagent.llm import Tool, ToolCalls, tool
-from graphagent.llm._internal import problems
+from graphagent.llm._internal import problems, tells_cost
 from graphagent.memory import FinalAnswerStep
 from graphagent.protocols import ToolServer
 from graphagent.run._beginning import begin
@@ -67,18 +67,15 @@ def check_prices(sites: Iterable[Site]) -> None:
     """Check that a budget of money has prices to count with.
 
     Raises:
-        ValueError: a model does not say what its answers cost.
+        UnpricedModelError: a model does not say what its answers cost.
     """
     for site in sites:
         used = [(site.model, site.max_cost)]
         if site.selection is not None and site.outer is not None:
             used.append((site.selection.model, site.outer.max_cost))
         for model, most in used:
-            if most is not None and model is not None and not getattr(model, "tells_cost", True):
-                raise ValueError(
-                    f"max_cost={most} would never be used up: the model {model.name!r} does not say what its answers cost; write "
-                    f"PricedModel(model, Prices(input=…, output=…)), of graphagent.llm"
-                )
+            if most is not None and model is not None and not tells_cost(model):
+                raise UnpricedModelError(model.name, most)
 
 
 def check_storable(sites: Iterable[Site]) -> None:

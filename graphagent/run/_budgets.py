@@ -15,3 +15,5 @@ class Budgets:
     max_tokens: int | None = None
     max_cost: Decimal | float | None = None
     max_seconds: float | None = None
+    allow_unpriced: bool = False
+    """Whether models may be asked whose answers do not say what they cost, though there is a `max_cost`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from graphagent import _clock
@@ -185,7 +186,8 @@ class Run(Generic[O]):
         """Replace the budgets that are not None.
 
         Raises:
-            ValueError: one is none, or `max_cost` has no prices to count with.
+            ValueError: one is none.
+            UnpricedModelError: there is a `max_cost`, and a model does not say what its answers cost.
         """
         max_cost = cost_limit(max_cost)
         check_budgets(
@@ -193,8 +195,8 @@ class Run(Generic[O]):
         )
         run, config, limits = self._run, self._run.config, self._run.limits
         if max_cost is not None:
-            own = sites(config.strategy, config.tools, model=config.model, max_cost=max_cost)
-            check_prices(with_sub_agents(own))
+            budgets = replace(config.budgets, max_cost=max_cost)
+            check_prices(with_sub_agents(sites(config.strategy, config.tools, model=config.model, budgets=budgets)))
         limits.replace(Budgets(max_nodes, max_turns, max_tokens, max_cost))
         run.max_seconds = run.max_seconds if max_seconds is None else max_seconds
 

@@ -138,6 +138,7 @@ class Asking:
             feature.check_request(effects.context(), request, purpose)
         limits = effects.execution.limits
         limits.check_spending()
+        limits.check_priced(model)
         self.sent = request
         if self.counts:
             run.report_unheard()  # what was said before was no answer to be refused: the run has continued

@@ -249,6 +249,11 @@ class Runtime:
         return self.draft is None and self.activation.status == "done"
 
     @property
+    def allows_unpriced(self) -> bool:
+        """Whether it, or a run around it, has models asked that do not say what their answers cost."""
+        return self.config.budgets.allow_unpriced or (self.parent is not None and self.parent.allows_unpriced)
+
+    @property
     def backend(self) -> type[AsyncBackend]:
         """The part of anyio for the kind of event loop that executes the run."""
         top = self.top

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, cast, final
 from anyio.lowlevel import checkpoint
 
 from graphagent._features import implementing
+from graphagent.errors import UnpricedModelError
 from graphagent.graph import ToolSelection
+from graphagent.llm._internal import tells_cost
 from graphagent.log._internal import UNSET
 from graphagent.run._budgets import Budgets
 from graphagent.run._sites import as_tool
@@ -130,6 +132,18 @@ class Limits:
                 raise limits.run.budget_error(
                     "cost", limits.max_cost if limits.cost is None else limits.cost, limits.where
                 )
+            limits = limits.parent
+
+    def check_priced(self, model: Model) -> None:
+        """Check that a model says what its answers cost, if a budget of money counts them.
+
+        Raises:
+            UnpricedModelError: it does not.
+        """
+        limits: Limits | None = self
+        while limits is not None:
+            if limits.max_cost != _UNLIMITED and not limits.run.allows_unpriced and not tells_cost(model):
+                raise UnpricedModelError(model.name, limits.max_cost if limits.cost is None else limits.cost)
             limits = limits.parent
 
     def remaining(self) -> Budgets:

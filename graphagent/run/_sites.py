@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from graphagent.graph import Node, Strategy, ToolSelection
 from graphagent.graph._internal import inside
 from graphagent.llm import Tool
+from graphagent.run._budgets import Budgets
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from graphagent.run._config import RunConfig
 
 _NO_FEATURES: Mapping[type[Any], Feature] = MappingProxyType({})
+_NO_BUDGETS = Budgets()
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +75,9 @@ class Site(NamedTuple):
     tools: Sequence[Any]
     """The tools, agents and servers that the model may use, as they were passed."""
     max_cost: Decimal | float | None
-    """The innermost budget of money in which it counts."""
+    """The innermost budget of money in which it counts, and which needs prices."""
+    allow_unpriced: bool
+    """Whether budgets of money inside need none."""
     features: Mapping[type[Any], Feature]
     """The features of the agent, and of the agents that call it."""
     has_own_tools: bool
@@ -117,12 +121,16 @@ def sites(
     tools: Sequence[Any],
     *,
     model: Model | None = None,
-    max_cost: Decimal | float | None = None,
+    budgets: Budgets = _NO_BUDGETS,
+    caller: Site | None = None,
     features: Mapping[type[Any], Feature] = _NO_FEATURES,
     path: str = "",
 ) -> Iterator[Site]:
-    """Yield the sites of an agent: its strategy, and everything in it."""
-    return _walk(Site(path, strategy, None, model, tools, max_cost, features, has_own_tools=True))
+    """Yield the sites of an agent: its strategy, and everything in it. A sub-agent has the site of its caller."""
+    around, allowed = (None, False) if caller is None else (caller.max_cost, caller.allow_unpriced)
+    allowed = allowed or budgets.allow_unpriced
+    max_cost = around if allowed or budgets.max_cost is None else budgets.max_cost
+    return _walk(Site(path, strategy, None, model, tools, max_cost, allowed, features, has_own_tools=True))
 
 
 def with_sub_agents(own: Iterable[Site]) -> Iterator[Site]:
@@ -133,12 +141,12 @@ def with_sub_agents(own: Iterable[Site]) -> Iterator[Site]:
     for site in own:
         for name, called in site.agents:
             agent = called.agent
-            budget = agent.budgets.max_cost
             inner = sites(
                 agent.strategy,
                 (*agent.tools, *agent.tool_servers),
                 model=next((each for each in (agent.model, site.model) if each is not None), any_model),
-                max_cost=site.max_cost if budget is None else budget,
+                budgets=agent.budgets,
+                caller=site,
                 features={**site.features, **agent.features},
                 path=site.below(name),
             )
@@ -146,17 +154,18 @@ def with_sub_agents(own: Iterable[Site]) -> Iterator[Site]:
 
 
 def _walk(site: Site) -> Iterator[Site]:
-    path, element, outer, model, tools, max_cost, features, has_own_tools = site
+    path, element, outer, model, tools, max_cost, allow_unpriced, features, has_own_tools = site
     if isinstance(element, Strategy) and element.setting is not None:
         own = element.setting
         model = model if own.model is None else own.model
-        max_cost = max_cost if own.max_cost is None else own.max_cost
+        max_cost = max_cost if allow_unpriced or own.max_cost is None else own.max_cost
         if own.available is not None:
             tools, has_own_tools = own.available, True
-        site = Site(path, element, outer, model, tools, max_cost, features, has_own_tools)
+        site = Site(path, element, outer, model, tools, max_cost, allow_unpriced, features, has_own_tools)
     yield site
     for name, part in inside(element):
-        yield from _walk(Site(site.below(name), part, site, model, tools, max_cost, features, has_own_tools=False))
+        below = site.below(name)
+        yield from _walk(Site(below, part, site, model, tools, max_cost, allow_unpriced, features, has_own_tools=False))
 
 
 def agent_tool(strategy: Strategy[Any, Any], tools: Sequence[Any], place: str, name: str) -> AgentTool | None:

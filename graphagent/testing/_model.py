@@ -45,6 +45,9 @@ class ScriptedModel:
         """The name of the model."""
         self.requests: list[ModelRequest] = []
         """The requests, in order."""
+        listed = replies if isinstance(replies, Sequence) else ()
+        self.tells_cost = any(isinstance(each, ModelResponse) and each.usage.cost for each in listed)
+        """Whether a response in the list of replies says what it costs; others need a PricedModel for a budget of money."""
         self._replies = iter(replies)
 
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:

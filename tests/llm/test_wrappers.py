@@ -37,7 +37,9 @@ def look(room: int) -> str:
 
 WRAP = {
     "retry": lambda model, path: RetryModel(model, Retry(2, wait=0)),
-    "fallback": lambda model, path: FallbackModel(model, ScriptedModel([DOWN] * 9, name="other")),
+    "fallback": lambda model, path: FallbackModel(
+        model, PricedModel(ScriptedModel([DOWN] * 9, name="other"), Prices(1, 1))
+    ),
     "limit": lambda model, path: LimitedModel(model, concurrency=1, per_minute=600),
     "price": lambda model, path: PricedModel(model, Prices(1, 1)),
     "cache": lambda model, path: CachedModel(model, MemoryStore()),

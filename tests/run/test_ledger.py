@@ -280,7 +280,7 @@ async def test_money_is_a_budget():
     ask = llm_request(tools=False)
     strategy = Strategy("s", START >> ask, ask.when(lambda _: True) >> ask, ask.otherwise() >> END)
     free = ModelResponse(Message.assistant("x"), Usage(1, 1, cost=Decimal("0.03")))
-    agent = Agent(strategy, model=ScriptedModel(repeat(free)), max_cost=0.1)
+    agent = Agent(strategy, model=ScriptedModel([free] * 9), max_cost=0.1)
     with pytest.raises(BudgetError) as info:
         await agent.run("x")
     assert (info.value.budget, info.value.limit) == ("cost", 0.1)
