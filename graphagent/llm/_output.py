@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ X = TypeVar("X")
 _MOST_LOOKS = 2_000_000
 """The number of characters examined, including repeats, to find JSON in prose: at worst half a second."""
 _WRAP = "value"
+_LARGE = re.compile(r"[0-9][eE]\+?[0-9]|[0-9]{300}")
+"""What a JSON text has in which a number is too large for a float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +126,10 @@ class OutputFormat(Generic[T]):
         return self.adapter.validate_json(to_json(value))
 
 
-def read_json(text: str) -> Any:
+def read_json(text: str, **options: Any) -> Any:
     """Read JSON of any size and depth: integers are exact, and a text that no sane server sends is refused quickly.
+
+    A number that is too large for a float is infinity. The options are those of pydantic's `from_json`.
 
     Raises:
         ValueError: it is not JSON, holds NaN or Infinity, or is nested more than about 200 deep.
@@ -132,9 +137,33 @@ def read_json(text: str) -> Any:
     from pydantic_core import from_json
 
     try:
-        return from_json(text, allow_inf_nan=False)
+        return from_json(text, allow_inf_nan=False, **options)
     except TypeError:  # what pydantic makes of half a surrogate pair
         raise ValueError("it holds half a surrogate pair") from None
+
+
+def read_answer(text: str, **options: Any) -> Any:
+    """Read JSON that a model wrote: as `read_json`, with numbers that JSON can write again.
+
+    Raises:
+        ValueError: as `read_json`, or a number is too large for a float.
+    """
+    value = read_json(text, **options)
+    if _LARGE.search(text) and _has_infinity(value):
+        raise ValueError("it holds a number that is too large for a float")
+    return value
+
+
+def _has_infinity(value: Any) -> bool:
+    match value:
+        case float():
+            return math.isinf(value)
+        case list():
+            return any(map(_has_infinity, cast("list[Any]", value)))
+        case dict():
+            return any(map(_has_infinity, cast("dict[str, Any]", value).values()))
+        case _:
+            return False
 
 
 def _candidates(text: str) -> Iterator[Any]:
@@ -146,7 +175,7 @@ def _candidates(text: str) -> Iterator[Any]:
         if piece.strip() not in tried:
             tried.add(piece.strip())
             try:
-                value = read_json(piece.strip())
+                value = read_answer(piece.strip())
             except ValueError:
                 continue
             yield value
@@ -158,7 +187,7 @@ def _candidates(text: str) -> Iterator[Any]:
         if end is None:
             continue
         try:
-            value = read_json(after[opening.start() : end])
+            value = read_answer(after[opening.start() : end])
         except ValueError:
             continue
         position = end

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, cast
 
+from graphagent.llm._output import read_answer
+
 if TYPE_CHECKING:
     from graphagent.llm._output import OutputFormat
 
@@ -49,8 +51,6 @@ class PartialOutput:
         return (value,)
 
     def _read(self, text: str) -> Any:
-        from pydantic_core import from_json
-
         thought = text.rfind("</think>")
         if thought < 0 and text.lstrip().startswith("<think>"):
             return _NOTHING
@@ -59,7 +59,7 @@ class PartialOutput:
         if start < 0:
             return _NOTHING
         try:
-            value: object = from_json(text[start:], allow_inf_nan=False, allow_partial="trailing-strings")
-        except (ValueError, TypeError):  # no JSON, or half a surrogate pair
+            value: object = read_answer(text[start:], allow_partial="trailing-strings")
+        except ValueError:
             return _NOTHING
         return cast("dict[str, Any]", value).get("value", _NOTHING) if self._wrapped else value

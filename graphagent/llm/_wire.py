@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.llm._images import Image
 from graphagent.llm._messages import MONEY, Part, Text, ToolCall, ToolResult
-from graphagent.llm._output import read_json
+from graphagent.llm._output import read_answer
 
 if TYPE_CHECKING:
     from graphagent.llm._output import OutputFormat
@@ -77,7 +77,7 @@ def read_arguments(given: object) -> tuple[dict[str, Any], str]:
     if not text.strip():
         return {}, ""
     try:
-        arguments = read_json(text)
+        arguments = read_answer(text)
     except ValueError:
         arguments = None
     return (cast("dict[str, Any]", arguments), "") if isinstance(arguments, dict) else ({}, text)

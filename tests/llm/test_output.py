@@ -226,6 +226,7 @@ def test_much_thought_is_read_quickly():
         ('{"name": "Tom", "kind": "topsecret"}', "kind: must be 'cat' or 'dog'"),
         ("[]", "all of it: must be an object"),
         ('{"name": NaN}', "no complete JSON"),
+        ('{"name": "Tom", "weights": [1.5e310]}', "no complete JSON"),
     ],
 )
 def test_what_does_not_fit_is_named_without_values(text, said):
