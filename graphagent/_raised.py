@@ -57,11 +57,11 @@ async def translate(raised: BaseException, where: str) -> None:
 async def _seen_of_group(group: BaseExceptionGroup[BaseException], where: str) -> BaseException:
     cancelled, others = group.split(anyio.get_cancelled_exc_class())
     if cancelled is None:
-        return _one_of(group)
+        return one_of(group)
     # The scope that was cancelled takes the cancellations out of the group, and leaves the errors.
     if await _asked_for(cancelled) is not None:
         return group
-    return _leaked(group, where) if others is None else _one_of(others)
+    return _leaked(group, where) if others is None else one_of(others)
 
 
 async def _asked_for(raised: BaseException) -> BaseException | None:
@@ -87,9 +87,9 @@ def _leaked(raised: BaseException, where: str) -> LeakedCancellationError:
     return error
 
 
-def _one_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def one_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the first exception of a group if all have the same type, otherwise the group."""
-    first, *others = _leaves(group)
+    first, *others = leaves(group)
     if any(type(each) is not type(first) for each in others):
         return group
     if others and isinstance(first, Exception):
@@ -97,9 +97,10 @@ def _one_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return first
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for each in group.exceptions:
-        if isinstance(each, BaseExceptionGroup):
-            yield from _leaves(cast("BaseExceptionGroup[BaseException]", each))
-        else:
-            yield each
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exceptions in a group, also in groups within it, or the one exception that is not a group."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from leaves(each)
+    else:
+        yield error

@@ -259,7 +259,7 @@ async def _learn_all(run: Runtime) -> None:
 async def _learned(run: Runtime, path: str, learn: Callable[[], Awaitable[Any]]) -> bool:
     """Return whether somebody has learned. That a model or a memory failed is reported."""
     try:
-        await awaited(learn(), f"node {path!r}")
+        await awaited(learn(), f"{path[1:]}.ended" if path.startswith("/") else f"node {path!r}")
     except (*FAILURES, BudgetError) as error:
         if not isinstance(error, BudgetError) and matching(error, FAILURES, run.lineage) is None:
             raise

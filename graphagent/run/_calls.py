@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent import _clock
 from graphagent._features import implementing
 from graphagent._functions import abandoned
+from graphagent._raised import leaves
 from graphagent.errors import FeatureError, RunError, ScriptError, ToolError
 from graphagent.events import CacheUsed, ToolCalled, ToolReturned
 from graphagent.llm import Approve, Deny, ToolResult
@@ -206,4 +207,7 @@ def _entry(run: Runtime, tool: Tool, call: ToolCall) -> CacheEntry | None:
 
 def _ends_run(error: object, run: Runtime) -> bool:
     """Return whether an error ends the run itself, such as a used-up budget, and is not a result for the model."""
-    return isinstance(error, ScriptError) or (isinstance(error, RunError) and error.run_id in run.lineage)
+    return isinstance(error, BaseException) and any(
+        isinstance(each, ScriptError) or (isinstance(each, RunError) and each.run_id in run.lineage)
+        for each in leaves(error)
+    )

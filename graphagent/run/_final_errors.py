@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphagent._raised import leaves
 from graphagent.errors import (
     BudgetError,
     DivergedError,
@@ -26,6 +27,10 @@ def is_final(error: BaseException | None, lineage: tuple[str, ...]) -> bool:
     """Return whether nothing may catch an error: the journal of one of these runs cannot be written, or a handler or callback ended it."""
     while isinstance(error, NodeFailedError):
         error = error.__cause__
+    return error is not None and any(_is_final(each, lineage) for each in leaves(error))
+
+
+def _is_final(error: BaseException, lineage: tuple[str, ...]) -> bool:
     if isinstance(error, ScriptError | DivergedError):
         return True
     ends = (HandlerError, JournalError, RuleError, RunClaimedError, RunNotFoundError, VetoError)
@@ -34,9 +39,10 @@ def is_final(error: BaseException | None, lineage: tuple[str, ...]) -> bool:
 
 def stops(error: BaseException, lineage: tuple[str, ...]) -> bool:
     """Return whether an error stops one of these runs whatever middleware makes of it: a final one, a used-up budget, or a suspension."""
-    if isinstance(error, BudgetError):
-        return error.run_id in lineage
-    return isinstance(error, Suspend) or is_final(error, lineage)
+    return is_final(error, lineage) or any(
+        isinstance(each, Suspend) or (isinstance(each, BudgetError) and each.run_id in lineage)
+        for each in leaves(error)
+    )
 
 
 def matching(error: Exception, kinds: tuple[type[Exception], ...], lineage: tuple[str, ...]) -> Exception | None:
@@ -53,7 +59,8 @@ def matching(error: Exception, kinds: tuple[type[Exception], ...], lineage: tupl
         cause = matching(error.__cause__, kinds, lineage)
         if cause is not None:
             return cause
-    return error if isinstance(error, kinds) else None
+    # A group with what ends the run in it is not caught because of its other exceptions.
+    return error if isinstance(error, kinds) and not stops(error, lineage) else None
 
 
 def ends_all(error: Exception, run: Runtime) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.errors import BudgetError, NodeFailedError, ToolError
 from graphagent.llm import Message, ModelRequest, ToolCall, ToolResult
-from graphagent.testing import ScriptedModel
+from graphagent.testing import ScriptedModel, next_node
 from graphagent_strategies import single_run
 
 pytestmark = pytest.mark.every_loop
@@ -51,7 +51,9 @@ def strategy(errors, taken, *, retried=()):
 async def test_a_group_of_one_type_is_its_first_exception(number):
     """A retry and an error edge take it by its type, also in nested groups; that there were others is noted in it."""
     errors = [ConnectionError(str(each)) for each in range(number)]
-    agent = Agent(strategy(errors, ConnectionError, retried=ConnectionError))
+    retried = strategy(errors, ConnectionError, retried=ConnectionError)
+    assert next_node(retried, "step", ExceptionGroup("several", errors)) == "told"
+    agent = Agent(retried)
     assert (await agent.run("x")).output == "ConnectionError after 2"
     with pytest.raises(NodeFailedError, match="failed with ConnectionError") as raised:
         await Agent(strategy(errors, ValueError)).run("x")
@@ -91,9 +93,11 @@ async def test_a_tool_error_of_a_task_group_is_shown_to_the_model():
 async def test_the_end_of_a_budget_and_a_question_are_what_they_are_outside_of_a_group():
     """No handler of errors takes the end of a budget out of a node's task group, and a question in one stops the run."""
 
-    async def in_group(work):
+    async def in_group(work, *beside):
         async with anyio.create_task_group() as group:
             group.start_soon(work)
+            for other in beside:
+                group.start_soon(other)
 
     @node
     async def asks(ctx: Context, said: str) -> str:
@@ -113,5 +117,14 @@ async def test_the_end_of_a_budget_and_a_question_are_what_they_are_outside_of_a
     twice = Strategy("s", START >> asks >> again >> END, again.on_error(Exception) >> told >> END)
     with pytest.raises(BudgetError):
         await Agent(twice, model=ScriptedModel(["a", "b"]), max_turns=1).run("x")
+
+    @node
+    async def mixed(ctx: Context, said: str) -> str:
+        await in_group(partial(ctx.turn, ModelRequest((Message.user(said),))), partial(raises, ValueError("also")))
+        return said
+
+    first = Strategy("s", START >> asks >> mixed >> END, mixed.on_error(Exception) >> told >> END)
+    with pytest.raises(NodeFailedError, match="ExceptionGroup"):
+        await Agent(first, model=ScriptedModel(["a", "b"]), max_turns=1).run("x")
     waiting = Agent(Strategy("s", START >> waits >> END, waits.on_error(Exception) >> told >> END))
     assert (await waiting.run("x")).status == "waiting"

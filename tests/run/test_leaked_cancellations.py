@@ -359,7 +359,7 @@ async def test_learning_in_the_background_that_leaks_is_raised_by_settle():
     agent = Agent(Strategy("s", START >> other >> END), store=store)
     agent.install(Learner, "ended")
     assert (await agent.run("x")).output == "other"
-    with pytest.raises(LeakedCancellationError):
+    with pytest.raises(LeakedCancellationError, match=r"^Learner\.ended raised"):
         await agent.settle()
     [run] = await list_runs(store)
     assert run.status == "done"
