@@ -154,16 +154,12 @@ def read_answer(text: str, **options: Any) -> Any:
     return value
 
 
-def _has_infinity(value: Any) -> bool:
-    match value:
-        case float():
-            return math.isinf(value)
-        case list():
-            return any(map(_has_infinity, cast("list[Any]", value)))
-        case dict():
-            return any(map(_has_infinity, cast("dict[str, Any]", value).values()))
-        case _:
-            return False
+def _has_infinity(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isinf(value)
+    if isinstance(value, dict):
+        value = list(cast("dict[str, object]", value).values())
+    return isinstance(value, list) and any(map(_has_infinity, cast("list[object]", value)))
 
 
 def _candidates(text: str) -> Iterator[Any]:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache, reduce
 from operator import getitem
 from typing import TYPE_CHECKING, Any, cast
 
-from jsonschema import SchemaError  # type: ignore[import-untyped]  # the package has no types
+from jsonschema import SchemaError, ValidationError  # type: ignore[import-untyped]  # the package has no types
 from jsonschema.validators import extend, validator_for  # type: ignore[import-untyped]
 from mcp_types import AudioContent, BlobResourceContents, ImageContent, ResourceLink, TextContent
 from pydantic_core import PydanticSerializationError, to_json
@@ -169,7 +170,7 @@ def checker_of(schema: Mapping[str, Any]) -> Any:
 
     # Patterns are those of ECMA-262, which mean other things to Python, and may take it hours: the server checks them.
     unchecked = dict.fromkeys(("pattern", "patternProperties", "unevaluatedProperties"), _nothing)
-    lenient = cast("Any", extend(kind, {**unchecked, "additionalProperties": others}))
+    lenient = cast("Any", extend(kind, {**unchecked, "additionalProperties": others, "multipleOf": _multiple}))
     # With a registry of its own, no schema is ever fetched from elsewhere; and a part that names its version is of another class.
     return lenient({key: each for key, each in schema.items() if key != "$schema"}, registry=Registry[Any]())
 
@@ -189,6 +190,19 @@ def fits_output(
 
 def _nothing(*_: Any) -> Iterator[Any]:
     yield from ()
+
+
+def _multiple(validator: Any, step: Any, instance: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield an error where a number is not a multiple, as both are written: jsonschema 4.26 divides floats, so 19.99 is none of 0.01."""
+    if validator.is_type(instance, "number") and not _is_multiple(instance, step):
+        yield ValidationError("it is not a multiple")
+
+
+def _is_multiple(number: float, step: float) -> bool:
+    try:
+        return (Fraction(str(number)) / Fraction(str(step))).denominator == 1
+    except ValueError:  # infinity
+        return False
 
 
 def result_of(result: CallToolResult) -> ToolResult:

@@ -22,7 +22,7 @@ from graphagent.events import ToolProgressed, ToolReturned
 from graphagent.graph import Retry
 from graphagent.llm import Approve, ToolCall, ToolCalls, ToolResult, tool
 from graphagent.mcp import MCPServer, _tools
-from graphagent.mcp._tools import checker_of
+from graphagent.mcp._tools import checker_of, mismatches, problem_of
 from graphagent.memory import ContextWindow
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel
@@ -532,6 +532,20 @@ async def test_patterns_are_left_to_the_server(given):
     with pytest.raises(ArgumentsError, match="letters: does not fit type"):
         await tool.call({"letters": 1})
     await server.aclose()
+
+
+def test_a_number_is_a_multiple_as_it_is_written():
+    """19.99 is one of 0.01, although no float is a hundredth."""
+    validator = checker_of({"properties": {"price": {"multipleOf": 0.01}, "count": {"multipleOf": 3}}})
+    for fits in ({"price": 19.99}, {"price": 1e300}, {"count": 6.0}, {"count": -(3**80)}, {"count": "four"}):
+        assert mismatches(validator, fits) == []
+    for wrong, said in (
+        ({"price": 0.005}, "price: does not fit multipleOf 0.01"),
+        ({"price": float("inf")}, "price: does not fit multipleOf 0.01"),
+        ({"count": 4}, "count: does not fit multipleOf 3"),
+    ):
+        [error] = mismatches(validator, wrong)
+        assert problem_of(error) == said
 
 
 @pytest.mark.parametrize("trouble", ["output", "output-itself"])
