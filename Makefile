@@ -9,6 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 ARGS ?=
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+unexport PYTHONDONTWRITEBYTECODE  # each process that a test starts would compile all that it imports
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format types docs house bench bench-peers mcp-conformance mcp-servers smoke clean
