@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,6 +15,7 @@ import pytest
 
 from benchmarks import durable, journal, locomo, measure, notes, tasks, weights
 from benchmarks.__main__ import NAMES, page_of
+from tests import forkserver
 from tests.thorough import some
 
 HOME = Path(__file__).parents[1]
@@ -24,7 +24,7 @@ HOME = Path(__file__).parents[1]
 def run(*arguments):
     """Run the benchmarks as a user does."""
     command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False, timeout=600)
+    return forkserver.run(command, cwd=HOME, capture_output=True, text=True, check=False, timeout=600)
 
 
 @pytest.mark.parametrize("name", some(NAMES, 2))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import forkserver
 
 PROGRAMS = Path(__file__).parents[2] / "shared" / "contract"
 
@@ -18,7 +19,7 @@ PROGRAMS = Path(__file__).parents[2] / "shared" / "contract"
 def test_a_promised_program_runs_unchanged(name, tmp_path):
     """It ends well and prints ok at its end; only the one that replays a run prints more."""
     command = [sys.executable, "-W", "error", str(PROGRAMS / f"{name}.py")]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
+    ended = forkserver.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
     *said, last = ended.stdout.splitlines() or [""]
     assert (last, ended.returncode) == ("ok", 0), ended.stderr
     assert not said or name == "03_steps"

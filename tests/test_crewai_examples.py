@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forkserver
 from tests.thorough import some
 
 HOME = Path(__file__).parents[1]
@@ -51,7 +52,7 @@ def test_the_page_shows_the_same_blocks_in_order():
 def _run(path, folder):
     """Run a program in a folder, without a key, and with warnings as errors."""
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
-    return subprocess.run(
+    return forkserver.run(
         [sys.executable, "-W", "error", str(path)],
         cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip

@@ -32,6 +32,7 @@ from typer.main import get_command
 
 from graphagent.cli._app import app
 from scripts import journal
+from tests import forkserver
 
 HOME = Path(__file__).parents[1]
 PAGES = {path.relative_to(HOME).as_posix(): path for path in [HOME / "README.md", *sorted(HOME.glob("docs/**/*.md"))]}
@@ -170,7 +171,7 @@ def test_a_page_for_scripts_runs_as_one(page, tmp_path):
     (tmp_path / "page.py").write_text("\n".join(block.code for block in CELLS[page]), "utf-8")
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     for _ in range(2):
-        ended = subprocess.run(
+        ended = forkserver.run(
             [sys.executable, "-W", "error", "page.py"],
             cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
         )  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forkserver
 from tests.thorough import some
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").rglob("*.py"))
@@ -27,7 +28,7 @@ def test_an_example_runs_and_leaves_nothing(path, tmp_path):
     temporary.mkdir()
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     environment["TMPDIR"] = str(temporary)
-    ended = subprocess.run(
+    ended = forkserver.run(
         [sys.executable, "-W", "error", str(path)],
         cwd=here, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import forkserver
+
 HOME = Path(__file__).parents[1]
 EXAMPLE = HOME / "examples" / "koog_memory.py"
 PAGE = HOME / "docs" / "koog.md"
@@ -44,7 +46,7 @@ def _blocks():
 
 def test_it_prints_one_line_for_each_block(tmp_path):
     """It runs in an empty folder, without a warning, and leaves nothing behind."""
-    ended = subprocess.run(
+    ended = forkserver.run(
         [sys.executable, "-W", "error", str(EXAMPLE)],
         cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from graphagent.testing import openai_server
+from tests import forkserver
 from tests.replies import reply
 from tests.thorough import some
 
@@ -46,7 +47,7 @@ def test_the_page_has_the_same_table():
 def test_a_program_asks_a_server(path, tmp_path):
     """With --model and --base-url the same examples run against it, one line each."""
     with openai_server(reply, model="local") as server:
-        ended = subprocess.run(
+        ended = forkserver.run(
             [sys.executable, "-W", "error", str(path), "--model", "local", "--base-url", server.base_url],
             cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600,
         )  # fmt: skip

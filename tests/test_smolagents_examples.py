@@ -11,6 +11,7 @@ import pytest
 
 from graphagent.llm import ToolCall
 from graphagent.testing import openai_server
+from tests import forkserver
 from tests.replies import reply
 from tests.thorough import some
 
@@ -21,7 +22,7 @@ UP = "The application is up again."
 
 
 def printed(name, folder, *options):
-    ended = subprocess.run(
+    ended = forkserver.run(
         [sys.executable, "-W", "error", str(EXAMPLES / name), *options],
         cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pexpect
@@ -12,6 +11,7 @@ import pytest
 from graphagent.errors import ModelRequestError
 from graphagent.store import new_key
 from graphagent.testing import openai_server
+from tests import forkserver
 from tests.cli.terminals import interrupt
 from tests.thorough import some
 
@@ -104,7 +104,7 @@ def test_turns_may_come_through_a_pipe(run):
 
 def test_bytes_that_are_no_text_spoil_a_letter_only(home):
     """A pipe may hold anything."""
-    ended = subprocess.run(
+    ended = forkserver.run(
         [sys.executable, "-m", "graphagent", "chat"],
         cwd=home, input=b"I live in Bod\xf8.\nWhere do I live?\n", capture_output=True, check=False,
         env={**os.environ, "PYTHONUTF8": "1"},
@@ -232,7 +232,7 @@ def test_no_fact_stands_in_the_log(run, home, caplog):
 
 
 def _terminal(home, *words, before_prompt="", **environment):
-    child = pexpect.spawn(
+    child = forkserver.terminal(
         sys.executable,
         ["-m", "graphagent", "chat", *words],
         cwd=str(home),

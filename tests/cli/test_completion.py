@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
 
 from graphagent.store import new_key
+from tests import forkserver
 
 START = "import sys; sys.argv[0] = 'graphagent'; from graphagent.cli import main; main()"
 
@@ -20,7 +20,7 @@ def completed(shell, *words):
         "zsh": {"_TYPER_COMPLETE_ARGS": " ".join(words)},
         "fish": {"_TYPER_COMPLETE_ARGS": " ".join(words), "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
     }[shell]
-    ended = subprocess.run(
+    ended = forkserver.run(
         [sys.executable, "-c", START],
         env={**os.environ, **given, "_GRAPHAGENT_COMPLETE": f"complete_{shell}"},
         capture_output=True, text=True, check=False,
@@ -83,7 +83,7 @@ def test_completion_can_be_installed(tmp_path, shell):
     )
     environment = {**os.environ, "HOME": str(tmp_path)}
     for option in ("--install-completion", "--show-completion"):
-        ended = subprocess.run(
+        ended = forkserver.run(
             [sys.executable, "-c", program % (shell, f"/bin/{shell}", option)],
             env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip

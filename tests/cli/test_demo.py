@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 
 from graphagent.cli import demo
+from tests import forkserver
 
 
 def test_the_demo_shows_what_it_says(home):
     """A talk in one process, answers in another, nothing readable, refusals by name, forgetting; and no trace of it."""
-    ended = subprocess.run(
+    ended = forkserver.run(
         [sys.executable, "-m", "graphagent", "demo"],
         cwd=home, env={**os.environ, "TMPDIR": str(home)}, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip

@@ -7,11 +7,11 @@ import re
 import subprocess
 import sys
 
-import pexpect
 import pytest
 
 import graphagent
 from graphagent.store import new_key
+from tests import forkserver
 from tests.cli.programs import PROGRAM
 
 COMMANDS = [
@@ -136,13 +136,17 @@ def test_no_command_creates_a_store_for_reading(run, home, monkeypatch, command,
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["facts", "show", "city"], ["facts", "list"], ["run", "nothing"], ["demo"]], ids=" ".join
-)
+    "words",
+    [
+        "--help", "facts show city", "facts list", "run nothing",
+        pytest.param("demo", marks=pytest.mark.thorough),  # starts a dozen commands
+    ],
+)  # fmt: skip
 def test_no_color_means_none(home, words):
     """At a terminal too: nothing is red, and nothing bold or dim; an empty NO_COLOR does not count."""
     for value, wanted in (("1", False), ("", True)):
-        child = pexpect.spawn(
-            sys.executable, ["-m", "graphagent", *words], encoding="utf-8", timeout=600,
+        child = forkserver.terminal(
+            sys.executable, ["-m", "graphagent", *words.split()], encoding="utf-8", timeout=600,
             env={**os.environ, "TERM": "xterm-256color", "NO_COLOR": value},
         )  # fmt: skip
         shown = child.read()

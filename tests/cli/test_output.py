@@ -7,12 +7,12 @@ import os
 import sys
 import unicodedata
 
-import pexpect
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
 from graphagent.cli import _output
+from tests import forkserver
 
 
 def _flowed(pieces, width=20, *, terminal=True):
@@ -58,8 +58,8 @@ def test_a_table_says_once_what_is_the_same_everywhere(home):
     environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
     for number in (1, 2):
         words = f"-m graphagent facts set fact-{number} [bold]value-{number}[/bold]".split()
-        pexpect.run(" ".join([sys.executable, *words]), cwd=str(home), env=environment)
-    child = pexpect.spawn(
+        forkserver.terminal(sys.executable, words, cwd=home, env=environment).wait()
+    child = forkserver.terminal(
         f"{sys.executable} -m graphagent facts list",
         cwd=str(home),
         env=environment,

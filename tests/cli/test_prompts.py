@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from graphagent.memory import Notes
+from tests import forkserver
 from tests.cli.runs.test_execute import WAITS, _effects, _put, _until
 from tests.cli.terminals import interrupt, leave
 
@@ -23,7 +24,7 @@ ignored = pytest.mark.parametrize("ignored", [False, True], ids=["", "where it i
 def terminal(home, *words, ignored):
     """Start a command at a terminal, as a shell does that may ignore Ctrl-C."""
     command, *given = [*(IGNORING if ignored else ()), sys.executable, "-m", "graphagent", *words]
-    return pexpect.spawn(
+    return forkserver.terminal(
         command, given, cwd=str(home), env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"}, dimensions=(24, 80),
         encoding="utf-8", timeout=600,
     )  # fmt: skip
@@ -104,11 +105,11 @@ def test_ctrl_c_leaves_a_chat_that_inherited_it_as_ignored(home):
 
 def test_a_background_job_keeps_ignoring_ctrl_c(home, begun):
     """It has no terminal for its input, and goes on to its end."""
-    process = subprocess.Popen([sys.executable, "begin.py", "waits", "w", "x", ""], cwd=_put(begun, home))
+    process = forkserver.Popen([sys.executable, "begin.py", "waits", "w", "x", ""], cwd=_put(begun, home))
     _until(lambda: "slow" in _effects(home))
     process.kill()
     process.wait()
-    child = subprocess.Popen(
+    child = forkserver.Popen(
         [*IGNORING, sys.executable, "-m", "graphagent", "runs", "resume", "w", *WAITS], cwd=home, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

@@ -15,6 +15,7 @@ import pytest
 
 from graphagent.llm import ToolCall
 from graphagent.testing import openai_server
+from tests import forkserver
 from tests.cli.terminals import interrupt, leave
 from tests.mcp.test_http import serving
 
@@ -355,7 +356,7 @@ def test_a_ready_made_strategy_is_drawn_by_its_name(run):
 
 def _terminal(home, server, *words):
     (home / "tools.py").write_text(TOOLS)
-    return pexpect.spawn(
+    return forkserver.terminal(
         sys.executable,
         ["-m", "graphagent", "run", *words, "--model", "local", "--base-url", server.base_url],
         cwd=str(home), env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"}, encoding="utf-8", dimensions=(40, 80), timeout=600,

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pexpect
 import pytest
 
+from tests import forkserver
 from tests.mcp.test_http import free_port
 
 PROGRAM = """
@@ -37,7 +38,7 @@ def waiting():
     def start():
         port = free_port()
         address = f"https://example.org/authorize?redirect_uri={quote(f'http://127.0.0.1:{port}/callback', '')}"
-        child = pexpect.spawn(
+        child = forkserver.terminal(
             sys.executable, ["-c", PROGRAM, address], encoding="utf-8", timeout=60, dimensions=(24, 300)
         )
         children.append(child)

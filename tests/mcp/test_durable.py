@@ -21,13 +21,14 @@ from graphagent.mcp import MCPServer
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
+from tests import forkserver
 from tests.mcp.test_stdio import agent, raw, results, stdio
 
 HERE = Path(__file__).parent
 
 
 def process(*arguments):
-    return subprocess.Popen([sys.executable, HERE / "run.py", *arguments], stdout=subprocess.PIPE, text=True)
+    return forkserver.Popen([sys.executable, HERE / "run.py", *arguments], stdout=subprocess.PIPE, text=True)
 
 
 def test_a_run_is_continued_in_another_process(tmp_path):

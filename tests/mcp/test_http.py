@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 import traceback
@@ -20,6 +19,7 @@ from graphagent.events import ToolProgressed
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.mcp import MCPServer
 from graphagent.store import SqliteStore
+from tests import forkserver
 from tests.mcp.server import PIXEL
 from tests.mcp.test_stdio import agent, only, results
 
@@ -38,7 +38,7 @@ def free_port():
 def serving(port=None, program="server.py", mode="http", **env):
     """Run a server, and return its address; it is killed at the end."""
     port = port or free_port()
-    process = subprocess.Popen([sys.executable, HERE / program, mode, str(port)], env=os.environ | env)
+    process = forkserver.Popen([sys.executable, HERE / program, mode, str(port)], env=os.environ | env)
     try:
         while True:
             assert process.poll() is None

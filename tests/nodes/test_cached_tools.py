@@ -6,7 +6,6 @@ import signal
 import sys
 from dataclasses import replace
 
-import anyio
 import pytest
 
 from graphagent import Agent, Context, tool
@@ -18,6 +17,7 @@ from graphagent.history import clear_cache, forget_runs
 from graphagent.llm import Approve, Deny, Image, Tool, ToolCall, ToolCalls, ToolResult
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
+from tests import forkserver
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -261,9 +261,9 @@ async def test_a_call_in_flight_keeps_its_rule_when_the_process_dies(tmp_path):
     """Killed after the result was kept and before the run recorded it, a call with `in_flight="fail"` is not made again."""
     (tmp_path / "program.py").write_text(KILLED)
     command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path)]
-    killed = await anyio.run_process([*command, "kill"], check=False)
+    killed = await forkserver.ended([*command, "kill"], check=False)
     assert killed.returncode == -signal.SIGKILL
-    resumed = await anyio.run_process([*command, "resume"])
+    resumed = await forkserver.ended([*command, "resume"])
     assert b"nobody knows whether it took effect" in resumed.stdout
     assert (tmp_path / "log").read_text() == "called\n"
 

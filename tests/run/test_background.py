@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -24,6 +23,7 @@ from graphagent.protocols import Feature
 from graphagent.run import list_runs
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel, fixed_clock
+from tests import forkserver
 from tests.run.killed import Deadly
 from tests.run.lives import Mortal, Watched, cut
 from tests.thorough import some
@@ -485,7 +485,7 @@ def test_a_process_that_is_killed_loses_nothing_and_learns_once(tmp_path, how, n
     program = (
         f"import anyio\nfrom tests.run.test_background import _die\nanyio.run(_die, {str(path)!r}, {how!r}, {number})"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=HOME, check=False)
+    done = forkserver.run([sys.executable, "-c", program], cwd=HOME, check=False)
     assert done.returncode in (-signal.SIGKILL, 0)
 
     async def go_on():

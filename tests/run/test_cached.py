@@ -27,6 +27,7 @@ from graphagent.nodes import ask_human, llm_request
 from graphagent.run import list_runs
 from graphagent.store import EncryptedStore, MemoryStore, Put, SqliteStore, new_key
 from graphagent.testing import ScriptedModel
+from tests import forkserver
 from tests.thorough import examples
 
 
@@ -101,7 +102,7 @@ async def test_another_process_finds_it(tmp_path):
         )
     )
     told = [
-        (await anyio.run_process([sys.executable, str(program), str(tmp_path / "runs.db")])).stdout.strip()
+        (await forkserver.ended([sys.executable, str(program), str(tmp_path / "runs.db")])).stdout.strip()
         for _ in range(2)
     ]
     assert told[0] == told[1]
@@ -568,9 +569,9 @@ async def test_a_run_that_is_killed_between_computing_and_committing_is_resumed(
     """Killed before its output is kept, the node is executed again; killed after that and before the journal has it, it is found."""
     (tmp_path / "program.py").write_text(KILLED)
     command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path)]
-    killed = await anyio.run_process([*command, "kill", place], check=False)
+    killed = await forkserver.ended([*command, "kill", place], check=False)
     assert killed.returncode == -signal.SIGKILL
-    await anyio.run_process([*command, "resume", place])
+    await forkserver.ended([*command, "resume", place])
     assert (tmp_path / "log").read_text().split() == ["executed"] * times + ["A"]
 
 

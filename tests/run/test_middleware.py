@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import textwrap
 from dataclasses import replace
@@ -31,6 +30,7 @@ from graphagent.run import list_runs
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
+from tests import forkserver
 
 pytestmark = pytest.mark.every_loop
 
@@ -568,11 +568,11 @@ def test_a_recorded_answer_does_not_pass_through_it_again(tmp_path):
     )
     path = str(tmp_path / "runs.db")
     command = [sys.executable, "-W", "error", "-c", program, path]
-    dead = subprocess.run([*command, "dies"], capture_output=True, text=True, check=False, timeout=600)
+    dead = forkserver.run([*command, "dies"], capture_output=True, text=True, check=False, timeout=600)
     assert dead.returncode == -signal.SIGKILL, dead.stderr
     assert dead.stdout.splitlines() == ["around first", "around second"]
     [head] = anyio.run(list_runs, SqliteStore(path))
-    ended = subprocess.run([*command, "lives", head.run_id], capture_output=True, text=True, check=False, timeout=600)
+    ended = forkserver.run([*command, "lives", head.run_id], capture_output=True, text=True, check=False, timeout=600)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == ["around second", "two! ['one!', 'two!']"]
 
@@ -618,9 +618,9 @@ def test_the_last_request_of_middleware_is_in_the_step_after_a_kill(tmp_path, mo
         """
     )
     command = [sys.executable, "-W", "error", "-c", program, str(tmp_path / "runs.db")]
-    dead = subprocess.run([*command, "dies", moment], capture_output=True, text=True, check=False, timeout=600)
+    dead = forkserver.run([*command, "dies", moment], capture_output=True, text=True, check=False, timeout=600)
     assert dead.returncode == -signal.SIGKILL, dead.stderr
-    ended = subprocess.run([*command, "lives", moment], capture_output=True, text=True, check=False, timeout=600)
+    ended = forkserver.run([*command, "lives", moment], capture_output=True, text=True, check=False, timeout=600)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == ["b ['go', 'Once more.']"]
 

@@ -17,6 +17,7 @@ import pytest
 
 from graphagent.errors import DamagedStoreError, StoreError, WrongKeyError
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Put, SqliteStore
+from tests import forkserver
 from tests.thorough import THOROUGH
 
 KEY = bytes(range(32))
@@ -67,7 +68,7 @@ def opened(path, kind):
 
 
 def start(path, kind, name, what, count):
-    return subprocess.Popen(
+    return forkserver.Popen(
         [sys.executable, "-W", "error", "-c", PROGRAM, str(path), kind, name, what, str(count)], stdout=subprocess.PIPE
     )
 

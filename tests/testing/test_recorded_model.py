@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -29,6 +28,7 @@ from graphagent.llm import (
 from graphagent.llm.openai import OpenAIModel
 from graphagent.testing import RecordedModel, ScriptedModel, openai_server
 from graphagent_strategies import single_run
+from tests import forkserver
 
 HELLO = ModelRequest((Message.system("Be brief."), Message.user("Hello?")))
 PNG = b"\x89PNG\r\n\x1a\n-nightingale-"
@@ -223,7 +223,7 @@ async def main():
         await model.respond(ModelRequest((Message.user("Hello?"),), parameters={{"seed": number}}))
 anyio.run(main)
 """
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 1
+    assert forkserver.run([sys.executable, "-c", program], check=False).returncode == 1
     model = RecordedModel(path)
     response = anyio.run(model.respond, ModelRequest((Message.user("Hello?"),), parameters={"seed": 1}))
     assert response.message.text == "one"
@@ -281,7 +281,7 @@ for each in threads:
 
 def test_threads_of_two_processes_record_into_one_file(path):
     """Nothing that one of them recorded is lost, and nothing but the file remains."""
-    processes = [subprocess.Popen([sys.executable, "-c", RECORDING, path, name]) for name in "ab"]
+    processes = [forkserver.Popen([sys.executable, "-c", RECORDING, path, name]) for name in "ab"]
     assert [each.wait(60) for each in processes] == [0, 0]
     replayed = RecordedModel(path)
     for name in ("a-0", "a-1", "b-0", "b-1"):

@@ -13,7 +13,6 @@ from contextlib import closing
 from datetime import datetime
 
 import apsw
-import pexpect
 import pytest
 from rich.cells import cell_len
 
@@ -22,6 +21,7 @@ from graphagent.embed import CallableEmbedder
 from graphagent.memory import Notes
 from graphagent.store import new_key
 from graphagent.testing import openai_server
+from tests import forkserver
 
 
 @pytest.fixture(params=["plain", "sealed"])
@@ -428,7 +428,7 @@ def test_an_import_that_is_broken_off_leaves_all_or_none(run, home):
     (home / "many.jsonl").write_text(
         "".join(f'{{"type":"note","id":"{number}","content":"note {number}"}}\n' for number in range(of))
     )
-    child = pexpect.spawn(
+    child = forkserver.terminal(
         sys.executable, ["-m", "graphagent", "notes", "import", "many.jsonl", "--store", "many.db"], dimensions=(50, 80),
         cwd=str(home), encoding="utf-8", timeout=600, env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"},
     )  # fmt: skip
@@ -471,7 +471,7 @@ def test_a_store_without_an_index_gets_one(run, home):
     _keep(run, ["--store", "notes.db"], "Ada likes tea.")
     with closing(apsw.Connection("notes.db")) as connection:
         connection.execute("DROP TABLE notes_words")
-    child = pexpect.spawn(
+    child = forkserver.terminal(
         sys.executable, ["-m", "graphagent", "notes", "reindex", "--store", "notes.db"], cwd=str(home), encoding="utf-8",
         dimensions=(50, 80), env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"},
     )  # fmt: skip
@@ -501,7 +501,7 @@ def test_an_export_does_not_act_on_a_terminal(run, home):
     """There it is the same data, in characters that are only shown."""
     text = "\x1b[31m red \x9b31m \u202e Bærum 東京"
     _keep(run, [], text)
-    child = pexpect.spawn(
+    child = forkserver.terminal(
         sys.executable, ["-m", "graphagent", "notes", "export"], cwd=str(home), encoding="utf-8",
         dimensions=(50, 1000), env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"},
     )  # fmt: skip
@@ -593,7 +593,7 @@ def test_a_terminal_gets_whole_lines(run, home, columns):
         "--category", "大阪" * 20, "--source", "a source with a very long name",
     )  # fmt: skip
     for words in (["list"], ["recall", "word tab"], ["recall", "word tab", "--detailed"], ["tree"]):
-        child = pexpect.spawn(
+        child = forkserver.terminal(
             sys.executable, ["-m", "graphagent", "notes", *words], cwd=str(home), encoding="utf-8", dimensions=(50, columns),
             env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"},
         )  # fmt: skip

@@ -21,6 +21,7 @@ from graphagent.cli.runs._prompt_answers import parts_of, read_answer, read_answ
 from graphagent.errors import AnswerError
 from graphagent.llm import Approve, Deny
 from graphagent.run import Question
+from tests import forkserver
 
 STORE = ["--store", "runs.db"]
 AGENT = ["--agent", "program.py:agent", *STORE]
@@ -43,7 +44,7 @@ def _effects(home):
 
 
 def _started(home, *words):
-    return subprocess.Popen(
+    return forkserver.Popen(
         [sys.executable, "-m", "graphagent", "runs", *words],
         cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -269,7 +270,7 @@ def test_an_id_that_no_question_has_is_named():
 def test_a_person_at_a_terminal_is_asked(home, begun):
     """Until the answer fits; while that takes, nothing else is shown."""
     begun("agent", "mail-1", "the party")
-    child = pexpect.spawn(
+    child = forkserver.terminal(
         f"{sys.executable} -m graphagent runs answer mail-1 --agent program.py:agent --store runs.db",
         cwd=str(home), env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"}, dimensions=(24, 80), encoding="utf-8", timeout=600,
     )  # fmt: skip
@@ -424,7 +425,7 @@ def test_a_function_may_give_the_agent(run, begun):
 def test_ctrl_c_pauses_a_run(run, begun, home):
     """Behind what is being done, with the reason in the store and the command that goes on; nothing is done twice."""
     begun("agent", "seed")  # so that the store is there
-    process = subprocess.Popen([sys.executable, "begin.py", "waits", "w", "x", ""], cwd=home)
+    process = forkserver.Popen([sys.executable, "begin.py", "waits", "w", "x", ""], cwd=home)
     _until(lambda: "slow" in _effects(home))
     process.kill()
     process.wait()
@@ -449,7 +450,7 @@ def test_ctrl_c_pauses_a_run(run, begun, home):
 
 def test_ctrl_c_twice_breaks_off(run, begun, home):
     """The node that was at work is executed again when the run goes on."""
-    process = subprocess.Popen([sys.executable, "begin.py", "waits", "w", "x", ""], cwd=_put(begun, home))
+    process = forkserver.Popen([sys.executable, "begin.py", "waits", "w", "x", ""], cwd=_put(begun, home))
     _until(lambda: "slow" in _effects(home))
     process.kill()
     process.wait()
@@ -474,7 +475,7 @@ def _put(begun, home):
 
 def test_a_run_that_a_process_has_is_left_to_it(run, begun, home):
     """A second one is told who has it; it can be watched, and is shown when it has ended."""
-    process = subprocess.Popen([sys.executable, "begin.py", "waits", "w", "x", ""], cwd=_put(begun, home))
+    process = forkserver.Popen([sys.executable, "begin.py", "waits", "w", "x", ""], cwd=_put(begun, home))
     try:
         _until(lambda: "slow" in _effects(home))
         refused = run("runs", "resume", "w", *WAITS)
@@ -511,11 +512,11 @@ def test_a_pipe_gets_plain_lines(begun, home):
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_terminal_shows_a_live_line(begun, home, width):
     """It says what is being executed, stays in one line, and is gone in the end; Ctrl-C pauses."""
-    process = subprocess.Popen([sys.executable, "begin.py", "waits", "w", "x", ""], cwd=_put(begun, home))
+    process = forkserver.Popen([sys.executable, "begin.py", "waits", "w", "x", ""], cwd=_put(begun, home))
     _until(lambda: "slow" in _effects(home))
     process.kill()
     process.wait()
-    child = pexpect.spawn(
+    child = forkserver.terminal(
         f"{sys.executable} -m graphagent runs resume w --agent program.py:waits --store runs.db",
         cwd=str(home), env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"}, dimensions=(24, width), encoding="utf-8", timeout=600,
     )  # fmt: skip

@@ -19,6 +19,7 @@ from graphagent._clock import clock
 from graphagent.history import import_runs
 from graphagent.store import MemoryStore, Put, SqliteStore, new_key
 from graphagent.store._internal import Cache
+from tests import forkserver
 
 STORE = ["--store", "runs.db"]
 AGENT = ["--agent", "program.py:agent", *STORE]
@@ -259,7 +260,7 @@ def test_a_person_is_asked_before_runs_go(run, begun, home):
         ("prune --status waiting", "Remove 2 runs (2 waiting) with 1 run of sub-agents for good?", "Removed: 3 runs"),
         ("forget", "Forget all 0 runs without an owner for good?", "there are no runs, so nothing was forgotten"),
     ):
-        child = pexpect.spawn(
+        child = forkserver.terminal(
             f"{sys.executable} -m graphagent runs {words} --store runs.db", cwd=str(home), encoding="utf-8", timeout=600
         )
         child.expect_exact(asked)
@@ -287,7 +288,7 @@ def test_an_owner_is_forgotten(run, begun, home):
 def test_a_run_that_is_forgotten_breaks_off(run, begun, home):
     """Its process is told when it goes on, and nothing of it comes back."""
     begun("agent", "seed")
-    process = subprocess.Popen(
+    process = forkserver.Popen(
         [sys.executable, "begin.py", "waits", "w", "x", "ada"], cwd=home, stdout=subprocess.PIPE, text=True
     )
     while not (home / "effects.log").exists() or "slow" not in (home / "effects.log").read_text():

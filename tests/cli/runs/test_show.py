@@ -20,6 +20,7 @@ from graphagent.nodes import llm_request
 from graphagent.store import SqliteStore, new_key
 from graphagent.testing import ScriptedModel, openai_server
 from graphagent_strategies import single_run
+from tests import forkserver
 from tests.thorough import some
 
 STORE = ["--store", "runs.db"]
@@ -400,11 +401,11 @@ def test_text_of_a_run_cannot_control_the_terminal(home, words):
 
     anyio.run(main)
     environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
-    said, code = pexpect.run(
-        f"{sys.executable} -m graphagent runs {words} --store runs.db",
-        cwd=str(home), env=environment, encoding="utf-8", withexitstatus=True,
-    )  # fmt: skip
-    assert code == 0, said
+    child = forkserver.terminal(
+        f"{sys.executable} -m graphagent runs {words} --store runs.db", cwd=home, env=environment, encoding="utf-8"
+    )
+    said = child.read()
+    assert child.wait() == 0, said
     left = re.sub(r"\x1b\[[\d;]*m", "", said)  # our own bold and dim
     for character in "\x1b\x07\x9b\u202e\u2066":
         assert character not in left
@@ -427,7 +428,7 @@ def test_tables_fit_the_terminal(home, begun, width):
     begun("letters", "", "write to ada, who was at the party, and tell her of all that came to pass there since")
     begun("agent", "", "another task that is long enough not to fit into one line of a terminal of eighty columns")
     for words in ("list --size", "show --entries"):
-        child = pexpect.spawn(
+        child = forkserver.terminal(
             f"{sys.executable} -m graphagent runs {words} --store runs.db",
             cwd=str(home), env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"}, dimensions=(40, width), encoding="utf-8",
         )  # fmt: skip

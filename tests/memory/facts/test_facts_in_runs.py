@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 
 import anyio
@@ -40,6 +39,7 @@ from graphagent.nodes import (
 )
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
+from tests import forkserver
 from tests.memory.facts.test_file_provider import on_disk
 from tests.thorough import some
 
@@ -636,9 +636,9 @@ anyio.run(main)
 def test_a_process_that_is_killed_behind_a_save_has_saved_once(dies_at, tmp_path):
     """The fact is on the disk, and the journal does not say so yet: the node is executed again, and finds it by its id."""
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    killed = subprocess.run([*command, str(dies_at)], capture_output=True, text=True, check=False)
+    killed = forkserver.run([*command, str(dies_at)], capture_output=True, text=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    resumed = subprocess.run([*command, "0"], capture_output=True, text=True, check=False)
+    resumed = forkserver.run([*command, "0"], capture_output=True, text=True, check=False)
     assert resumed.stdout == "Hello!\n", resumed.stderr
     facts = FileMemoryProvider(tmp_path / "facts")
 

@@ -30,6 +30,7 @@ from graphagent.memory import (
 from graphagent.memory.facts import _file_format
 from graphagent.store import MemoryStore
 from graphagent.testing import fixed_clock, fixed_ids
+from tests import forkserver
 from tests.thorough import examples
 
 USER = Subject("user", "the user", priority=1)
@@ -647,7 +648,7 @@ provider = FileMemoryProvider(sys.argv[1])
 def start(body, *args, **options):
     """Start another Python process that has a provider of its own."""
     program = PROGRAM + textwrap.dedent(body)
-    return subprocess.Popen(
+    return forkserver.Popen(
         [sys.executable, "-c", program, *map(str, args)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

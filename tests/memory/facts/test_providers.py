@@ -33,6 +33,7 @@ from graphagent.memory import (
 from graphagent.memory.facts import _provider_none
 from graphagent.store import DeleteAll, EncryptedStore, MemoryStore, Put, SqliteStore
 from graphagent.testing import check_provider
+from tests import forkserver
 from tests.memory.facts.test_file_provider import on_disk
 from tests.thorough import examples
 
@@ -343,7 +344,7 @@ anyio.run(main)
 
 def writer(kind, root, name, count):
     """Start another process that saves facts and says which are saved."""
-    return subprocess.Popen(
+    return forkserver.Popen(
         [sys.executable, "-c", textwrap.dedent(WRITER), kind, root, name, str(count)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

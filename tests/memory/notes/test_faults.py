@@ -20,6 +20,7 @@ from graphagent.errors import (
 )
 from graphagent.memory import Note, Notes, NoteSettings, Turn
 from graphagent.store import SqliteStore
+from tests import forkserver
 from tests.memory.notes.conftest import Words, store_of
 
 # Input
@@ -389,7 +390,7 @@ async def test_only_one_makes_vectors_anew(store):
 
 def run(program, *arguments, **more):
     """Start a Python process."""
-    return subprocess.Popen(
+    return forkserver.Popen(
         [sys.executable, "-c", program, *map(str, arguments)],
         stdout=subprocess.PIPE,
         text=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 
 import anyio
@@ -17,6 +16,7 @@ from graphagent.memory.notes._types import Record
 from graphagent.memory.notes.enrich import _model
 from graphagent.nodes import llm_request
 from graphagent.testing import ScriptedModel
+from tests import forkserver
 from tests.memory.notes.conftest import Words
 from tests.memory.notes.enrich.test_consolidation import GIVEN, ONE, TWO, plan
 
@@ -175,7 +175,7 @@ anyio.run(main)
 """
     (tmp_path / "temporary").mkdir()
     (tmp_path / "notes").mkdir()
-    done = subprocess.run(
+    done = forkserver.run(
         [sys.executable, "-c", program, str(tmp_path / "notes" / "notes.db")],
         env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
         capture_output=True,

@@ -26,6 +26,7 @@ from graphagent.memory import (
 )
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, MemoryStore, Put, SqliteStore, new_key
 from graphagent.store._encoding import encode
+from tests import forkserver
 
 KEY = bytes(range(32))
 HERE = ("room", "ann", 1)
@@ -229,7 +230,7 @@ def process(code, *arguments):
         f"KEY, HERE = bytes(range(32)), ('room', 'ann', 1)\nasync def main():\n    {lines}\nanyio.run(main)\n"
     )
     pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)], stdin=pipe, stdout=pipe, text=True)
+    return forkserver.Popen([sys.executable, "-c", program, *map(str, arguments)], stdin=pipe, stdout=pipe, text=True)
 
 
 def done(code, *arguments):

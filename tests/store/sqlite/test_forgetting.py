@@ -20,6 +20,7 @@ import pytest
 from graphagent.errors import ConflictError, DamagedStoreError, NotErasedError, StoreError
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Put, SqliteStore
 from graphagent.store.sqlite import _erasure, _file, _writer
+from tests import forkserver
 from tests.store.sqlite.test_store import files_of, wait_until
 from tests.thorough import some
 
@@ -274,7 +275,7 @@ def test_nothing_is_lost_where_several_processes_write_and_forget(tmp_path):
     """Every commit of every process is made, in an order without gaps, and in the end nothing that was forgotten is left."""
     path = tmp_path / "store.db"
     children = [
-        subprocess.Popen([sys.executable, "-W", "error", "-c", WORKER, str(path), name]) for name in ("a", "bb", "c")
+        forkserver.Popen([sys.executable, "-W", "error", "-c", WORKER, str(path), name]) for name in ("a", "bb", "c")
     ]
     assert [child.wait(600) for child in children] == [0, 0, 0]
     assert mark_of(path) == 0
@@ -489,7 +490,7 @@ anyio.run(main)
 def killed(path, where, seconds=None):
     """Return whether a process that forgets, and is killed at a place or after a time, said that it was done."""
     environment = {**os.environ, "SQLITE_TMPDIR": str(path.parent / "temporary")}
-    child = subprocess.Popen(
+    child = forkserver.Popen(
         [sys.executable, "-W", "error", "-c", KILLED, str(path), where], stdout=subprocess.PIPE, env=environment
     )
     assert child.stdout.readline() == b"go\n"

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from graphagent.store import Put, SqliteStore
+from tests import forkserver
 
 PROGRAM = """
 import os, sys
@@ -58,7 +59,7 @@ MOMENTS = ["empty", "half made", "made", "published"]
 
 def start(path, moment):
     """Start a process that makes a store, and wait until it is at a moment of that."""
-    child = subprocess.Popen(
+    child = forkserver.Popen(
         [sys.executable, "-c", PROGRAM, path, moment], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert child.stdout.readline() == "here\n"

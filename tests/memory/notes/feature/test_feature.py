@@ -17,6 +17,7 @@ from graphagent.memory import FactsStep, NoteMemory, Notes, NoteSettings, NotesS
 from graphagent.nodes import execute_tools, llm_request
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
+from tests import forkserver
 
 ask, act = llm_request(), execute_tools()
 react = Strategy("react", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
@@ -333,7 +334,7 @@ anyio.run(lambda: agent.run("I am Ann and live in Oslo.", run_id="r"))
 @pytest.mark.parametrize("when", ["before", "behind"])
 async def test_a_process_that_dies_while_it_learns_is_made_good_for_by_a_resume(tmp_path, when):
     """Killed before or right behind the commit of the notes: the run is done, and a resume has them kept exactly once."""
-    done = await anyio.run_process([sys.executable, "-c", KILLED, str(tmp_path), when], check=False)
+    done = await forkserver.ended([sys.executable, "-c", KILLED, str(tmp_path), when], check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     notes, runs = Notes(tmp_path / "notes.db"), SqliteStore(tmp_path / "runs.db")
     assert len(await notes.list_records()) == (0 if when == "before" else 1)

@@ -8,6 +8,7 @@ import sys
 import anyio
 
 from graphagent.memory import Notes
+from tests import forkserver
 from tests.memory.notes.conftest import store_of
 
 PROCESSES, ROUNDS = 8, 6
@@ -43,7 +44,7 @@ anyio.run(main, sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], backend
 def test_many_processes_keep_and_find_sealed_notes(tmp_path):
     """Each finds its own notes at any time, none fails, and all notes are there in the end."""
     children = [
-        subprocess.Popen(
+        forkserver.Popen(
             [sys.executable, "-c", PROGRAM, tmp_path, f"p{number}", str(ROUNDS), ("asyncio", "trio")[number % 2]],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
