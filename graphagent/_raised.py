@@ -87,11 +87,11 @@ def _leaked(raised: BaseException, where: str) -> LeakedCancellationError:
     return error
 
 
-def one_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first exception of a group if all have the same type, otherwise the group."""
-    first, *others = leaves(group)
+def one_of(error: BaseException) -> BaseException:
+    """Return the first exception of a group if all have the same type, otherwise the group; or the error if it is not a group."""
+    first, *others = leaves(error)
     if any(type(each) is not type(first) for each in others):
-        return group
+        return error
     if others and isinstance(first, Exception):
         first.add_note(f"the first of a group of {counted(len(others) + 1, 'exception')} of this type")
     return first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from graphagent._raised import one_of
 from graphagent.errors import NoPathError
@@ -35,7 +35,7 @@ def next_node(strategy: Strategy[Any, Any], node: str, output: object, *, ctx: A
     element = strategy.elements_by_name.get(name)
     if element is None:
         raise LookupError(f"no node {name!r} in {_contents(strategy)}")
-    output = one_of(cast("BaseExceptionGroup[Any]", output)) if isinstance(output, BaseExceptionGroup) else output
+    output = one_of(output) if isinstance(output, BaseException) else output
     edges = [each for each in strategy.edges if each.source is element]
     for edge in edges:
         if _takes(edge, output, ctx):
