@@ -43,7 +43,9 @@ async def translate(raised: BaseException, where: str) -> None:
     """
     if isinstance(raised, BaseExceptionGroup):
         error = await _seen_of_group(cast("BaseExceptionGroup[BaseException]", raised), where)
-    elif isinstance(raised, Exception) or not isinstance(raised, anyio.get_cancelled_exc_class()):
+    elif isinstance(raised, Exception | GeneratorExit) or not isinstance(
+        raised, anyio.get_cancelled_exc_class()
+    ):  # a coroutine may be closed where no event loop is running
         return
     else:
         error = await _asked_for(raised) or _leaked(raised, where)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tool
+from graphagent._raised import awaited
 from graphagent.errors import (
     HandlerError,
     LeakedCancellationError,
@@ -561,3 +562,15 @@ async def test_scopes_and_groups_of_a_node_are_its_own():
     strategy = Strategy("s", START >> own >> step >> END)
     with pytest.raises(NodeFailedError, match="LeakedCancellationError"):
         await Agent(strategy).run("x")
+
+
+def test_a_coroutine_is_closed_where_no_event_loop_is_running():
+    """That is not a cancellation, and the coroutine ends in silence."""
+
+    class Waiting:
+        def __await__(self):
+            yield
+
+    coroutine = awaited(Waiting(), "it")
+    coroutine.send(None)
+    coroutine.close()
