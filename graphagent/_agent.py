@@ -29,6 +29,7 @@ from graphagent._options import (
     check_settings,
     check_text,
     check_whole,
+    check_word,
     cost_limit,
 )
 from graphagent._retry import Retry
@@ -57,6 +58,7 @@ from graphagent.run._internal import (
     checked_tools,
     compile_root,
     deps_users,
+    end_here,
     final_checks,
     node_of,
     settle,
@@ -393,6 +395,7 @@ class Agent(Generic[I, O]):
             RunNotFoundError: the store has no such run.
             RunClaimedError: another process, or another task, has it.
             AnswerError: an answer fits no open question, or not its type, or the run waits for none; nothing was written.
+            RunEndedError: the run was ended before it came to END.
             StrategyChangedError: the strategy has changed since; the differences are named.
             TypeError: `deps` is missing, or not of the type that a node or a tool takes, or an option is not known.
             RunError: as `run` raises it.
@@ -426,6 +429,31 @@ class Agent(Generic[I, O]):
             run.answer(answers=options.get("answers"), results=options.get("results"))
         self._last = run
         return run
+
+    async def end(self, run_id: str, reason: str = "", *, owner: str = "", deps: object = None) -> RunResult[O]:
+        """End a run where it is, whatever stopped it: a question, an error, a pause, a cancellation. Nothing is executed.
+
+        Its status is `ended`, its output None, and its transcript continues its thread. Calls that were being made say that they were broken
+        off and that nobody knows whether they took effect; questions are withdrawn; runs of sub-agents end with it. The features look back
+        at it, and learn what was left to be learned. It cannot be resumed, but forked.
+
+        A run that has ended, or came to END, is only read.
+
+        Args:
+            run_id: Which.
+            reason: Why, for people. It is kept with the run.
+            owner: For whom it ran.
+            deps: As in `run`, for taps of your own that learn.
+
+        Raises:
+            RunNotFoundError: the store has no such run.
+            RunClaimedError: a process, or another task, executes it.
+            RunError: there is no store.
+            StoreError: it could not be written.
+        """
+        check_text("reason=", reason)
+        config = self._stored_config(deps, more=". A run without one ends with its process")
+        return (await end_here(config, owner, run_id, reason)).result
 
     async def history(self, run_id: str, *, owner: str = "") -> list[Entry]:
         """Return the entries of a run in their order. `entry.node` is the path of a node that ended, and None for others.
@@ -600,8 +628,12 @@ class Agent(Generic[I, O]):
                 f"steps= is the transcript of a run, such as result.memory or RunMemory(steps=[…]), "
                 f"not {kind_of(steps)}"
             )
+        if_busy = options.get("if_busy", "refuse")
+        check_word("if_busy", if_busy, ("refuse", "end"))
         if thread is not None:
             self._check_thread(thread, steps)
+        elif if_busy == "end":
+            raise ValueError("if_busy= is about the last run of a thread; give thread=, too")
         images = images_of(options.get("images", ()), "images")
         if not self._is_complete:
             own = list(self._sites())
@@ -617,7 +649,9 @@ class Agent(Generic[I, O]):
         config.check_deps(deps, "agent.run(task, deps=…)")
         if deps is not None:
             config = replace(config, deps=deps)
-        begun = begin(config, task, run_id=run_id, owner=owner, earlier=steps, images=images, thread=thread or "")
+        begun = begin(
+            config, task, run_id=run_id, owner=owner, earlier=steps, images=images, thread=thread or "", ends_busy=if_busy == "end"
+        )  # fmt: skip
         run: Run[Any] = begun.handle
         self._last = run
         return run

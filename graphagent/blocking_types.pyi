@@ -316,6 +316,9 @@ class BlockingAgent(Protocol[I, O]):
     ) -> BlockingRunStream[O]:
         """Go on with a run as `resume` does, and return its events, as `stream` does: `async for event in agent.resume_stream(…): …`."""
 
+    def end(self, run_id: str, reason: str = "", *, owner: str = "", deps: object = None) -> RunResult[O]:
+        """End a run where it is, whatever stopped it: a question, an error, a pause, a cancellation. Nothing is executed."""
+
     def history(self, run_id: str, *, owner: str = "") -> list[Entry]:
         """Return the entries of a run in their order. `entry.node` is the path of a node that ended, and None for others."""
 
@@ -425,7 +428,7 @@ class BlockingRun(Protocol[O]):
 
     @property
     def output(self) -> O:
-        """The output of the run."""
+        """The output of the run; None where it was ended before it reached END."""
 
     @property
     def questions(self) -> tuple[Question, ...]:

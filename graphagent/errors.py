@@ -15,6 +15,7 @@ GraphAgentError
 │  ├ RunNotFoundError (LookupError)   the store has no such run
 │  ├ RunExistsError                   a run with this id exists already
 │  ├ RunClaimedError                  .holder; another process, or another task, has the run
+│  ├ RunEndedError                    the run was ended before it came to END, and nothing continues it
 │  ├ ThreadBusyError                  .thread, .status; the last run of the thread has not ended
 │  ├ StrategyChangedError             .differences; the strategy is not the one that the run began with
 │  ├ JournalError (StoreError)        an entry could not be kept, since the store failed, which is the __cause__
@@ -275,6 +276,17 @@ class RunClaimedError(RunError):
         )
 
 
+class RunEndedError(RunError):
+    """A run was ended before it came to END, with `agent.end` or by the next message of its thread, and nothing continues it."""
+
+    def __init__(self, run_id: str, reason: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"run {run_id!r} is not continued, since {reason}; begin another one, which continues its transcript in the same "
+            f"thread=, or fork it with agent.fork({run_id!r}, before=…)"
+        )
+
+
 class ThreadBusyError(RunError):
     """The last run of a thread has not ended. Nothing was written."""
 
@@ -285,11 +297,11 @@ class ThreadBusyError(RunError):
         self.status = status
         """`running`, `waiting` or `paused`."""
         whose = f", owner={owner!r}" if owner else ""
-        remove = f"or remove it with prune_runs(store, run_ids=[{run_id!r}]{whose})"
+        end = f"or end it as it is with agent.end({run_id!r}, reason{whose}), or with if_busy='end' of the next run"
         remedy = {
             "running": "wait until it ends",
-            "waiting": f"answer it with agent.resume({run_id!r}, answer=…{whose}), {remove}",
-        }.get(status, f"resume it with agent.resume({run_id!r}{whose}), {remove}")
+            "waiting": f"answer it with agent.resume({run_id!r}, answer=…{whose}), {end}",
+        }.get(status, f"resume it with agent.resume({run_id!r}{whose}), {end}")
         super().__init__(
             f"run {run_id!r} of thread {thread!r} is {status}, and the next one continues after it; {remedy}"
         )

@@ -58,6 +58,14 @@ class RunSuspended(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RunEnded(Event):
+    """A run was ended where it was, by `agent.end` or by the next message of its thread."""
+
+    reason: str
+    """Why, as it was given; may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunResumed(Event):
     """A run that was stopped continues."""
 

@@ -154,7 +154,7 @@ class _Conversation:
         self.note(f"model {self._model.name} · memory {memory.folder} · {counted(len(facts), 'fact')} known")
         if self._store is not None:
             known = self._portal.call(partial(list_runs, self._store, owner=self._owner, thread=self._thread))
-            turns = counted(sum(head.status == "done" for head in known), "turn")
+            turns = counted(sum(head.status in ("done", "ended") for head in known), "turn")
             self.note(f"thread {self._thread} · {turns} so far")
         if memory.key is None:
             self.note(

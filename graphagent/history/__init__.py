@@ -7,6 +7,7 @@ the state after each entry), `_carried` and `_fork` (runs that begin as others),
 
 from __future__ import annotations
 
+from graphagent.history._end import end_run as end_run
 from graphagent.history._entries import Diff as Diff
 from graphagent.history._entries import Entry as Entry
 from graphagent.history._entries import Snapshot as Snapshot

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent.errors import RunNotFoundError
 from graphagent.graph._internal import Each
 from graphagent.log._internal import (
+    OVER,
     UNSET,
     AgentStarted,
     Asked,
     BranchesStarted,
     EffectRecorded,
     EffectStarted,
+    Ended,
     Log,
     NodeFinished,
     NodeRetried,
@@ -106,7 +108,7 @@ class Entry:
     @property
     def ends_run(self) -> bool:
         """Whether it is the end of the run."""
-        return isinstance(self._entry, Stopped) and self._entry.status == "done"
+        return isinstance(self._entry, Ended) or (isinstance(self._entry, Stopped) and self._entry.status == "done")
 
     @property
     def data(self) -> Mapping[str, Any]:
@@ -139,7 +141,7 @@ class Reader:
         """Note an entry before it is applied."""
         frame = state.frames.get(entry.at)
         where, begins, source = "", tuple[str, ...](), Source("")
-        if frame is not None and not isinstance(entry, Started | Stopped) and entry.tag_name != "resumed":
+        if frame is not None and not isinstance(entry, Started | Stopped | Ended) and entry.tag_name != "resumed":
             where = frame.node_path if frame.node else frame.path.rstrip("/")
         given = None
         if isinstance(entry, NodeFinished):
@@ -305,7 +307,7 @@ def snapshot(config: RunConfig, log: Log, number: int, before: str | None = None
     frame = frame_at(state.root, before)
     places = {each.node_path: input_of(config, log, each) for each in ends if each.node}
     return Snapshot(
-        number, RunMemory(editor=Detached(frame.transcript)), {} if state.status == "done" else places,
+        number, RunMemory(editor=Detached(frame.transcript)), {} if state.status in OVER else places,
         input_of(config, log, frame), questions_of(log, config), state.root.nodes, state.root.turns, state.root.usage,
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ import anyio
 from graphagent.errors import RunNotFoundError
 from graphagent.history._entries import Entry, innermost, questions_of, read_stored
 from graphagent.history._runs import prefixes, run_head
-from graphagent.log._internal import Log, header_key, read_header, rows_key
+from graphagent.log._internal import OVER, Log, header_key, read_header, rows_key
 from graphagent.memory._internal import Detached, RunMemory, stopped_text
 from graphagent.run._internal import look_up_references
 
@@ -155,7 +155,7 @@ async def _stored(store: Store, log: Log, entries: Sequence[Entry], agent: Activ
 
 def _at(state: State, frame: Frame, agent: Activation, asked: Sequence[str]) -> tuple[str, ...]:
     """Return the paths of the nodes that come next, without those around other ones."""
-    if state.status == "done" or agent.status in ("done", "failed"):
+    if state.status in OVER or agent.status in (*OVER, "failed"):
         return ()
     paths = {each.node_path for each in innermost(frame) if each.node} | {*asked}
     inside = len(frame.path)

@@ -62,7 +62,7 @@ async def prune_runs(
         owner: Whose.
         run_ids: Which.
         thread: The thread to which they belong.
-        status: Where they are: `done`, `failed`, `cancelled`, `paused`, `waiting`, `interrupted`.
+        status: Where they are: `done`, `ended`, `failed`, `cancelled`, `paused`, `waiting`, `interrupted`.
         older_than: For how long nothing happened in them.
         keep: So many of the owner's runs, or of those of the thread, stay in any case, the newest.
 

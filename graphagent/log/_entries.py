@@ -740,10 +740,30 @@ class Stopped(Entry, tag="stopped", frozen=True):
             transcript.forget_changes()
 
 
+class Ended(Entry, tag="ended", frozen=True):
+    """Somebody ended the run where it was. Its transcript continues its thread, and nothing resumes it."""
+
+    reason: str = ""
+    """Why, for people."""
+
+    def apply(self, state: State) -> None:
+        """End the run and those of its sub-agents. Calls that have no result were broken off, and nobody waits for an answer."""
+        root = state.root
+        for agent in state.activations():
+            if agent.status == "running":
+                agent.status = "ended"
+                _leave(agent.frame, state.number)
+        _lower_to(root.transcript, root)
+        state.drop(root)
+        root.inside, root.started = {}, {}
+        state.status, state.failure, state.questions = "ended", None, {}
+        state.reason = f"it was ended: {self.reason}" if self.reason else "it was ended"
+
+
 AnyEntry = (
     Started | Carried | NodeFinished | NodeRetried | NodeFailed | BranchFailed | BranchesStarted | BranchesJoined | AgentStarted
     | AgentStopped | RuledExecution | NodeSkipped | EffectStarted | EffectRecorded | ResultsAdded | StepFinished | TranscriptEdited | Spent | Asked
-    | ToolsListed | TaskShown | Placed | LearningDue | Learned | Resumed | Stopped
+    | ToolsListed | TaskShown | Placed | LearningDue | Learned | Resumed | Stopped | Ended
 )  # fmt: skip
 
 
@@ -775,6 +795,22 @@ def _settle_calls(frame: Frame, number: int) -> None:
     """Put what is known of the calls of the last model turn into it: the node that made them may not end with their results."""
     if frame.inside or frame.started:
         frame.transcript.answer(number, known_results(frame))
+
+
+def _leave(frame: Frame, number: int) -> None:
+    """Leave in the transcript of a frame what it and the branches inside it did, which do not come to their ends.
+
+    The steps of branches come at its end in any case, or nobody would know what they did.
+    """
+    transcript = frame.transcript
+    if frame.owns:
+        _settle_calls(frame, number)
+        transcript.settle(number)
+    for each in [each for frames in frame.inside.values() for each in frames if each.activation is None]:
+        _leave(each, number)
+        if each.owns:
+            transcript.joined_by(number, each.transcript)
+    transcript.forget_changes()
 
 
 def _lower_to(transcript: Transcript, frame: Frame) -> None:

@@ -22,6 +22,7 @@ from graphagent.log._entries import BranchFailed as BranchFailed
 from graphagent.log._entries import Carried as Carried
 from graphagent.log._entries import EffectRecorded as EffectRecorded
 from graphagent.log._entries import EffectStarted as EffectStarted
+from graphagent.log._entries import Ended as Ended
 from graphagent.log._entries import Entry as Entry
 from graphagent.log._entries import Held as Held
 from graphagent.log._entries import Learned as Learned
@@ -93,4 +94,5 @@ from graphagent.log._state import Scope as Scope
 from graphagent.log._state import Source as Source
 from graphagent.log._state import State as State
 from graphagent.log._state import name_of_effect as name_of_effect
+from graphagent.log._status import OVER as OVER
 from graphagent.log._status import Status as Status

@@ -252,7 +252,17 @@ class Log:
                 self.version = item.version
             self._unconfirmed = ""
 
-    async def _commit(self, store: Store, *, header: bool) -> None:
+    async def handed_over(self) -> Sequence[Change]:
+        """Return what `commit(header=True)` would commit, for another log that makes it along with its own entries.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        assert self.store is not None
+        return (await self._changes(self.store, header=True))[0]
+
+    async def _changes(self, store: Store, *, header: bool) -> tuple[list[Change], RunHeader | None]:
+        """Return what a commit consists of, with the header if it is written."""
         state, codec, run = self.state, self.codec, self.header
         key, place = rows_key(run), header_key(run.owner, run.run_id)
         renewed = None
@@ -275,6 +285,13 @@ class Log:
             state.time, state.ran = now, ran
             for activation in pending.agents:
                 changes.append(Put((*place, activation.frame.born), child_header(run, activation, now).pack()))
+        return changes, renewed
+
+    async def _commit(self, store: Store, *, header: bool) -> None:
+        run = self.header
+        changes, renewed = await self._changes(store, header=header)
+        pending = self._pending
+        assert pending is not None
         try:
             await store.commit(*changes)
         except BaseException as error:

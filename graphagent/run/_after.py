@@ -161,7 +161,7 @@ async def _learn_from_stored(config: RunConfig, store: Store, owner: str, run_id
     except RunNotFoundError:
         await store.commit(Delete(due_key(owner, run_id)))
         return False
-    if not run.done or not any(_is_known(config, each) for each in run.log.state.unlearned):
+    if not run.over or not any(_is_known(config, each) for each in run.log.state.unlearned):
         return False
     return await _learn_from(run)
 

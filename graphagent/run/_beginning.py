@@ -10,8 +10,8 @@ import anyio
 from msgspec import structs
 
 from graphagent import _clock
-from graphagent.errors import DeclinedError, RunClaimedError, RunExistsError, RunNotFoundError
-from graphagent.events import RunResumed, RunStarted
+from graphagent.errors import DeclinedError, RunClaimedError, RunEndedError, RunExistsError, RunNotFoundError
+from graphagent.events import RunEnded, RunResumed, RunStarted
 from graphagent.llm import Deny
 from graphagent.log._internal import (
     Claim,
@@ -29,12 +29,13 @@ from graphagent.memory import TaskStep
 from graphagent.run._after import settle_quietly
 from graphagent.run._answering import begin_features
 from graphagent.run._effects import RunEditor
+from graphagent.run._ending import look_back_quietly
 from graphagent.run._past import new_rules
 from graphagent.run._questions import stored_answer_type
 from graphagent.run._reading import look_up_again, look_up_again_in
 from graphagent.run._runtime import Beginning, Draft, Runtime
 from graphagent.run._servers import SCOPE
-from graphagent.run._threads import continued, continued_by_steps
+from graphagent.run._threads import NEXT_CAME, continued, continued_by_steps
 
 if TYPE_CHECKING:
     from graphagent.memory import Step
@@ -45,9 +46,9 @@ if TYPE_CHECKING:
 
 def begin(
     config: RunConfig, task: Any, *, run_id: str | None, owner: str, earlier: RunMemory | None = None,
-    images: Iterable[Any] = (), thread: str = "",
+    images: Iterable[Any] = (), thread: str = "", ends_busy: bool = False,
 ) -> Runtime:  # fmt: skip
-    """Return a run that has not begun."""
+    """Return a run that has not begun. `ends_busy`: whether the last run of its thread is ended if it is not over."""
     steps: list[Step] = []
     floor = "trusted"
     if earlier is not None:
@@ -60,7 +61,7 @@ def begin(
     run = Runtime(config, log, log.state.root, run_id=run_id or _clock.new_id(), owner=owner)
     run.thread = thread
     run.draft = Draft(task, begins, _stored(config, owner, earlier))
-    run.draft.named = run_id is not None
+    run.draft.named, run.draft.ends_busy = run_id is not None, ends_busy
     return run
 
 
@@ -71,7 +72,7 @@ def _stored(config: RunConfig, owner: str, memory: RunMemory | None) -> Runtime 
         return None
     run = editor.run
     is_whole = run.parent is None and run.owner == owner and run.log.store is config.store
-    return run if is_whole and run.done and run.log.stale is None else None
+    return run if is_whole and run.over and run.log.stale is None else None
 
 
 def _taken_over(step: Step) -> Step:
@@ -94,7 +95,7 @@ async def take_up(run: Runtime) -> None:
         RunClaimedError: somebody executes it, or resumed it since it was read.
         StoreError: it could not be read or written.
     """
-    config = run.config
+    config, ended = run.config, ""
     if run.draft is not None:
         if config.learns_later:
             await settle_quietly(config, run.owner)
@@ -104,8 +105,11 @@ async def take_up(run: Runtime) -> None:
         if config.store is None:
             await _begin(run, run.draft)
         else:
-            await _begin_stored(run, run.draft, config.store)
+            ended = await _begin_stored(run, run.draft, config.store)
         run.draft, run.claimed = None, True
+        if ended:
+            run.emit(RunEnded(ended, NEXT_CAME))
+            await look_back_quietly(config, run.owner, ended)
         if run.handlers:
             run.emit(RunStarted(run.run_id, config.strategy.name, run.owner))
         return
@@ -131,8 +135,8 @@ async def _begin(run: Runtime, draft: Draft) -> None:
     await begin_features(run)
 
 
-async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> None:
-    """Append the beginning of the run, and commit it."""
+async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> str:
+    """Append the beginning of the run, and commit it. Return the id of the run that ended with it; empty if none did."""
     config = run.config
     if run.log.stale is not None:  # an earlier attempt, whose commit failed
         try:
@@ -142,7 +146,7 @@ async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> None:
     if run.log.durable and run.log.committed:
         run.draft = None
         await _claim(run, store)
-        return
+        return ""
     if draft.named:
         await _check_free(run, store)
     while True:
@@ -172,7 +176,7 @@ async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> None:
                 continue  # somebody else continued the thread since it was read, or the earlier run was removed
             raise RunExistsError(run.run_id, run.owner) from error
         run.token = token
-        return
+        return "" if before is None else before.ended
 
 
 async def _check_free(run: Runtime, store: Store) -> None:
@@ -221,10 +225,13 @@ async def _claim(run: Runtime, store: Store) -> None:
 
     Raises:
         RunClaimedError: somebody executes it, or resumed it since it was read.
+        RunEndedError: somebody ended it since.
         StoreError: it could not be read or written.
     """
     header, version = await read_header(store, run.owner, run.run_id)
     header.check_free()
+    if header.written == "ended":
+        raise RunEndedError(run.run_id, header.reason)
     log = run.log
     if header.last > log.committed:
         raise RunClaimedError(run.run_id, "another process, which continued it")

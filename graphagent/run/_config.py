@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from graphagent._features import implementing
 from graphagent.log._internal import PLACED
@@ -39,6 +39,10 @@ class RunOptions(TypedDict, total=False):
     thread: str | None
     """The name of a conversation of this owner. The run continues the transcript of the last run of that name that ended, and is
     the last one from then on. It needs a store."""
+    if_busy: Literal["refuse", "end"]
+    """What becomes of the last run of the thread if it has not ended: by default, `refuse`, one that is executed, waits or is paused has the
+    run refused with a ThreadBusyError, and one that failed or was cancelled is left out. With `end` it is ended as by `agent.end`, whatever
+    stopped it, and the run continues its transcript; only one that is being executed has the run refused."""
     images: Iterable[ImageLike]
     """Shown to the model with the task: anything that `graphagent.llm.Image` accepts, such as paths and images of Pillow."""
     deps: object

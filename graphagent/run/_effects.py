@@ -260,7 +260,7 @@ class RunEditor:
         run = self.run
         if run.draft is not None:
             Detached(run.draft.transcript).edit(edit)
-        elif run.activation.status == "done":
+        elif run.over:
             # It has ended: what is changed now is changed in this object alone.
             run.memory.detach().edit(edit)
         elif run.editing is not None:

@@ -1,4 +1,4 @@
-"""How a run comes to rest: it ends, waits, is paused, fails or is cancelled. Then nobody executes it, and its claim is released."""
+"""How a run comes to rest: it comes to END, waits, is paused, fails, is cancelled, or is ended. Then nobody executes it, and its claim is released."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from msgspec import structs
 
-from graphagent.errors import GraphAgentError, NodeFailedError
-from graphagent.events import RunFailed, RunFinished, RunSuspended
-from graphagent.log._internal import LearningDue, Stopped, cost_of, due_key, due_record, storable
+from graphagent.errors import GraphAgentError, NodeFailedError, RunClaimedError
+from graphagent.events import RunEnded, RunFailed, RunFinished, RunSuspended
+from graphagent.log._internal import Ended, LearningDue, Stopped, cost_of, due_key, due_record, storable
 from graphagent.run._after import learners, look_back, named
+from graphagent.run._reading import read_log, read_run, runtime_over
 from graphagent.store import Put
 
 if TYPE_CHECKING:
-    from graphagent.log._internal import RunHeader
+    from collections.abc import Iterable
+
+    from graphagent.log._internal import Log
     from graphagent.memory import FinalAnswerStep
+    from graphagent.run._config import RunConfig
     from graphagent.run._runtime import Runtime
 
 _log = logging.getLogger("graphagent")
@@ -75,7 +79,7 @@ async def stop(run: Runtime, status: Any, reason: str, failure: Exception | None
         if not log.lost:
             shown = None if failure is None else _failure_of(failure)
             log.append(Stopped(status=status, reason=reason, failure=shown))
-            log.header = _header(run, status, reason)
+            _stops(log, status, reason)
             await log.commit(header=True)
     except GraphAgentError as error:
         if status not in ("failed", "cancelled"):
@@ -93,7 +97,7 @@ async def write_end(run: Runtime) -> None:
     Raises:
         StoreError: the commit failed again.
     """
-    run.log.header = _header(run, "done", "")
+    _stops(run.log, "done", "")
     await run.log.commit(header=True)
     run.at_rest, run.claimed = run.result_now(run.answer_read()), False
 
@@ -115,9 +119,8 @@ async def end(run: Runtime, step: FinalAnswerStep) -> None:
     if log.durable:
         # Cancelled while it waits for its turn, the end would be in the state and not in the store.
         with anyio.CancelScope(shield=True):
-            log.header = _header(run, "done", "")
-            if log.state.unlearned:
-                log.along(Put(due_key(run.owner, run.run_id), due_record(log.header)))
+            _stops(log, "done", "")
+            _note_due(log)
             await log.commit(header=True)
     run.token = None
     run.added_answer(step)
@@ -134,18 +137,98 @@ async def end(run: Runtime, step: FinalAnswerStep) -> None:
         run.report_steps()
         if run.handlers:
             run.emit(RunFinished(run.run_id, output, run.at_rest.usage))
-        if run.config.learns_later and log.state.unlearned:
-            run.config.learn_soon(run.owner)
+        _learn_soon(run)
     if failure is not None:
         raise failure
 
 
-def _header(run: Runtime, status: Any, reason: str) -> RunHeader:
-    frame = run.frame
-    return structs.replace(
-        run.log.header, claim=None, written=status, reason=storable(reason), turns=frame.turns, tokens=frame.usage.total_tokens,
-        cost=cost_of(frame.usage), seconds=round(run.elapsed, 3), unlearned=run.log.state.unlearned,
+async def end_here(config: RunConfig, owner: str, run_id: str, reason: str) -> Runtime:
+    """End a run where it is, let the features look back, and return it. One that has ended is only read.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        RunClaimedError: somebody executes it.
+        DamagedStoreError: it is not what was written.
+        StoreError: it could not be read or written.
+    """
+    while True:
+        run = await ended_here(config, owner, run_id, reason)
+        if run.log.state.number == run.log.committed:
+            return run
+        try:
+            await run.log.commit(header=True)
+        except RunClaimedError:
+            continue  # somebody ended it meanwhile, or continued it
+        run.emit(RunEnded(run_id, reason))
+        await look_back(run)
+        _learn_soon(run)
+        return run
+
+
+async def ended_here(config: RunConfig, owner: str, run_id: str, reason: str) -> Runtime:
+    """Return a run from the store with its end, which is not committed unless the run had ended.
+
+    Raises:
+        RunClaimedError: somebody executes it.
+        RunNotFoundError, DamagedStoreError, StoreError: it could not be read.
+    """
+    log = await read_log(config, owner, run_id)
+    run = runtime_over(config, log)
+    if not run.over:
+        append_end(log, reason, map(named, learners(run)))
+        run.unlearned = log.state.unlearned
+    return run
+
+
+def append_end(log: Log, reason: str, learn: Iterable[str] = ()) -> None:
+    """Append to a log that was read that its run ends where it is. It is not committed.
+
+    Args:
+        log: The log.
+        reason: Why, for people.
+        learn: Who is to learn from it later, as the log names them.
+
+    Raises:
+        RunClaimedError: somebody executes the run.
+    """
+    log.header.check_free()
+    for each in learn:
+        log.append(LearningDue(node=each))
+    log.append(Ended(reason=storable(reason)))
+    _stops(log, "ended", log.state.reason)
+    _note_due(log)
+
+
+async def look_back_quietly(config: RunConfig, owner: str, run_id: str) -> None:
+    """Let the features look back at a run that was ended for the next one. What fails must not concern that."""
+    try:
+        run = await read_run(config, owner, run_id)
+        run.unlearned = run.log.state.unlearned
+        await look_back(run)
+        _learn_soon(run)
+    except Exception as error:  # noqa: BLE001  what is due stays due, and `settle` raises it
+        _log.warning("nothing was learned from run %r: %s", run_id, type(error).__name__)
+
+
+def _learn_soon(run: Runtime) -> None:
+    """Have what is left learned in the background."""
+    if run.config.learns_later and run.log.state.unlearned:
+        run.config.learn_soon(run.owner)
+
+
+def _stops(log: Log, status: Any, reason: str) -> None:
+    """Have the next commit with the header say that the run has stopped."""
+    frame = log.state.root
+    log.header = structs.replace(
+        log.header, claim=None, written=status, reason=storable(reason), turns=frame.turns, tokens=frame.usage.total_tokens,
+        cost=cost_of(frame.usage), seconds=round(log.executed(), 3), unlearned=log.state.unlearned,
     )  # fmt: skip
+
+
+def _note_due(log: Log) -> None:
+    """Have the next commit note that something is to be learned from a run that is over, if so."""
+    if log.state.unlearned:
+        log.along(Put(due_key(log.header.owner, log.header.run_id), due_record(log.header)))
 
 
 def _failure_of(error: BaseException) -> tuple[str, str, str]:

@@ -93,7 +93,7 @@ class Run(Generic[O]):
 
     @property
     def output(self) -> O:
-        """The output of the run.
+        """The output of the run; None where it was ended before it reached END.
 
         Raises:
             RunError: the run has not reached END.
@@ -136,6 +136,7 @@ class Run(Generic[O]):
             NoPathError: no edge accepts the output of a node.
             BudgetError: a budget is used up; `.result` is what was done so far.
             RunClaimedError: another process or task executes the run.
+            RunEndedError: the run was ended before it reached END.
             StoreError: an entry could not be stored. The run can be resumed.
         """
         run = self._run
@@ -157,6 +158,7 @@ class Run(Generic[O]):
             raise run.of_run(RunError(f"run {run.run_id!r} is a part of run {run.top.run_id!r}; continue that"))
         if run.since is not None:
             raise run.of_run(RunError(f"run {run.run_id!r} is being executed already; await that"))
+        run.check_not_ended()
         if run.idle and not run.answers:
             return
         run.since, run.at_rest = _clock.ticks(), None
@@ -224,6 +226,7 @@ class Run(Generic[O]):
         """
         if answer is _NO_ANSWER and answers is None and results is None:
             raise TypeError("there is no answer: write run.answer(…), or run.answer(answers={id: …})")
+        self._run.check_not_ended()
         given = {only_question(self._run): answer} if answer is not _NO_ANSWER else {}
         take_answers(self._run, {**given, **(answers or {}), **results_by_question(self._run, results or {})})
 

@@ -67,12 +67,8 @@ def run_over(config: RunConfig, log: Log, *, allow_changed: bool = False) -> Run
         StrategyChangedError: the strategy is another one, and the run did not end with it.
         ToolServerError: the settings of a server do not fit the tools that the run has of it.
     """
-    header = log.header
-    run = Runtime(config, log, log.state.root, run_id=header.run_id, owner=header.owner)
-    run.thread = header.thread
-    run.before = log.state.ran / 1000
-    log.executed = lambda: run.elapsed
-    if log.state.status != "done":
+    header, run = log.header, runtime_over(config, log)
+    if not run.over:
         outline = config.strategy.outline
         if not allow_changed and outline.digest != header.strategy_digest:
             assert log.state.run.strategy is not None
@@ -85,6 +81,16 @@ def run_over(config: RunConfig, log: Log, *, allow_changed: bool = False) -> Run
             from graphagent.run._servers import take_tools
 
             take_tools(run)
+    return run
+
+
+def runtime_over(config: RunConfig, log: Log) -> Runtime:
+    """Return a run over a log that was read, whether it fits the strategy or not."""
+    header = log.header
+    run = Runtime(config, log, log.state.root, run_id=header.run_id, owner=header.owner)
+    run.thread = header.thread
+    run.before = log.state.ran / 1000
+    log.executed = lambda: run.elapsed
     return run
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from graphagent._article import counted
 from graphagent.errors import RunError
-from graphagent.log._internal import Charge, Ledger
+from graphagent.log._internal import OVER, Charge, Ledger
 
 if TYPE_CHECKING:
     from typing import Any
@@ -85,7 +85,7 @@ class RunResult(Generic[O]):
     @property
     def done(self) -> bool:
         """Whether the run came to END."""
-        return not self._unfinished
+        return self.status == "done"
 
     @property
     def pending(self) -> Question | None:
@@ -94,12 +94,12 @@ class RunResult(Generic[O]):
 
     @property
     def output(self) -> O:
-        """What arrived at END.
+        """What arrived at END; None where the run was ended before.
 
         Raises:
             RunError: the run did not come to END.
         """
-        if self._unfinished:
+        if self.status not in OVER:
             error = RunError(f"run {self.run_id!r} has no output: {self._unfinished}")
             error.run_id = self.run_id
             raise error

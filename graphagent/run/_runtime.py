@@ -23,11 +23,11 @@ from graphagent import _clock
 from graphagent._concurrency import Reply
 from graphagent._dispatch import AnswerHandler
 from graphagent._features import implementing
-from graphagent.errors import BudgetError, HandlerError, SerializationError
+from graphagent.errors import BudgetError, HandlerError, RunEndedError, SerializationError
 from graphagent.events import OutputStreamed, StepCommitted, TextStreamed, ThreadAbandoned
 from graphagent.llm import Message, Tool, ToolCall
 from graphagent.llm._internal import fresh_ids
-from graphagent.log._internal import UNSET, Charge
+from graphagent.log._internal import OVER, UNSET, Charge
 from graphagent.memory import ActionStep, FinalAnswerStep
 from graphagent.memory._internal import RunMemory, Transcript
 from graphagent.run._effects import RunEditor
@@ -78,7 +78,7 @@ class Beginning(NamedTuple):
 class Draft:
     """A run before it has begun: its task, and the transcript that it begins with."""
 
-    __slots__ = ("_begins", "_transcript", "earlier", "named", "task")
+    __slots__ = ("_begins", "_transcript", "earlier", "ends_busy", "named", "task")
 
     def __init__(self, task: Any, begins: Beginning, earlier: Runtime | None) -> None:
         self.task = task
@@ -88,6 +88,8 @@ class Draft:
         """The stored run with whose transcript that begins."""
         self.named = False
         """Whether its id was given, so that the store may have something under it."""
+        self.ends_busy = False
+        """Whether the last run of its thread is ended if it is not over."""
 
     @property
     def transcript(self) -> Transcript:
@@ -252,6 +254,20 @@ class Runtime:
     def allows_unpriced(self) -> bool:
         """Whether it, or a run around it, has models asked that do not say what their answers cost."""
         return self.config.budgets.allow_unpriced or (self.parent is not None and self.parent.allows_unpriced)
+
+    @property
+    def over(self) -> bool:
+        """Whether it reached END, or was ended before."""
+        return self.draft is None and self.activation.status in OVER
+
+    def check_not_ended(self) -> None:
+        """Check that it was not ended, so that it may continue.
+
+        Raises:
+            RunEndedError: it was.
+        """
+        if self.log.state.status == "ended":
+            raise RunEndedError(self.top.run_id, self.log.state.reason)
 
     @property
     def backend(self) -> type[AsyncBackend]:
@@ -665,6 +681,8 @@ class Runtime:
         if self.parent is not None:
             own: Any = self.activation.status
             around = self.top.result.status if own == "running" else own
+            if around == "ended":
+                return self.result_now(status=around, unfinished=state.reason)
             return self.result_now(status="cancelled" if around == "done" else around, unfinished="it did not end")
         if state.status == "running":
             shown = "running" if header.running else "interrupted"
@@ -673,7 +691,9 @@ class Runtime:
         return self.result_now(status=state.status, unfinished=state.reason)
 
     def answer_read(self) -> Any:
-        """Return the answer, as its step has it: a callback may have changed it."""
+        """Return the answer, as its step has it: a callback may have changed it. None of a run that was ended before it had one."""
+        if self.activation.status == "ended":
+            return None
         transcript = self.frame.transcript
         return next(
             step.output for item in reversed(transcript.items)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.msgpack import Decoder, Encoder
 
-from graphagent.errors import DamagedStoreError, RunExistsError, RunNotFoundError, ThreadBusyError
+from graphagent.errors import DamagedStoreError, RunClaimedError, RunExistsError, RunNotFoundError, ThreadBusyError
 from graphagent.log._internal import (
+    OVER,
     Log,
     RunHeader,
     header_key,
@@ -19,6 +20,7 @@ from graphagent.log._internal import (
     thread_key,
 )
 from graphagent.memory._internal import Transcript
+from graphagent.run._ending import ended_here
 from graphagent.run._reading import look_up_references, read_log
 from graphagent.store import Exists, Put
 from graphagent.store._internal import checked, is_intact
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from graphagent.run._runtime import Draft, Runtime
     from graphagent.store import Change
 
+NEXT_CAME = "the next message of its thread came"
+"""Why a run ended that was not over when the next one of its thread began."""
 _encoder, _decoder = Encoder(), Decoder(dict[str, str])
 
 
@@ -41,6 +45,8 @@ class Continued(NamedTuple):
     """What is committed with the beginning of the new run."""
     payloads: int = 0
     """The highest number of a payload to which the transcript may refer."""
+    ended: str = ""
+    """The id of the run that is ended by these changes."""
 
 
 def thread_record(run_id: str) -> bytes:
@@ -60,7 +66,7 @@ def run_of(record: bytes, thread: str) -> str:
 
 
 async def continued(run: Runtime, store: Store) -> Continued:
-    """Return what the run continues: the last run of its thread that ended. Those that failed or were cancelled are left out.
+    """Return what the run continues: the last run of its thread that is over. Those that failed or were cancelled are left out.
 
     Raises:
         ThreadBusyError: the last run of the thread has not ended.
@@ -80,8 +86,14 @@ async def continued(run: Runtime, store: Store) -> Continued:
     last = "" if item is None else run_of(item.value, thread)
     if last == run.run_id:
         raise RunExistsError(run.run_id, owner)  # begun before, whether it still runs or not
-    header = await _ended(store, owner, last, thread) if last else None
-    if header is not None and header.status != "done":
+    if last and run.draft is not None and run.draft.ends_busy:
+        ended = await _ended_for(run, last)
+        if ended is not None:
+            log = ended.log
+            changes = (*changes, *await log.handed_over())
+            return Continued(log.header, ended.frame.transcript, changes, log.codec.blobs.last, last)
+    header = await _last_over(store, owner, last, thread) if last else None
+    if header is not None and header.status not in OVER:
         return await _carried(run, store, header, changes)
     if header is None:
         return Continued(None, Transcript(config.system_prompt), changes)
@@ -131,14 +143,30 @@ async def _carried(run: Runtime, store: Store, header: RunHeader, changes: tuple
     return Continued(None, log.state.root.transcript, changes, log.codec.blobs.last)
 
 
-async def _ended(store: Store, owner: str, run_id: str, thread: str) -> RunHeader | None:
-    """Return the header of the last run that ended, from this one on backwards; else of the first one, which may have what was pruned."""
+async def _ended_for(run: Runtime, last: str) -> Runtime | None:
+    """Return the last run of a thread with its end, which is committed with the beginning of a run; None if it is over already.
+
+    Raises:
+        ThreadBusyError: somebody executes it.
+        DamagedStoreError: it is not what was written.
+    """
+    try:
+        ended = await ended_here(run.config, run.owner, last, NEXT_CAME)
+    except RunClaimedError:
+        raise ThreadBusyError(run.thread, last, "running", run.owner) from None
+    except RunNotFoundError:
+        raise DamagedStoreError(f"thread {run.thread!r}", f"its run {last!r} is missing") from None
+    return None if ended.log.state.number == ended.log.committed else ended
+
+
+async def _last_over(store: Store, owner: str, run_id: str, thread: str) -> RunHeader | None:
+    """Return the header of the last run that is over, from this one on backwards; else of the first one, which may have what was pruned."""
     while run_id:
         try:
             header, _ = await read_header(store, owner, run_id)
         except RunNotFoundError:
             raise DamagedStoreError(f"thread {thread!r}", f"its run {run_id!r} is missing") from None
-        if header.status == "done":
+        if header.status in OVER:
             return header
         if header.status in ("running", "waiting", "paused", "sleeping"):
             raise ThreadBusyError(thread, header.run_id, header.status, header.owner)

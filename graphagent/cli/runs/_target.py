@@ -42,7 +42,7 @@ InStates = Annotated[
     option(
         "--status",
         "STATUS",
-        "Only runs that are done, failed, cancelled, paused, waiting, interrupted, damaged or running; can be repeated.",
+        "Only runs that are done, ended, failed, cancelled, paused, waiting, interrupted, damaged or running; can be repeated.",
     ),
 ]
 InThread = Annotated[
@@ -212,7 +212,7 @@ async def taken(agent: Agent[Any, Any], owner: str, run_id: str, *, resume: str,
     )
     if head.status == "running":
         error.add_note(f"Watch it with: {show} --follow")
-    elif head.status in ("done", "damaged") or head.strategy != agent.strategy.name:
+    elif head.status in ("done", "ended", "damaged") or head.strategy != agent.strategy.name:
         error.add_note(f"Read it with: {show}")
     else:
         error.add_note(f"Answer with: {answer}" if head.status == "waiting" else f"Resume it with: {resume}")

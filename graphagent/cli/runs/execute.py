@@ -13,18 +13,27 @@ import typer
 
 from graphagent.cli._execution import attended, report
 from graphagent.cli._options import Json, argument, option, value_of
-from graphagent.cli._output import aside
+from graphagent.cli._output import aside, json_text
 from graphagent.cli._prompts import STOPPED
 from graphagent.cli.runs._progress import live_progress
 from graphagent.cli.runs._prompt_answers import ask_all, denied, read_answers
-from graphagent.cli.runs._target import AllowChanged, ExecuteTarget, NewId, Which, WhichOrNewest, run_named
+from graphagent.cli.runs._target import (
+    AllowChanged,
+    ExecuteTarget,
+    NewId,
+    ReadTarget,
+    Which,
+    WhichOrNewest,
+    plain,
+    run_named,
+)
 from graphagent.errors import AnswerError, RunError, RunExistsError
 from graphagent.llm import Approve, Deny
 
 if TYPE_CHECKING:
     from graphagent import Agent
     from graphagent.protocols import Store
-    from graphagent.run import RunResult
+    from graphagent.run import RunHeader, RunResult
 
 Work = Callable[["Agent[Any, Any]", "Store"], Awaitable["RunResult[Any]"]]
 
@@ -85,6 +94,34 @@ def answer(
         return await agent.resume(run_id, answers=given, owner=target.owner, allow_changed=allow_changed)
 
     _execute(target, work, before=read, as_json=as_json)
+
+
+def end(
+    run: Which,
+    *,
+    reason: Annotated[str, option("--reason", "TEXT", "Why, for people; it is kept with the run.")] = "",
+    target: ReadTarget,
+    as_json: Json = False,
+) -> None:
+    """End a run where it is. It cannot be resumed, and the next message of its thread continues its transcript.
+
+    With --agent, its features learn from the run.
+    """
+    from graphagent.history import end_run, run_head
+
+    async def main() -> RunHeader:
+        async with target.open() as (store, agent):
+            run_id = await run_named(store, target.owner, run)
+            if agent is None:
+                return await end_run(store, run_id, reason, owner=target.owner)
+            await agent.end(run_id, reason, owner=target.owner)
+            return await run_head(store, run_id, owner=target.owner)
+
+    head = anyio.run(main)
+    if as_json:
+        print(json_text(plain(head)))
+    else:
+        aside(f"Run {head.run_id}: {head.status}.")
 
 
 def fork(

@@ -343,8 +343,8 @@ def _did(entry: Entry) -> str:
     if entry.kind == "effect" and isinstance(message, Message):
         said = message.text or ", ".join(map(_output.value_text, message.tool_calls))
         return _output.shortened(f"{entry.key} {said}", 80)
-    if entry.kind == "stopped":
-        told = (data["status"], data.get("reason", "").removeprefix("it "))
+    if entry.kind in ("stopped", "ended"):
+        told = (data.get("status", ""), data.get("reason", "").removeprefix("it "))
         return _output.shortened(": ".join(filter(None, told)), 80)
     if entry.error is not None:
         return _output.shortened(": ".join(filter(None, (entry.key, *entry.error))), 80)

@@ -57,6 +57,23 @@ def _until(true, seconds=600):
         time.sleep(0.02)
 
 
+# ---- ends
+
+
+@pytest.mark.parametrize("agent", [STORE, AGENT])
+def test_a_run_is_ended_where_it_is(run, begun, agent):
+    """With its agent or without; the reason is shown, and nothing resumes the run."""
+    begun("agent", "mail-1")
+    for _ in range(2):
+        assert run("runs", "end", "mail-1", "--reason", "no longer needed", *agent).err == "Run mail-1: ended.\n"
+    assert _json(run("runs", "end", "mail-1", "--json", *agent))["reason"] == "it was ended: no longer needed"
+    shown = run("runs", "show", "mail-1", *STORE).out
+    assert re.search("status +ended: no longer needed\n", shown)
+    resumed = run("runs", "resume", "mail-1", *AGENT)
+    assert (resumed.code, "run 'mail-1' is not continued, since it was ended: no longer" in resumed.err) == (1, True)
+    assert [each["run_id"] for each in _json(run("runs", "list", "--status", "ended", "--json", *STORE))] == ["mail-1"]
+
+
 # ---- answers
 
 

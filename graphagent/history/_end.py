@@ -1,0 +1,44 @@
+"""Ending a run where it is, without its agent."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from graphagent._options import check_text
+from graphagent.errors import RunClaimedError
+from graphagent.log._internal import OVER, Log
+from graphagent.run._internal import append_end
+
+if TYPE_CHECKING:
+    from graphagent.log._internal import RunHeader
+    from graphagent.protocols import Store
+
+
+async def end_run(store: Store, run_id: str, reason: str = "", *, owner: str = "") -> RunHeader:
+    """End a run where it is, as `agent.end` does, and return its header. No feature looks back at it, since its agent is not at hand.
+
+    Args:
+        store: Where it is.
+        run_id: Which.
+        reason: Why, for people. It is kept with the run.
+        owner: Whose.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        RunClaimedError: a process, or another task, executes it.
+        DamagedStoreError: it is not what was written.
+        StoreError: the store cannot be read or written, or the run has steps of types that were not imported.
+    """
+    check_text("reason=", reason)
+    while True:
+        log = await Log.read(store, owner, run_id)
+        if log.state.status in OVER:
+            return log.header
+        log.executed = partial(float, log.state.ran / 1000)
+        append_end(log, reason)
+        try:
+            await log.commit(header=True)
+        except RunClaimedError:
+            continue  # somebody ended it meanwhile, or continued it
+        return log.header
