@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from graphagent.graph import Node
     from graphagent.history import Diff, Entry, Snapshot
     from graphagent.protocols import Model, Store
-    from graphagent.run._internal import FinalCheck, Site, StepCallbacks
+    from graphagent.run._internal import FinalCheck, Runtime, Site, StepCallbacks
 
 I = TypeVar("I", contravariant=True)
 O = TypeVar("O", covariant=True)
@@ -360,7 +360,7 @@ class Agent(Generic[I, O]):
         """Return a run from the store: to look at it, to replay it, or to continue it by `step` or `finish`.
 
         Args:
-            run_id: Which.
+            run_id: Which; that of a sub-agent too, such as `result.children[0].run_id` or `call.run_id`, which continues with the whole run.
             owner: For whom it runs.
             allow_changed: Whether to take it though the strategy has changed since, where its journal still fits.
             deps: As in `run`; needed only to continue it.
@@ -370,6 +370,10 @@ class Agent(Generic[I, O]):
             StrategyChangedError: the strategy has changed since; the differences are named.
             DamagedStoreError: the stored bytes are not those that were written.
         """
+        run: Run[O] = (await self._read(run_id, owner, deps, allow_changed=allow_changed)).handle
+        return run
+
+    async def _read(self, run_id: str, owner: str, deps: object, *, allow_changed: bool) -> Runtime:
         from graphagent.run._internal import read_run
 
         config = self._stored_config(
@@ -377,9 +381,7 @@ class Agent(Generic[I, O]):
             more=". Without one, a run that waits is continued in its own process: agent.last.answer(…), and then await "
             "agent.last.finish()",
         )
-        found = await read_run(config, owner, run_id, allow_changed=allow_changed)
-        run: Run[O] = found.handle
-        return run
+        return await read_run(config, owner, run_id, allow_changed=allow_changed)
 
     async def resume(self, run_id: str, **options: Unpack[ResumeOptions]) -> RunResult[O]:
         """Go on with a run that was stopped: by an error, by the death of its process, by a question, by a pause.
@@ -420,9 +422,11 @@ class Agent(Generic[I, O]):
 
     async def _reopened(self, run_id: str, options: ResumeOptions) -> Run[O]:
         """Return a run from the store, with answers to its questions."""
-        run = await self.read(
-            run_id, owner=options.get("owner", ""), allow_changed=options.get("allow_changed", False), deps=options.get("deps")
-        )  # fmt: skip
+        found = await self._read(
+            run_id, options.get("owner", ""), options.get("deps"), allow_changed=options.get("allow_changed", False)
+        )
+        found.check_continues()
+        run: Run[O] = found.handle
         if "answer" in options:
             run.answer(options["answer"])
         if options.get("answers") or options.get("results"):

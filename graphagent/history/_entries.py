@@ -29,6 +29,7 @@ from graphagent.log._internal import (
     Stopped,
     name_of_effect,
     plain,
+    root_of,
 )
 from graphagent.memory._internal import Detached, RunMemory
 from graphagent.run._internal import Question, answer_type, items_of, open_question, read_log, stored_answer_type
@@ -270,8 +271,16 @@ async def read_for(config: RunConfig, owner: str, run_id: str, *, until: int | N
 
 
 async def history(config: RunConfig, owner: str, run_id: str) -> list[Entry]:
-    """Return the entries of a run."""
-    return (await read_for(config, owner, run_id)).entries
+    """Return the entries of a run, or of that of a sub-agent in it."""
+    if config.store is None:
+        raise RunNotFoundError(run_id, owner)
+    root = await root_of(config.store, owner, run_id)
+    reader = await read_for(config, owner, root)
+    if root == run_id or reader.log is None:
+        return reader.entries
+    path = run_id[len(root) + 1 :]
+    agent = next(each for each in reader.log.state.activations() if each.path == path)
+    return [each for each in reader.entries if each.begun_at.startswith(agent.frame.path)]
 
 
 async def state_at(config: RunConfig, owner: str, run_id: str, number: int) -> Snapshot:

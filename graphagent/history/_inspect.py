@@ -13,10 +13,10 @@ import anyio
 
 from graphagent.errors import RunNotFoundError
 from graphagent.history._entries import Entry, innermost, questions_of, read_stored
-from graphagent.history._runs import prefixes, run_head
-from graphagent.log._internal import OVER, Log, header_key, read_header, rows_key
+from graphagent.history._runs import run_head
+from graphagent.log._internal import OVER, Log, read_header, root_of, rows_key
 from graphagent.memory._internal import Detached, RunMemory, stopped_text
-from graphagent.run._internal import look_up_references
+from graphagent.run._internal import look_up_references, with_runs
 
 if TYPE_CHECKING:
     from graphagent.graph import Outline
@@ -90,9 +90,9 @@ class StoredRun:
         return list(_stands(self.strategy, self.entries, self.at))
 
     def to_text(self, *, detailed: bool = False) -> str:
-        """Return the transcript as text, with those of sub-agents inside of their calls, and why the run did not end."""
-        inside = {each.head.run_id: each.to_text(detailed=detailed) for each in self.children}
-        text, status = self.memory.to_text(detailed=detailed, inside=inside), self.head.status
+        """Return the transcript as text, with those of sub-agents inside of their calls or after it, and why the run did not end."""
+        inside = [(each.head.run_id, each.head.status, each.to_text(detailed=detailed)) for each in self.children]
+        text, status = with_runs(self.memory, inside, detailed=detailed), self.head.status
         if status in ("done", "running") or self.head.parent:
             return text
         failure = None if self.failure is None else (self.failure.type, self.failure.message)
@@ -120,11 +120,7 @@ async def read_run(
     async def look_up(codec: EntryCodec, rows: Sequence[bytes]) -> None:
         await look_up_references(lambda _: features or {}, owner, codec, rows)
 
-    root = run_id
-    for name in prefixes(run_id):
-        if await store.get(header_key(owner, run_id)) is None and await store.get(header_key(owner, name)) is not None:
-            root = name
-            break
+    root = await root_of(store, owner, run_id)
     reader = await read_stored(store, owner, root, look_up=look_up)
     log = reader.log
     assert log is not None
@@ -181,7 +177,7 @@ async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIter
 
     Args:
         store: Where it is.
-        run_id: Which.
+        run_id: Which; of a sub-agent's run, the whole of which it is a part.
         owner: Whose.
 
     Raises:
@@ -189,6 +185,7 @@ async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIter
         DamagedStoreError: an entry is not what was written.
         StoreError: the store cannot be read.
     """
+    run_id = await root_of(store, owner, run_id)
     header, _ = await read_header(store, owner, run_id)
     at, key = "", rows_key(header)
     log: Log | None = None

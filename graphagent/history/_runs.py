@@ -22,6 +22,7 @@ from graphagent.log._internal import (
     header_key,
     list_runs,
     read_header,
+    read_part,
     rows_key,
 )
 from graphagent.run._internal import run_of
@@ -110,21 +111,11 @@ async def run_head(store: Store, run_id: str, *, owner: str = "") -> RunHeader:
         RunNotFoundError: there is no such run.
         StoreError: the store cannot be read.
     """
-    _root, _, rest = run_id.rpartition("/")
-    if rest.isdecimal():
-        for name in prefixes(run_id):
-            item = await store.get((*header_key(owner, name), int(rest)))
-            if item is not None:
-                child = RunHeader.unpack(item.value, name, child=True)
-                if child.run_id == run_id:
-                    return child_of(child, (await read_header(store, owner, name))[0])
-    return (await read_header(store, owner, run_id))[0]
-
-
-def prefixes(run_id: str) -> Iterable[str]:
-    """Yield the ids of runs of which a run may be a part."""
-    parts = run_id.split("/")
-    return ("/".join(parts[:place]) for place in range(1, len(parts)))
+    part = await read_part(store, owner, run_id)
+    if part is None:
+        return (await read_header(store, owner, run_id))[0]
+    child, root = part
+    return child_of(child, (await read_header(store, owner, root))[0])
 
 
 async def run_owners(store: Store) -> list[str]:

@@ -77,9 +77,12 @@ from graphagent.log._log import Watch as Watch
 from graphagent.log._log import check_segments as check_segments
 from graphagent.log._replay import Replay as Replay
 from graphagent.log._segments import Segment as Segment
+from graphagent.log._segments import is_part as is_part
 from graphagent.log._segments import read_header as read_header
+from graphagent.log._segments import read_part as read_part
 from graphagent.log._segments import read_segment as read_segment
 from graphagent.log._segments import read_segments as read_segments
+from graphagent.log._segments import root_of as root_of
 from graphagent.log._state import PLACED as PLACED
 from graphagent.log._state import TASK as TASK
 from graphagent.log._state import UNDONE_BY_RETRY as UNDONE_BY_RETRY

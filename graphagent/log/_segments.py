@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from graphagent.errors import DamagedStoreError, RunNotFoundError
+from graphagent.errors import DamagedStoreError, RunError, RunNotFoundError
 from graphagent.log._header import RunHeader, header_key, place_of, rows_key
 from graphagent.store._internal import collect, get_many
 
@@ -22,6 +22,8 @@ class Segment(NamedTuple):
     payloads: dict[int, bytes]
 
 
+_DIGITS = 16
+"""The numbers of entries have fewer."""
 _Parts: TypeAlias = tuple[list[tuple[int, bytes]], dict[int, bytes]]
 """The rows and the payloads of a segment."""
 
@@ -31,17 +33,59 @@ async def read_header(store: Store, owner: str, run_id: str) -> tuple[RunHeader,
 
     Raises:
         RunNotFoundError: there is no such run.
+        RunError: it is that of a sub-agent, which is a part of another one.
         DamagedStoreError: it is not what was written.
     """
     key, missing = header_key(owner, run_id), RunHeader(run_id=run_id, owner=owner)
     item = await store.get(key)
     if item is None:
         if not (await store.get(place_of(missing)[0]) or await collect(store.scan(rows_key(missing), limit=1))):
-            raise RunNotFoundError(run_id, owner)
+            part = await read_part(store, owner, run_id)
+            raise RunNotFoundError(run_id, owner) if part is None else is_part(run_id, part[1], owner)
         item = await store.get(key)  # another process may have begun the run meanwhile
     if item is None:
         raise DamagedStoreError(f"the header of run {run_id!r}", "it is missing, and its entries are there")
     return RunHeader.unpack(item.value, run_id), item.version
+
+
+async def read_part(store: Store, owner: str, run_id: str) -> tuple[RunHeader, str] | None:
+    """Return the header of the run of a sub-agent, and the id of the run of which it is a part; None if there is no such run.
+
+    Raises:
+        DamagedStoreError: it is not what was written.
+    """
+    *around, number = run_id.split("/")
+    if number.isdecimal() and len(number) < _DIGITS:
+        for place in range(1, len(around)):
+            root = "/".join(around[:place])
+            item = await store.get((*header_key(owner, root), int(number)))
+            if item is not None:
+                header = RunHeader.unpack(item.value, root, child=True)
+                if header.run_id == run_id:
+                    return header, root
+    return None
+
+
+async def root_of(store: Store, owner: str, run_id: str) -> str:
+    """Return the id of the run of which the run of a sub-agent is a part; the same id of any other run.
+
+    Raises:
+        DamagedStoreError: the header of the sub-agent's run is not what was written.
+    """
+    if "/" not in run_id or await store.get(header_key(owner, run_id)) is not None:
+        return run_id
+    part = await read_part(store, owner, run_id)
+    return run_id if part is None else part[1]
+
+
+def is_part(run_id: str, root: str, owner: str) -> RunError:
+    """Return the error of something that can be done with whole runs alone, and was to be done with that of a sub-agent."""
+    whose = f", owner={owner!r}" if owner else ""
+    error = RunError(
+        f"run {run_id!r} is a part of run {root!r}, which is continued, forked and ended as a whole: agent.resume({root!r}{whose})"
+    )
+    error.run_id = run_id
+    return error
 
 
 async def read_segments(store: Store, header: RunHeader) -> list[Segment]:

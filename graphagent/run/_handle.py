@@ -146,7 +146,7 @@ class Run(Generic[O]):
         elif run.log.stale is not None:
             await run.log.recover()
             await write_end(run)
-        if run.done and not run.looked_back:
+        if run.done and not run.looked_back and run.parent is None:
             run.unlearned = run.log.header.unlearned
             await look_back(run)  # the process in which it ended may have died before that
         self._stopped = False
@@ -154,11 +154,9 @@ class Run(Generic[O]):
 
     async def _continue(self, *, stepping: bool) -> None:
         run = self._run
-        if run.parent is not None:
-            raise run.of_run(RunError(f"run {run.run_id!r} is a part of run {run.top.run_id!r}; continue that"))
+        run.check_continues()
         if run.since is not None:
             raise run.of_run(RunError(f"run {run.run_id!r} is being executed already; await that"))
-        run.check_not_ended()
         if run.idle and not run.answers:
             return
         run.since, run.at_rest = _clock.ticks(), None
@@ -226,7 +224,7 @@ class Run(Generic[O]):
         """
         if answer is _NO_ANSWER and answers is None and results is None:
             raise TypeError("there is no answer: write run.answer(…), or run.answer(answers={id: …})")
-        self._run.check_not_ended()
+        self._run.check_continues()
         given = {only_question(self._run): answer} if answer is not _NO_ANSWER else {}
         take_answers(self._run, {**given, **(answers or {}), **results_by_question(self._run, results or {})})
 

@@ -43,6 +43,7 @@ from graphagent.run._reading import read_log as read_log
 from graphagent.run._reading import read_run as read_run
 from graphagent.run._reading import run_over as run_over
 from graphagent.run._recorded import Recording as Recording
+from graphagent.run._replay import with_runs as with_runs
 from graphagent.run._runtime import Runtime as Runtime
 from graphagent.run._servers import tool_servers as tool_servers
 from graphagent.run._sites import Site as Site

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent._article import a
 from graphagent._features import implementing
-from graphagent.errors import DamagedStoreError, StrategyChangedError
+from graphagent.errors import DamagedStoreError, RunError, RunNotFoundError, StrategyChangedError
 from graphagent.graph._internal import Each, differences, is_a, show
-from graphagent.log._internal import PLACED, UNSET, Log, Source, may_refer, plain
+from graphagent.log._internal import PLACED, UNSET, Log, Source, may_refer, plain, root_of
 from graphagent.memory._internal import known_in, name_of, note_name, note_references, references, show_again
 from graphagent.run._compiled import CompiledStrategy, items_of
 from graphagent.run._past import Past, place_of
@@ -45,19 +45,36 @@ async def read_log(
 
 
 async def read_run(config: RunConfig, owner: str, run_id: str, *, allow_changed: bool = False) -> Runtime:
-    """Return a run from the store. It is not claimed before it is resumed.
+    """Return a run from the store, or that of a sub-agent in it. It is not claimed before it is resumed.
 
     Raises:
         RunNotFoundError: there is no such run.
+        RunError: it is that of an agent that a node runs by itself, of which nothing is known here.
         StrategyChangedError: the strategy is another one, and the run did not end with it.
         ToolServerError: the settings of a server do not fit the tools that the run has of it.
         DamagedStoreError: it is not what was written.
     """
+    assert config.store is not None
     past = Past(config.ruled_in) if config.has_rules else None
-    log = await read_log(config, owner, run_id, watch=past.watch if past is not None else None)
+    root = await root_of(config.store, owner, run_id)
+    log = await read_log(config, owner, root, watch=past.watch if past is not None else None)
     run = run_over(config, log, allow_changed=allow_changed)
     run.past = past
-    return run
+    return run if root == run_id else _part_of(run, run_id)
+
+
+def _part_of(run: Runtime, run_id: str) -> Runtime:
+    """Return the run of a sub-agent inside another one."""
+    agent = next((each for each in run.log.state.activations() if run.child_id(each) == run_id), None)
+    if agent is None:
+        raise RunNotFoundError(run_id, run.owner)
+    found = run.run_of(agent)
+    if found is None:
+        text = f"run {run_id!r} is that of an agent that node {agent.node!r} runs by itself, so its types are not known here"
+        raise run.of_run(
+            RunError(f"{text}; read it with graphagent.history.read_run(store, {run_id!r}, owner={run.owner!r})")
+        )
+    return found
 
 
 def run_over(config: RunConfig, log: Log, *, allow_changed: bool = False) -> Runtime:

@@ -27,7 +27,7 @@ from graphagent.errors import BudgetError, HandlerError, RunEndedError, Serializ
 from graphagent.events import OutputStreamed, StepCommitted, TextStreamed, ThreadAbandoned
 from graphagent.llm import Message, Tool, ToolCall
 from graphagent.llm._internal import fresh_ids
-from graphagent.log._internal import OVER, UNSET, Charge
+from graphagent.log._internal import OVER, UNSET, Charge, is_part
 from graphagent.memory import ActionStep, FinalAnswerStep
 from graphagent.memory._internal import RunMemory, Transcript
 from graphagent.run._effects import RunEditor
@@ -260,12 +260,15 @@ class Runtime:
         """Whether it reached END, or was ended before."""
         return self.draft is None and self.activation.status in OVER
 
-    def check_not_ended(self) -> None:
-        """Check that it was not ended, so that it may continue.
+    def check_continues(self) -> None:
+        """Check that it may continue: that it is a whole run, and was not ended.
 
         Raises:
-            RunEndedError: it was.
+            RunError: it is a part of another one.
+            RunEndedError: it was ended.
         """
+        if self.parent is not None:
+            raise is_part(self.run_id, self.top.run_id, self.owner)
         if self.log.state.status == "ended":
             raise RunEndedError(self.top.run_id, self.log.state.reason)
 

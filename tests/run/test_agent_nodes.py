@@ -10,6 +10,7 @@ import pytest
 from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.errors import BudgetError, FeatureError, NodeFailedError, RuleError, StrategyError
 from graphagent.graph import each, never_together, parallel, precedes, race
+from graphagent.history import read_run
 from graphagent.llm import ToolCall
 from graphagent.memory import ActionStep
 from graphagent.nodes import ask_human, auto_detect_facts, llm_request
@@ -59,6 +60,17 @@ async def test_an_agent_as_a_node_has_its_own_features_beside_those_around():
     [child] = result.children
     assert (child.run_id.split("/")[1], child.output) == ("helper", "helped")
     assert not any(isinstance(step, ActionStep) for step in result.memory.steps)
+
+
+async def test_a_run_that_is_read_without_its_agent_shows_agents_as_nodes(capsys):
+    """As its replay does, after the steps of the run: no call in these is for them."""
+    helper = Agent(single_run(), model=ScriptedModel(["helped"]), name="helper")
+    agent = Agent(Strategy("outer", START >> helper.as_node() >> END), store=MemoryStore())
+    result = await agent.run("x", run_id="r")
+    result.replay()
+    shown = (await read_run(agent.store, "r")).to_text()
+    assert shown.count(f"Run {result.children[0].run_id} (done):\n    Task:") == 1
+    assert capsys.readouterr().out == f"{shown}\n"
 
 
 async def test_the_model_that_it_lacks_is_that_of_the_agent_around():

@@ -15,12 +15,15 @@ from graphagent.errors import (
     HandlerError,
     NodeFailedError,
     RunClaimedError,
+    RunError,
+    RunNotFoundError,
     ScriptError,
     SerializationError,
     StrategyChangedError,
     Veto,
 )
 from graphagent.events import Event, ModelResponded, RunFinished, RunStarted, RunSuspended, TextStreamed
+from graphagent.history import read_run
 from graphagent.llm import Approve, Deny, Message, ModelRequest, ToolCall, ToolCalls, Usage
 from graphagent.memory import ActionStep, AgentMemory, FileMemoryProvider
 from graphagent.nodes import ask_human, auto_detect_facts, execute_tools, llm_request
@@ -777,6 +780,51 @@ async def test_a_run_is_read_with_its_children():
     ]
     assert rows(stored.result.ledger) == rows(result.ledger)
     assert stored.result.usage == result.usage
+
+
+async def test_a_run_of_a_sub_agent_is_read_by_the_id_that_lists_show():
+    """Its transcript, answer and history are its own. It continues, forks and ends with the whole run, which the errors name."""
+    family = Family(store=MemoryStore())
+    result = await family.chief.run("plants", run_id="r", owner="ada")
+    chief = Family(store=family.store).chief
+    for head in await list_runs(family.store, owner="ada"):
+        run = await chief.read(head.run_id, owner="ada")
+        assert (run.run_id, run.status, run.result.usage.total_tokens) == (head.run_id, "done", head.tokens)
+        assert len(await chief.history(head.run_id, owner="ada")) > 2
+    called = [each.run_id for step in result.memory.steps if isinstance(step, ActionStep) for each in step.results]
+    child = result.children[0]
+    assert child.run_id in called
+    read = await chief.read(child.run_id, owner="ada")
+    assert (read.memory, read.output) == (child.memory, child.result.output)
+    whole = rf"run '{child.run_id}' is a part of run 'r', .* as a whole: agent.resume\('r', owner='ada'\)"
+    for name, options in (
+        ("resume", {}), ("resume", {"answer": "x"}), ("end", {}), ("fork", {"at": 1}), ("rerun", {}), ("run", {"task": "x"}),
+    ):  # fmt: skip
+        given = {"run_id": child.run_id} if name == "run" else {}
+        with pytest.raises(RunError, match=whole) as info:
+            await getattr(chief, name)(*(() if given else (child.run_id,)), owner="ada", **given, **options)
+        assert info.value.run_id == child.run_id
+    for unknown in ("r/researcher/999", f"{child.run_id}/researcher/1", "r/1/2", "r/x/99999999999999999999"):
+        with pytest.raises(RunNotFoundError):
+            await chief.read(unknown, owner="ada")
+
+
+async def test_a_run_of_an_agent_that_a_node_runs_by_itself_is_read_from_the_store():
+    """Nothing says its types to an agent, and the error names what reads it."""
+    inner = helper()
+
+    @node
+    async def runs(ctx: Context, text: str) -> str:
+        return await ctx.run_agent(inner, text)
+
+    agent = Agent(Strategy("s", START >> runs >> END), store=MemoryStore())
+    await agent.run("x", run_id="r")
+    child = next(head.run_id for head in await list_runs(agent.store) if head.parent)
+    with pytest.raises(
+        RunError, match=rf"agent that node 'runs' runs by itself.*read_run\(store, '{child}', owner=''\)"
+    ):
+        await agent.read(child)
+    assert "helped" in (await read_run(agent.store, child)).to_text()
 
 
 async def test_replay_shows_children_where_they_were_called(capsys):

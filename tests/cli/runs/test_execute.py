@@ -74,6 +74,18 @@ def test_a_run_is_ended_where_it_is(run, begun, agent):
     assert [each["run_id"] for each in _json(run("runs", "list", "--status", "ended", "--json", *STORE))] == ["mail-1"]
 
 
+def test_a_run_of_a_sub_agent_is_resumed_with_the_whole(run, begun):
+    """By the id that the list shows it is replayed; to resume it, the error names the whole run."""
+    begun("letters", "post-1")
+    listed = _json(run("runs", "list", "--json", *STORE))
+    child = next(each["run_id"] for each in listed if each["parent"])
+    assert "I saw: read" in run("runs", "replay", child, *STORE).out
+    assert run("runs", "show", child, "--follow", *STORE).code == 0
+    ended = run("runs", "resume", child, *LETTERS)
+    said = f"error: run '{child}' is a part of run 'post-1', which is continued, forked and ended as a whole: "
+    assert (ended.code, ended.err) == (1, f"{said}agent.resume('post-1')\n")
+
+
 # ---- answers
 
 
