@@ -16,6 +16,8 @@ from graphagent.run._deadlines import limited_to
 from graphagent.run._effects import Effects
 from graphagent.run._servers import list_tools
 from graphagent.run._steps import close_open
+from graphagent.run._suspend import Suspend
+from graphagent.run._unheard import REFUSED, Unheard
 
 if TYPE_CHECKING:
     from graphagent.errors import RunError
@@ -57,18 +59,28 @@ async def execute_until_accepted(run: Runtime) -> FinalAnswerStep:
 async def _answer(run: Runtime) -> FinalAnswerStep:
     if run.top.attention:
         run.top.stop_if_due()
+    unheard = Unheard(run.unheard, REFUSED if run.checks_answer else (), of_run=True)
+    try:
+        step = await _accepted(run, unheard)
+    except Suspend:
+        unheard.release()
+        raise
+    unheard.release()
+    return step
+
+
+async def _accepted(run: Runtime, unheard: Unheard) -> FinalAnswerStep:
     while True:
         execution = run.execution()
+        execution.unheard = unheard
         output = await run.config.call(execution, None)
         if run.frame.transcript.open is not None:
             await close_open(Effects(execution))
         step = FinalAnswerStep(output)
         refusal = await _refusal(run, step) if run.checks_answer else None
         if refusal is None:
-            if not run.is_checked_around:
-                run.report_unheard()
             return step
-        run.drop_unheard()
+        unheard.drop()
         error, text = refusal
         node = run.config.compiled.node(run.activation.last_model_node) if run.activation.last_model_node else None
         if node is None or node is DONE or not fits(str, getattr(node.element, "input_type", object)):

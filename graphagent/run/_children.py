@@ -112,6 +112,7 @@ def _child(name: str, config: RunConfig, effects: Effects, task: Any) -> Runtime
     speaks = node is not None and isinstance(node.element, AgentNode) and parent.run_id in parent.speakers
     if speaks:
         run.speakers[run_id] = inside.path
+    run.unheard = effects.execution.unheard if speaks else None
     run.handlers = handlers_of_child(parent.handlers, config.handlers, speaks=speaks)
     if log.durable:
         log.codec.refers[inside.path] = within.refers

@@ -26,6 +26,7 @@ from graphagent.run._people import ask
 from graphagent.run._steps import add, add_results
 from graphagent.run._suspend import Suspend
 from graphagent.run._turns import decide, turn
+from graphagent.run._unheard import report
 
 if TYPE_CHECKING:
     from graphagent._agent import Agent
@@ -443,7 +444,7 @@ class Context(Generic[Deps]):
     def emit(self, event: Event) -> None:
         """Deliver an event to the handlers of its type, unless the node is executed again and did this before."""
         if self._effects.is_live:
-            self._effects.run.report(event)
+            report(self._effects.run, self._effects.execution.unheard, event)
 
     # ---- people and agents
 

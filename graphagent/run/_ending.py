@@ -38,7 +38,6 @@ async def suspend(run: Runtime) -> bool:
         run.handed += run.added
     reason, run.pausing = run.pausing, None
     questions = run.questions
-    run.report_unheard()
     if reason is not None:
         await stop(run, "paused", f"it was paused: {reason}")
     elif questions:
@@ -60,7 +59,6 @@ async def fail(run: Runtime, error: BaseException) -> None:
     reason = "it was cancelled" if cancelled else f"it failed with {type(error).__name__}"
     reason += f": {error}" if isinstance(error, GraphAgentError) else ""  # texts of others may contain a value
     run.pausing, run.idle = None, False
-    run.drop_unheard()
     with anyio.CancelScope(shield=True):
         await stop(run, "cancelled" if cancelled else "failed", reason, error if isinstance(error, Exception) else None)
     run.report_steps()

@@ -17,6 +17,8 @@ from graphagent.run._cached import CacheEntry
 from graphagent.run._compiled import Call, counts
 from graphagent.run._deadlines import earlier
 from graphagent.run._final_errors import matching
+from graphagent.run._suspend import Suspend
+from graphagent.run._unheard import REPEATED, Unheard
 
 if TYPE_CHECKING:
     from graphagent.graph._internal import Element
@@ -76,24 +78,34 @@ def _with_retry(call: Call, policy: Retry, element: Element, name: str, *, whole
 
     async def retrying(execution: Execution, value: Any) -> Any:
         run, frame = execution.run, execution.frame
-        log = run.log
+        log, around = run.log, execution.unheard
         while True:
             attempt = 1 + frame.attempts.get(name, 0)
+            # What an attempt says is said again by the next one, so nobody hears it before it is known whether there is one.
+            unheard = execution.unheard = Unheard(around, REPEATED if attempt < policy.attempts else ())
             try:
                 try:
-                    return await call(execution, value)
+                    returned = await call(execution, value)
                 except BaseException as raised:
                     await translate(raised, f"node {run.node_of(frame)!r}")
                     raise
             except Exception as error:
                 caught = matching(error, policy.errors, run.lineage)
-                if caught is None or attempt >= policy.attempts or log.stale is not None:
-                    raise
-                wait = policy.pause(attempt, caught)
-                if wait is None:
+                may_repeat = attempt < policy.attempts and log.stale is None
+                wait = None if caught is None or not may_repeat else policy.pause(attempt, caught)
+                if caught is None or wait is None:
+                    unheard.release()
                     raise
                 run.emit(NodeFailed(run.run_id, run.node_of(frame), error))
                 text = str(caught)
+            except Suspend:
+                unheard.release()
+                raise
+            else:
+                unheard.release()
+                return returned
+            finally:
+                execution.unheard = around
             first = execution.strategy.first.name if whole else ""
             log.append(
                 NodeRetried(

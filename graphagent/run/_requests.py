@@ -25,10 +25,11 @@ from graphagent.llm._internal import PartialOutput, check_whole, failures, respo
 from graphagent.log._internal import Charge, EffectRecorded, Spent, header_key
 from graphagent.run._middleware import pass_through
 from graphagent.run._suspend import Suspend
+from graphagent.run._unheard import Unheard, report
 from graphagent.store._internal import Asker, asker
 
 if TYPE_CHECKING:
-    from graphagent.events import ModelOutput
+    from graphagent.events import Event, ModelOutput
     from graphagent.llm import FailedRequest, ModelRequest
     from graphagent.protocols import Model
     from graphagent.run._effects import Effects
@@ -46,6 +47,8 @@ class Asking:
     """Whether it counts as a model turn."""
     effect: tuple[str, str] | None
     """The kind and the key under which the answer is recorded, if it is."""
+    waiting: tuple[type[Event], ...] = ()
+    """What nobody hears of an answer before who asks has accepted it: then `unheard` is released."""
     charges: list[Charge] = field(default_factory=list[Charge])
     """What it cost so far."""
     turns: int = 0
@@ -54,6 +57,11 @@ class Asking:
     """What the model was really sent."""
     waits: bool = False
     """Whether nobody hears of the answer before middleware has passed it."""
+    unheard: Unheard = field(init=False)
+    """What was said and may be taken back."""
+
+    def __post_init__(self) -> None:
+        self.unheard = Unheard(self.effects.execution.unheard, self.waiting)
 
     async def respond(self, request: ModelRequest) -> ModelResponse:
         """Return the answer to a request.
@@ -61,13 +69,19 @@ class Asking:
         What was spent counts with the entry that records the answer or a ModelError, and at once if anything else is raised.
         """
         try:
-            return await self._respond(request)
+            response = await self._respond(request)
         except ModelError:
             raise
         except BaseException:
             if self.effects.log.stale is None:
                 self.count_spent()
             raise
+        if response.message.tool_calls:  # what is said beside them is no answer
+            self.unheard.release()
+            self.unheard.release_earlier()
+        elif not self.waiting:
+            self.unheard.release()
+        return response
 
     def entry(self, kind: str, key: str, **fields: Any) -> EffectRecorded:
         """Return the entry of an outcome, with what it cost."""
@@ -119,13 +133,11 @@ class Asking:
         """Report an answer as it came out of middleware: at once, and not piece by piece."""
         run, node, purpose, text = self.effects.run, self.effects.node, self._purpose, response.message.text
         if text and run.streams(purpose):
-            run.report(TextStreamed(run.run_id, node, text, purpose))
+            self._report(TextStreamed(run.run_id, node, text, purpose))
         if request.output is not None and run.streams(purpose, OutputStreamed) and not response.message.tool_calls:
             self._report_output(PartialOutput(request.output).end(text))
         if asked:
             run.emit(ModelResponded(run.run_id, node, response))
-        if response.message.tool_calls:
-            run.report_unheard()
 
     async def _answer(self, request: ModelRequest) -> ModelResponse:
         effects, run, node = self.effects, self.effects.run, self.effects.node
@@ -141,8 +153,7 @@ class Asking:
         limits.check_priced(model)
         self.sent = request
         if self.counts:
-            run.report_unheard()  # what was said before was no answer to be refused: the run has continued
-        if self.counts:
+            self.unheard.release_earlier()
             limits.enter_turn()
         token = asker.set(Asker(run.owner, run.log.store, header_key(run.owner, run.top.run_id)))
         try:
@@ -158,7 +169,7 @@ class Asking:
             on_text = self._stream(partial) if listening else None
             response = run.with_ids(await _response_of(model, model.respond(request, on_text)))
         except BaseException as error:
-            run.drop_unheard()
+            self.unheard.drop()
             if isinstance(error, ModelError):
                 self._report_failed(failures(model, error))
             raise
@@ -189,8 +200,6 @@ class Asking:
             self._report_output(partial.end(response.message.text))
         if not self.waits:
             run.emit(ModelResponded(run.run_id, node, response))
-            if response.message.tool_calls:
-                run.report_unheard()
         if response.finish_reason == "length":
             run.emit(AnswerTruncated(run.run_id, node, response.usage.output_tokens, self._purpose))
 
@@ -206,18 +215,20 @@ class Asking:
         run, node, purpose = self.effects.run, self.effects.node, self._purpose
         tells_text = run.streams(purpose)
 
-        def report(text: str) -> None:
+        def tell(text: str) -> None:
             if tells_text:
-                run.report(TextStreamed(run.run_id, node, text, purpose))
+                self._report(TextStreamed(run.run_id, node, text, purpose))
             if partial is not None:
                 self._report_output(partial.add(text))
 
-        return report
+        return tell
 
     def _report_output(self, found: tuple[Any] | None) -> None:
         if found is not None:
-            run = self.effects.run
-            run.report(OutputStreamed(run.run_id, self.effects.node, found[0], self._purpose))
+            self._report(OutputStreamed(self.effects.run.run_id, self.effects.node, found[0], self._purpose))
+
+    def _report(self, event: Event) -> None:
+        report(self.effects.run, self.unheard, event)
 
 
 async def _response_of(model: Model, answer: object) -> ModelResponse:

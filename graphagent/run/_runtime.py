@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from graphagent.run._effects import Effects
     from graphagent.run._past import Past
     from graphagent.run._recorded import Recording
+    from graphagent.run._unheard import Unheard
 
 E = TypeVar("E", bound="RunError")
 _EDITING: ContextVar[Effects | None] = ContextVar("editing", default=None)
@@ -152,6 +153,8 @@ class Runtime:
     """The ticks of the clock since which it is being executed."""
     deadline: float | None = None
     """When the time that it may take, or that what is around it may take, ends, as a time of the event loop."""
+    unheard: Unheard | None = None
+    """What was said and may be taken back by what is around the run, of whose answer its own is a part."""
     before = 0.0
     """For how many seconds it had been executed when it was resumed."""
     unlearned: tuple[str, ...] = ()
@@ -222,8 +225,6 @@ class Runtime:
         self.children: dict[str, Runtime] = {}
         """The runs of sub-agents that this process has begun or read, by their ids."""
         self.sleeping: set[Reply] = set()
-        self.unheard: list[tuple[Runtime, Event]] = []
-        """The text of an answer that final checks may refuse, which nobody has heard yet, with the runs that say it."""
         self.speakers: dict[str, str] = {run_id: ""} if parent is None else parent.speakers
         """The ids of the runs whose text is a part of the answer: that of the log, and those of agents as nodes, with the paths of their
         frames."""
@@ -337,7 +338,7 @@ class Runtime:
         task, kind, log = self.activation.task, config.strategy.input_type, self.log
         outer = Execution(
             self, self.frame, config.compiled, self.limits, config.model, config.tools, lambda: log.take(task, kind),
-            self.deadline,
+            self.deadline, self.unheard,
         )  # fmt: skip
         return outer if setting is None else outer.inside(self.frame, config.compiled, outer.given, setting)
 
@@ -355,49 +356,12 @@ class Runtime:
         for handler in handlers:
             handler(event)
 
-    def report(self, event: Event) -> None:
-        """Emit an event. Where a final check may refuse an answer, its text waits until that has passed."""
-        checked = self._checked_by
-        if checked is not None and isinstance(event, TextStreamed | OutputStreamed) and event.output == "answer":
-            checked.unheard.append((self, event))
-        else:
-            self.emit(event)
-
-    def report_unheard(self) -> None:
-        """Emit what is known not to be a refused answer."""
-        checked = self._checked_by
-        if checked is not None:
-            unheard, checked.unheard = checked.unheard, []
-            for run, event in unheard:
-                run.emit(event)
-
-    def drop_unheard(self) -> None:
-        """Forget what it has said and nobody has heard: the answer was refused, or broken off."""
-        checked = self._checked_by
-        if checked is not None:
-            checked.unheard = [each for each in checked.unheard if self.run_id not in each[0].lineage]
-
     def report_abandoned(self, function: str, seconds: float, node: str = "") -> None:
         """Emit that a thread was abandoned, in a node or else in the current one of the agent's own strategy."""
         try:
             self.emit(ThreadAbandoned(self.run_id, node or self.node_of(self.frame), function, seconds))
         except HandlerError as error:  # raised here, it would replace a cancellation
             self.fail(error)
-
-    @property
-    def is_checked_around(self) -> bool:
-        """Whether the final checks of a run around it may still refuse its answer."""
-        return self._checked_by not in (None, self)
-
-    @property
-    def _checked_by(self) -> Runtime | None:
-        """The outermost of the runs of whose answers its text is a part that has final checks."""
-        found, run = None, self
-        while True:
-            found = run if run.config.checks else found
-            if run.parent is None or run.run_id not in run.speakers:
-                return found
-            run = run.parent
 
     def streams(self, output: ModelOutput, event: type[TextStreamed | OutputStreamed] = TextStreamed) -> bool:
         """Return whether somebody listens to the pieces of such an output, or to its value so far."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from graphagent.protocols import Model, ToolServer
     from graphagent.run._compiled import CompiledNode, CompiledStrategy
     from graphagent.run._runtime import Runtime
+    from graphagent.run._unheard import Unheard
 
 CHOSEN = "tools"
 """The key of the effect that holds the names of the tools that a model chose for a subgraph."""
@@ -185,6 +186,8 @@ class Execution:
     """Returns the input of the frame."""
     deadline: float | None = None
     """When the first of the time limits here and around ends, as a time of the event loop; None: there is none."""
+    unheard: Unheard | None = None
+    """What was said and may be taken back, by what is around it; None: nothing can be."""
 
     @property
     def node(self) -> CompiledNode | None:
@@ -228,7 +231,7 @@ class Execution:
                 declared = tuple(map(as_tool, setting.available))
             if setting.limited:
                 limits = Limits(self.run, frame, setting, limits, where=frame.path[len(self.run.frame.path) : -1])
-        return Execution(self.run, frame, strategy, limits, model, declared, given, self.deadline)
+        return Execution(self.run, frame, strategy, limits, model, declared, given, self.deadline, self.unheard)
 
     @property
     def offered(self) -> tuple[Tool, ...]:

@@ -71,7 +71,8 @@ class RunStream(Generic[O]):
 
         It is what the model says in its turns, also beside tool calls. Text of plans, summaries, extraction and agents as tools is not
         in it. Of branches that speak at the same time, one comes after the other. What middleware may change comes when it has
-        passed, and an answer that final checks may refuse when they have accepted it, each as a whole.
+        passed, what final checks and step callbacks may refuse when they have accepted it, and what a node with `.retry` says when
+        there is no further attempt, each as a whole.
         """
         return _Events(self._execution, _Speakers(self._execution))
 

@@ -15,6 +15,7 @@ from graphagent.log._internal import Held, spent
 from graphagent.memory import ActionStep, PlanningStep, StepFailure, Timing
 from graphagent.run._requests import Asking
 from graphagent.run._steps import close_open, finish_step
+from graphagent.run._unheard import REFUSED
 
 if TYPE_CHECKING:
     from graphagent.events import ModelOutput
@@ -65,11 +66,13 @@ async def turn(
         found = effects.find("turn", name)
         if found is None:
             started = started or _clock.now()
-            response, problem = await _take_turn(
+            asking, response, problem = await _take_turn(
                 effects, request, name, step, parse, purpose, spent, started, last=attempt == attempts
             )
             if problem is None:
-                return await finish_step(effects, "turn", name, fresh=True)
+                finished = await finish_step(effects, "turn", name, fresh=True)
+                asking.unheard.release()  # no callback has refused it
+                return finished
         elif found.error is not None:
             raise _too_long(found)
         elif isinstance(found.value, int):
@@ -86,15 +89,16 @@ async def turn(
 async def _take_turn(
     effects: Effects, request: ModelRequest, key: str, kind: type[Any], parse: Parse, purpose: ModelOutput, before: Usage,
     started: int, *, last: bool,
-) -> tuple[ModelResponse, OutputError | None]:  # fmt: skip
-    """Ask the model, and record what came of it. Return the answer, and why it does not fit, where it does not."""
+) -> tuple[Asking, ModelResponse, OutputError | None]:  # fmt: skip
+    """Ask the model, and record what came of it. Return the request and the answer, and why it does not fit, where it does not."""
     await effects.before_live()
     await close_open(effects)
     counts = kind is ActionStep
     if not counts:
         effects.execution.limits.check_turn()  # a plan that nothing could carry out is not made
     name = f"{'model' if counts else 'plan'}:{key}"
-    asking = Asking(effects, name, purpose, None, counts=counts, effect=("turn", key))
+    waiting = REFUSED if any(issubclass(kind, each.kinds) for each in effects.run.step_callbacks) else ()
+    asking = Asking(effects, name, purpose, None, counts=counts, effect=("turn", key), waiting=waiting)
     number = effects.memory.turns + 1 if counts else 0
     taken = _Turn(key, kind, request, asking, number, started, before)
     try:
@@ -115,7 +119,7 @@ async def _take_turn(
     else:
         effects.record(asking.entry("turn", key, held=Held(response)))
     await effects.log.commit()
-    return response, problem
+    return asking, response, problem
 
 
 async def _record_failed(taken: _Turn, error: ModelError) -> None:

@@ -46,9 +46,13 @@ class ScriptedModel:
         self.requests: list[ModelRequest] = []
         """The requests, in order."""
         listed = replies if isinstance(replies, Sequence) else ()
-        self.tells_cost = any(isinstance(each, ModelResponse) and each.usage.cost for each in listed)
-        """Whether a response in the list of replies says what it costs; others need a PricedModel for a budget of money."""
+        self._tells_cost = any(isinstance(each, ModelResponse) and each.usage.cost for each in listed)
         self._replies = iter(replies)
+
+    @property
+    def tells_cost(self) -> bool:
+        """Whether a response in the list of replies says what it costs; else a budget of money needs a PricedModel."""
+        return self._tells_cost
 
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
         """Return the next reply of the script.

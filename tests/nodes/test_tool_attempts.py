@@ -140,25 +140,6 @@ async def test_a_plain_function_runs_on_in_its_thread():
     await anyio.to_thread.run_sync(ended.wait)
 
 
-async def test_without_a_time_limit_a_cancelled_call_waits_for_its_thread():
-    """What the function does has ended when the call has."""
-    begun, go, ended = threading.Event(), threading.Event(), threading.Event()
-
-    @tool
-    def fetch() -> None:
-        """Fetch."""
-        begun.set()
-        go.wait()
-        ended.set()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(called, fetch)
-        await anyio.to_thread.run_sync(begun.wait)
-        threading.Timer(0.05, go.set).start()  # after the cancellation, for which nothing else may wait
-        tasks.cancel_scope.cancel()
-    assert ended.is_set()
-
-
 async def test_a_method_keeps_its_limit_and_its_retry(waits):
     """They belong to the tool, whichever object it is bound to; a plain method is not waited for either."""
 

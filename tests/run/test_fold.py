@@ -33,7 +33,7 @@ LIVE = {
     Limits: {
         "run", "frame", "parent", "where", "within", "max_nodes", "max_turns", "max_tokens", "max_cost", "cost", "running", "asking",
     },
-    Execution: {"run", "frame", "strategy", "limits", "model", "declared", "given", "deadline"},
+    Execution: {"run", "frame", "strategy", "limits", "model", "declared", "given", "deadline", "unheard"},
     Effects: {
         "execution", "scope", "position", "call", "asked", "_known", "_since", "_numbers", "_memory",
     },

@@ -787,6 +787,8 @@ async def test_a_run_out_of_budget_goes_on_with_more():
     """Turns, nodes, tokens, money: BudgetError, then `allow` and `finish`; nothing is lost, and no turn is asked for twice."""
 
     class Priced(ScriptedModel):
+        tells_cost = True
+
         async def respond(self, request, on_text=None):
             response = await super().respond(request, on_text)
             return ModelResponse(response.message, Usage(10, 0, cost=Decimal("0.10")), response.finish_reason)

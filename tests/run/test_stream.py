@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from graphagent import END, START, Agent, Context, Run, Strategy, blocking, each, node, parallel, race, tool
-from graphagent.errors import AnswerError, HandlerError, NodeFailedError, RunNotFoundError
+from graphagent.errors import AnswerError, HandlerError, ModelRequestError, NodeFailedError, RunNotFoundError, Veto
 from graphagent.events import (
     Event,
     ModelResponded,
@@ -25,7 +25,7 @@ from graphagent.events import (
     TextStreamed,
 )
 from graphagent.llm import ToolCall, ToolCalls
-from graphagent.memory import AgentMemory, NoMemory, Subject
+from graphagent.memory import ActionStep, AgentMemory, FinalAnswerStep, NoMemory, Subject, TaskStep
 from graphagent.nodes import ask_human, auto_detect_facts, compress_history, execute_tools, llm_request
 from graphagent.run import RunStream
 from graphagent.store import MemoryStore
@@ -671,3 +671,79 @@ async def test_text_of_turns_that_are_no_answer_is_heard_where_there_are_final_c
     run.answer(True)
     await run.finish()
     assert heard == ["one", "two"]
+
+
+class BreaksOff(ScriptedModel):
+    """Says its replies word by word, and loses the connection after those that end with a dash."""
+
+    async def respond(self, request, on_text=None):
+        response = await super().respond(request, on_text)
+        if response.message.text.endswith("-"):
+            raise ModelRequestError("the connection was lost")
+        return response
+
+
+async def heard_of(strategy, *replies, **options):
+    agent = Agent(strategy, model=BreaksOff(list(replies)), **options)
+    return "".join([piece async for piece in agent.stream("x").text()])
+
+
+async def test_text_that_a_callback_refused_is_not_heard():
+    """Neither that of a refused turn nor that of a refused answer; what the model says instead is heard once."""
+
+    def no_digits(step: ActionStep) -> None:
+        if "4" in step.model_output:
+            raise Veto("write numbers as words")
+
+    def in_short(step: FinalAnswerStep) -> None:
+        if len(step.output) > 10:
+            raise Veto("shorter")
+
+    ask = asking("ask")
+    strategy = Strategy("s", START >> ask >> END)
+    loop = Strategy("loop", START >> ask, ask.when(lambda text: text.endswith("?")) >> ask, ask.otherwise() >> END)
+    assert await heard_of(single_run(), "It is 4.", "Four.", step_callbacks=[no_digits]) == "Four."
+    assert await heard_of(strategy, "As far as I know, four.", "Four.", step_callbacks=[in_short]) == "Four."
+    both = [no_digits, in_short]
+    assert await heard_of(loop, "Well?", "4.", "As far as I know, four.", "Four.", step_callbacks=both) == "Well?Four."
+
+
+async def test_text_of_an_attempt_that_is_repeated_is_not_heard():
+    """Of a subgraph or an agent whose later node failed, and of a request that broke off; that of an attempt that is not repeated is."""
+    attempts = []
+
+    @node
+    async def flaky(ctx: Context, text: str) -> str:
+        attempts.append(text)
+        if len(attempts) % 2:
+            raise ConnectionError
+        return text
+
+    ask = asking("ask")
+    again = {"attempts": 2, "wait": 0}
+    part = Strategy("part", START >> ask >> flaky >> END)
+    desk = Agent(part, name="desk", description="Answers.").as_node()
+    for retried in (part.retry(**again), desk.retry(**again)):
+        strategy = Strategy("s", START >> asking("first") >> retried >> END)
+        assert await heard_of(strategy, "First. ", "One ", "Two two.") == "First. Two two."
+    strategy = Strategy("s", START >> ask.retry(attempts=3, wait=0) >> END)
+    assert await heard_of(strategy, "One -", "Two -", "Three three.") == "Three three."
+    attempts.clear()
+    kept = part.retry(**again, errors=LookupError)
+    path = kept.on_error(ConnectionError).map(lambda _: "again") >> asking("other") >> END
+    assert await heard_of(Strategy("s", START >> kept >> END, path), "One. ", "Two.") == "One. Two."
+
+
+async def test_text_streams_where_nothing_can_take_it_back():
+    """Callbacks for other steps, and the last attempt of a node, hold up nothing: the first piece is heard before the model has answered."""
+
+    def looks(step: TaskStep) -> None:
+        pass
+
+    heard = []
+    ask = asking("ask").retry(attempts=2, wait=0)
+    agent = Agent(Strategy("s", START >> ask >> END), model=BreaksOff(["One -", "Two two."]), step_callbacks=[looks])
+    agent.on(TextStreamed, lambda event: heard.append(event.text))
+    agent.on(ModelResponded, lambda event: heard.append("answered"))
+    await agent.run("x")
+    assert heard == ["Two", " two.", "answered"]

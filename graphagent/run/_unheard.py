@@ -1,0 +1,71 @@
+"""What models have said and nobody has heard yet, since it may still be taken back: refused, or said again by another attempt.
+
+What may take text back has an `Unheard` for it, within that of what may take back more: the request of a turn that callbacks see,
+a node that is retried, a run whose answer may be refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from graphagent.events import OutputStreamed, TextStreamed
+
+if TYPE_CHECKING:
+    from graphagent.events import Event
+    from graphagent.run._runtime import Runtime
+
+REFUSED: tuple[type[Event], ...] = (TextStreamed, OutputStreamed)
+"""What waits where an answer may be refused."""
+REPEATED: tuple[type[Event], ...] = (TextStreamed,)
+"""What waits where an answer may be given again: a value so far replaces the one before, and pieces of text follow one another."""
+
+
+@final
+class Unheard:
+    """Events that wait until they cannot be taken back here; then they are passed on to what is around it, or emitted."""
+
+    __slots__ = ("_around", "_of_run", "_said", "kinds")
+
+    def __init__(self, around: Unheard | None, kinds: tuple[type[Event], ...], *, of_run: bool = False) -> None:
+        self._around = around
+        # What waits around it waits here too, so that it can be dropped here.
+        self.kinds: tuple[type[Event], ...] = kinds if around is None else (*kinds, *around.kinds)
+        """What waits."""
+        self._of_run = of_run
+        """Whether it is for the answer of a run: what is said before another turn is none."""
+        self._said: list[tuple[Runtime, Event]] = []
+
+    def add(self, run: Runtime, event: Event) -> None:
+        """Keep an event of a run, or pass it on if it need not wait."""
+        if isinstance(event, self.kinds):
+            self._said.append((run, event))
+        else:
+            self._pass_on(run, event)
+
+    def release(self) -> None:
+        """Pass on what waits: nothing here takes it back any more."""
+        said, self._said = self._said, []
+        for run, event in said:
+            self._pass_on(run, event)
+
+    def drop(self) -> None:
+        """Forget what waits: it was refused, broken off, or is said again."""
+        self._said = []
+
+    def release_earlier(self) -> None:
+        """Pass on what was said before, here and around, and is no answer to be refused: the run has continued."""
+        if self._around is not None:
+            self._around.release_earlier()
+        if self._of_run:
+            self.release()
+
+    def _pass_on(self, run: Runtime, event: Event) -> None:
+        report(run, self._around, event)
+
+
+def report(run: Runtime, unheard: Unheard | None, event: Event) -> None:
+    """Emit an event of a run, or have it wait if it is a part of the answer that may be taken back."""
+    if unheard is not None and isinstance(event, TextStreamed | OutputStreamed) and event.output == "answer":
+        unheard.add(run, event)
+    else:
+        run.emit(event)
