@@ -53,6 +53,7 @@ from graphagent.run._internal import (
     check_offers,
     check_path_rules,
     check_prices,
+    check_ruled_tools,
     check_storable,
     check_tool_edges,
     checked_tools,
@@ -310,6 +311,7 @@ class Agent(Generic[I, O]):
             NoPathError: no edge of a node takes its output.
             BudgetError: a budget is used up; `.result` is what was done so far.
             FeatureError: a node needs a feature that is not installed, or asks a model and there is none.
+            StrategyError: a rule names a tool that the agent does not have.
             ThreadBusyError: the last run of the thread has not ended.
             RunError: there is a thread, and the agent has no store.
         """
@@ -643,6 +645,7 @@ class Agent(Generic[I, O]):
             own = list(self._sites())
             every = list(with_sub_agents(own))
             check_features(every)
+            check_ruled_tools(every)
             check_models(every)
             # A sub-agent without tools may take those of its caller.
             check_offers([*own, *(site for site in every[len(own) :] if site.tools)])
@@ -789,7 +792,9 @@ class Agent(Generic[I, O]):
         if self.store is None:
             raise RunError(f"this agent keeps no runs; give it a store: Agent(…, store=SqliteStore('runs.db')){more}")
         if self._cached_config is None:
-            check_features(with_sub_agents(self._sites()))
+            every = list(with_sub_agents(self._sites()))
+            check_features(every)
+            check_ruled_tools(every)
         config = self._config()
         return config if deps is None else replace(config, deps=deps)
 

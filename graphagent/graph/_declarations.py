@@ -17,10 +17,18 @@ class Declaration:
     """
 
     def __init__(
-        self, function: Callable[..., Any], name: str, *, whole: bool = False, inside: Sequence[Declaration] = ()
+        self,
+        function: Callable[..., Any],
+        name: str,
+        *,
+        whole: bool = False,
+        inside: Sequence[Declaration] = (),
+        runs: Declaration | None = None,
     ) -> None:
         self.function = function
         """The function that is executed."""
+        self.runs = runs
+        """The strategy that is executed, if it is an agent."""
         self._first_name = name
         self._whole = whole
         self._inside = inside
@@ -31,8 +39,18 @@ class Declaration:
         return cls(function, name, whole=True)
 
     def covers(self, other: Declaration) -> bool:
-        """Return whether a node of the other declaration is one of this."""
-        return other is self or (self._whole and is_same(self.function, other.function))
+        """Return whether what executes the other declaration executes this one: a copy of it, or something that stands for it.
+
+        This decides what a rule is about: in the proof, as it is executed, and in stored runs.
+        """
+        if other is self or (other.runs is not None and self.covers(other.runs)):
+            return True
+        return self._whole and any(is_same(self.function, each) for each in _stands_for(other.function))
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent that it is; empty if it is something else."""
+        return self._first_name if self.runs is not None else ""
 
     @cached_property
     def name(self) -> str:
@@ -55,6 +73,21 @@ class Declaration:
 def is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
     """Return whether two functions are one. A method that is bound twice is two objects."""
     return one is other or (isinstance(one, MethodType) and one == other)
+
+
+def _stands_for(function: Any, depth: int = 8) -> Iterator[Any]:
+    """Yield a function, and those that it calls as a partial, a bound method, a tool, or a wrapper by `functools.wraps`."""
+    yield function
+    own: dict[str, Any] = getattr(function, "__dict__", {})
+    parts: list[Any] = [own.get("__wrapped__"), own.get("function")]
+    if isinstance(function, partial):
+        parts += [cast("Any", function).func, *filter(callable, function.args)]
+    elif isinstance(function, MethodType):
+        tool: Any = function.__self__  # of `tool.call`
+        parts += [function.__func__, *([tool, tool.run] if hasattr(tool, "parameters") else ())]
+    for part in parts if depth else ():
+        if callable(part):
+            yield from _stands_for(part, depth - 1)
 
 
 def _texts(value: object, depth: int = 3) -> Iterator[str]:

@@ -15,8 +15,9 @@ from graphagent.graph._policies import Setting as Setting
 from graphagent.graph._policies import Timeout as Timeout
 from graphagent.graph._rules import RuleNode as RuleNode
 from graphagent.graph._rules import RuleTool as RuleTool
+from graphagent.graph._rules import declaration_of as declaration_of
+from graphagent.graph._rules import is_about as is_about
 from graphagent.graph._rules import is_named as is_named
-from graphagent.graph._rules import is_one_tool as is_one_tool
 from graphagent.graph._rules import is_tool as is_tool
 from graphagent.graph._rules import name_of as name_of
 from graphagent.graph._rules import reason as reason

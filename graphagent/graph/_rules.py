@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeGuard
 
 from graphagent._article import kind_of
-from graphagent.graph._declarations import Declaration, is_same
+from graphagent.graph._declarations import Declaration
 from graphagent.graph._node import End, Node, Start, Tap, TapOf
 
 
@@ -130,9 +130,7 @@ def _is_one(one: RuleNode, other: RuleNode) -> bool:
     """Return whether both are one declaration, or one path."""
     if isinstance(one, str) or isinstance(other, str):
         return one == other
-    if isinstance(one, Node | Tap | TapOf) and isinstance(other, Node | Tap | TapOf):
-        return one.declaration.covers(other.declaration) or other.declaration.covers(one.declaration)
-    return is_one_tool(one, other)
+    return is_about(one, other) or is_about(other, one)
 
 
 def is_tool(node: object) -> TypeGuard[RuleTool]:
@@ -145,28 +143,37 @@ ALIKE = "two tools {!r}, and a stored run knows tools by their names; rename one
 
 def are_alike(one: RuleNode, other: RuleNode) -> bool:
     """Return whether both are tools, and no run that is stored could tell them apart."""
-    return is_tool(one) and is_tool(other) and one.name == other.name and not is_one_tool(one, other)
+    return is_tool(one) and is_tool(other) and one.name == other.name and not _is_one(one, other)
 
 
-def is_one_tool(one: Any, other: Any) -> bool:
-    """Return whether both are tools that were made of one function, or of what the other runs."""
-    if not (is_tool(one) and is_tool(other)):
+def declaration_of(node: RuleNode) -> Declaration:
+    """Return what a node, tap, strategy or tool is a copy of: of a tool, its function, also if that is the method of an object.
+
+    Args:
+        node: What is in a rule, and no path.
+    """
+    found: Any = getattr(node, "declaration", None)
+    if isinstance(found, Declaration):
+        return found
+    tool: Any = node
+    function = getattr(tool, "method", None) or getattr(tool, "function", tool.run)
+    return Declaration.of_function(function, tool.name)
+
+
+def is_about(node: RuleNode, other: RuleNode) -> bool:
+    """Return whether a rule that names a node, a tap, a strategy or a tool is about another one, wherever that is."""
+    if isinstance(node, str):
         return False
-    return one.run is other.run or is_same(_called_by(one), _called_by(other))
-
-
-def _called_by(tool: Any) -> Callable[..., Any]:
-    found: Callable[..., Any] = getattr(tool, "function", tool.run)
-    return found
+    if is_tool(node) and is_tool(other) and node.run is other.run:
+        return True
+    return declaration_of(node).covers(declaration_of(other))
 
 
 def is_named(node: RuleNode, path: str, declaration: Declaration | None) -> bool:
     """Return whether something in a rule names the element at a path, which has a declaration unless only its outline is known."""
     if isinstance(node, str):
         return node == path
-    if declaration is None or not isinstance(node, Node | Tap | TapOf):
-        return False
-    return node.declaration.covers(declaration)
+    return declaration is not None and declaration_of(node).covers(declaration)
 
 
 def name_of(node: RuleNode) -> str:

@@ -375,8 +375,13 @@ class StrategyTool:
 
     @property
     def run(self) -> Callable[..., Any]:
-        """What tells it from other tools."""
+        """What a call executes, once an agent has it."""
         return self.as_tool if self.made is None else self.made.run
+
+    @property
+    def declaration(self) -> Declaration:
+        """That of the strategy, which all tools of it have."""
+        return self.strategy.declaration
 
     def as_tool(self) -> Any:
         """Return the tool.
@@ -412,7 +417,7 @@ def names_of_declarations(strategy: Strategy[Any, Any]) -> dict[str, str]:
     for path, element in walk(strategy, ""):
         own = element.declaration
         same = known.setdefault(own.name, [])
-        number = next((number for number, each in enumerate(same) if each.covers(own) or own.covers(each)), len(same))
+        number = next((number for number, each in enumerate(same) if each.covers(own) and own.covers(each)), len(same))
         if number == len(same):
             same.append(own)
         found[path] = f"{own.name}#{number + 1}" if number else own.name

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import StrategyChangedError
 from graphagent.graph import START, BrokenRule, Outline, Strategy
 from graphagent.graph.rules._internal import resolved
-from graphagent.log._internal import Log, Replay, hindrance, name_of_tool, scope_of, standing
+from graphagent.log._internal import Log, Replay, hindrance, known_as, scope_of, standing
 
 if TYPE_CHECKING:
     from graphagent.graph import PathRule
-    from graphagent.log._internal import Executing, Frame, Scope
+    from graphagent.log._internal import Called, Executing, Frame, Scope
     from graphagent.protocols import Store
 
 
@@ -22,7 +23,7 @@ class RuleCheck:
     def __init__(
         self, strategy: Strategy[Any, Any] | Outline, rules: Sequence[PathRule], broken: list[BrokenRule] | None = None
     ) -> None:
-        self._patterns = resolved(strategy, rules, lambda tool: frozenset([name_of_tool(tool.name)]))
+        self._patterns = resolved(strategy, rules, known_as)
         self._outline = strategy if isinstance(strategy, Outline) else strategy.outline
         self._found: dict[str, tuple[str, Outline]] = {}
         self.broken: list[BrokenRule] = [] if broken is None else broken
@@ -34,24 +35,28 @@ class RuleCheck:
             self._found[path] = self._outline.find(path)
         return self._found[path]
 
-    def begins(self, run: Executing, name: str, path: str, at: int, scope: Scope = ("", 0)) -> list[tuple[Scope, str]]:
+    def begins(
+        self, run: Executing, names: AbstractSet[str], path: str, at: int, scope: Scope = ("", 0), part_of: AbstractSet[str] = frozenset()
+    ) -> list[tuple[Scope, str]]:  # fmt: skip
         """Check that something may begin, and return what it is noted as.
 
         Args:
             run: The run.
-            name: Its path in the strategy, the name of its declaration if it is in a sub-agent, or the name of a tool.
+            names: Its path in the strategy, or the names by which the log knows it: of its declaration if it is in a sub-agent, of a
+                tool, of an agent.
             path: How it is reported.
             at: Where.
             scope: The execution of the strategy.
+            part_of: What the node or call is noted as that executes it.
         """
-        named = False
+        named = set[str]()
         for rule, pattern in self._patterns:
-            if name in pattern.then:
+            if names & pattern.then and not part_of & pattern.then:
                 after = hindrance(standing(run, scope), pattern.first, pattern.between)
                 if after is not None:
                     self.broken.append(BrokenRule(rule, path, after or START.name, at))
-            named = named or name in pattern.first or name in pattern.between
-        return [(scope, name)] if named else []
+            named |= names & (pattern.first | pattern.between | pattern.then)
+        return [(scope, each) for each in sorted(named)]
 
 
 async def broken_rules(
@@ -94,18 +99,21 @@ async def broken_rules(
         if isinstance(each, Strategy) and each.path_rules:
             checks[path] = RuleCheck(each, each.path_rules, whole.broken)
 
-    def names(run: Replay, frame: Frame, number: int, tool: str) -> list[tuple[Scope, str]]:
-        name = name_of_tool(tool) if tool else _place(whole, frame, frame.node_path)
+    def names(run: Replay, frame: Frame, number: int, called: Called | None) -> list[tuple[Scope, str]]:
+        name = "" if called is not None else _place(whole, frame, frame.node_path)
         if name is None:
             raise StrategyChangedError(run_id, [f"- node {frame.node_path!r}, to which entry {number} led"])
-        path = f"{frame.node_path}: {tool}" if tool else frame.node_path
+        path = frame.node_path if called is None else f"{frame.node_path}: {called.name}"
         found: list[tuple[Scope, str]] = []
         outer: Frame | None = frame
         while outer is not None:
             around = None if outer.agent.parent is not None else _place(whole, outer, outer.path.rstrip("/"))
             if around is not None and around in checks:
                 inside = name.removeprefix(f"{around}/") if around and frame.agent.parent is None else name
-                found += checks[around].begins(run, inside, path, number, scope_of(outer))
+                known, within = ({inside}, ()) if called is None else (called.known_as, called.within)
+                scope = scope_of(outer)
+                part_of = frozenset(each for at, each in within if at == scope)
+                found += checks[around].begins(run, known, path, number, scope, part_of)
             outer = outer.parent
         return found
 

@@ -221,6 +221,8 @@ class FunctionTool(Tool, Generic[P, R]):
 
     function: Callable[P, R] = field(kw_only=True, repr=False)
     """The function itself."""
+    method: Callable[..., Any] | None = field(default=None, kw_only=True, repr=False)
+    """The function before it was bound to an object, if it is a method of one."""
     arguments: ToolArguments = field(kw_only=True, repr=False)
 
     def check(self, arguments: Mapping[str, Any]) -> None:
@@ -242,9 +244,9 @@ class FunctionTool(Tool, Generic[P, R]):
             return self
         bound = cast("Callable[..., R]", self.function.__get__(instance, owner))
         arguments = replace(self.arguments, of_method=False)
+        run = partial(_run, bound, arguments)
         return cast(
-            "FunctionTool[..., R]",
-            replace(self, function=bound, arguments=arguments, run=partial(_run, bound, arguments)),
+            "FunctionTool[..., R]", replace(self, function=bound, method=self.function, arguments=arguments, run=run)
         )
 
 

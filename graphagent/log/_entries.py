@@ -340,7 +340,7 @@ class AgentStarted(Entry, tag="agent started", frozen=True):
     strategy: Outline | None = None
     """The outline of its strategy."""
     declared: dict[str, str] = {}
-    """As in Started."""
+    """As in Started, and that of its strategy under an empty path."""
     ruled: tuple[tuple[str, str], ...] = ()
     """As in Started."""
     began: int = 0
@@ -473,11 +473,16 @@ class RuledExecution(Entry, tag="ruled", frozen=True):
     """The key of the tool call that it is; empty for the node."""
     ended: bool = False
     """Whether it came to its end."""
+    agent: bool = False
+    """Whether it is the run of a sub-agent, in whose frame it happened."""
 
     def apply(self, state: State) -> None:
         """Note it."""
         frame = state.frames[self.at]
         path = f"{frame.node_path}:{self.call}" if self.call else frame.node_path
+        if self.agent:
+            assert frame.parent is not None
+            path, frame = frame.path.rstrip("/"), frame.parent
         for around, name in self.of:
             scope = scope_of(state.frames[around])
             if self.ended:

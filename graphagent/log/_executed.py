@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from graphagent.graph._internal import declaration_of, is_tool
 from graphagent.log._state import Executions, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from graphagent.graph._internal import RuleNode
     from graphagent.log._state import Frame, Scope
 
 _CALLED = "()"
@@ -32,6 +34,24 @@ class Executing(Protocol):
 def name_of_tool(tool: str) -> str:
     """Return the name under which calls of a tool are noted. A path begins with a slash, and a declaration ends with a digest."""
     return f"{tool}{_CALLED}"
+
+
+def name_of_agent(agent: str) -> str:
+    """Return the name by which a log knows the runs of a sub-agent."""
+    return f"{agent}/"
+
+
+def known_as(node: RuleNode) -> frozenset[str]:
+    """Return the names by which a log knows what a rule names, wherever it is executed. Of a path, that is its place alone."""
+    if isinstance(node, str):
+        return frozenset()
+    declaration, found = declaration_of(node), set[str]()
+    found.add(declaration.name)
+    if is_tool(node):
+        found.add(name_of_tool(node.name))
+    if declaration.agent:
+        found.add(name_of_agent(declaration.agent))
+    return frozenset(found)
 
 
 def scope_of(frame: Frame) -> Scope:
@@ -57,8 +77,8 @@ def began(state: Executing, scope: Scope, name: str, path: str, frame: Frame) ->
     if (known := _continuing(found, path, frame)) is not None:
         since, before = known[2:]
     own = found.setdefault(name, Executions())
-    is_tool = name.endswith(_CALLED) and not name.startswith("/")
-    own.node = f"{frame.node_path}: {name.removesuffix(_CALLED)}" if is_tool else path
+    is_call = name.endswith(_CALLED) and not name.startswith("/") and path != frame.node_path
+    own.node = f"{frame.node_path}: {name.removesuffix(_CALLED)}" if is_call else path
     own.running[path] = frame.path, frame.node or "", since, before
 
 

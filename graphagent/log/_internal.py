@@ -45,8 +45,11 @@ from graphagent.log._entries import TranscriptEdited as TranscriptEdited
 from graphagent.log._entries import known_results as known_results
 from graphagent.log._executed import Executing as Executing
 from graphagent.log._executed import began as began
+from graphagent.log._executed import continues as continues
 from graphagent.log._executed import ended as ended
 from graphagent.log._executed import hindrance as hindrance
+from graphagent.log._executed import known_as as known_as
+from graphagent.log._executed import name_of_agent as name_of_agent
 from graphagent.log._executed import name_of_tool as name_of_tool
 from graphagent.log._executed import scope_of as scope_of
 from graphagent.log._executed import standing as standing
@@ -75,6 +78,7 @@ from graphagent.log._listing import list_runs as list_runs
 from graphagent.log._log import Log as Log
 from graphagent.log._log import Watch as Watch
 from graphagent.log._log import check_segments as check_segments
+from graphagent.log._replay import Called as Called
 from graphagent.log._replay import Replay as Replay
 from graphagent.log._segments import Segment as Segment
 from graphagent.log._segments import is_part as is_part

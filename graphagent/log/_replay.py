@@ -6,10 +6,10 @@ The log has for each node, and each call of a tool, when it began and ended. Of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from graphagent.log._entries import EffectRecorded, EffectStarted, NodeFinished, NodeSkipped
-from graphagent.log._executed import began, continues, ended, never_began, take_back
+from graphagent.log._entries import AgentStarted, AgentStopped, EffectRecorded, EffectStarted, NodeFinished, NodeSkipped
+from graphagent.log._executed import began, continues, ended, name_of_agent, name_of_tool, never_began, take_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,18 +18,29 @@ if TYPE_CHECKING:
     from graphagent.log._state import Executions, Frame, Scope, State
 
 
+class Called(NamedTuple):
+    """A tool that a node calls, or an agent that it runs."""
+
+    name: str
+    """How it is called."""
+    known_as: frozenset[str]
+    """The names by which the log knows it."""
+    within: tuple[tuple[Scope, str], ...] = ()
+    """What the node, or the call of a tool that runs the agent, is noted as: the agent is a part of that."""
+
+
 class Replay:
     """Follows a run while its log is read. Items of an `each` begin with their first entry.
 
     Args:
-        names: Returns the names under which something is noted that begins with an entry of some number: the node of a frame, or a
-            tool of some name that it calls.
+        names: Returns the names under which something is noted that begins with an entry of some number: the node of a frame, or
+            what it calls.
         skipped: Called with the frame of a node that began, and that middleware did not execute.
     """
 
     def __init__(
         self,
-        names: Callable[[Replay, Frame, int, str], list[tuple[Scope, str]]],
+        names: Callable[[Replay, Frame, int, Called | None], list[tuple[Scope, str]]],
         skipped: Callable[[Frame], None] | None = None,
     ) -> None:
         self.executed: dict[Scope, dict[str, Executions]] = {}
@@ -56,7 +67,10 @@ class Replay:
             if item.path in self._items:
                 self._begin_node(item, number)
             item = item.parent
-        if frame is None or not frame.node:
+        if isinstance(entry, AgentStopped):
+            if entry.status == "done":
+                self._end(entry.at.rstrip("/"))
+        elif frame is None or not frame.node:
             pass
         elif isinstance(entry, NodeFinished) and entry.error is None:
             self._end(frame.node_path)
@@ -67,9 +81,14 @@ class Replay:
             if self._skipped is not None and not entry.failed:
                 self._skipped(frame)
         elif isinstance(entry, EffectStarted) and entry.tool:
-            self._begin(f"{frame.node_path}:{entry.key}", frame, number, entry.tool)
+            called = Called(entry.tool, frozenset([name_of_tool(entry.tool)]))
+            self._begin(f"{frame.node_path}:{entry.key}", frame, number, called)
         elif isinstance(entry, EffectRecorded) and entry.kind == "tool" and entry.is_ended:
             self._end(f"{frame.node_path}:{entry.key}")
+        elif isinstance(entry, AgentStarted):
+            known_as = {name_of_agent(entry.name), entry.declared.get("", "")} - {""}
+            called = Called(entry.name, frozenset(known_as), self._within(frame, entry.key))
+            self._begin(f"{frame.node_path}/{entry.name}/{number}", frame, number, called)
         if self.executed:
             take_back(self, entry.takes_back(state))
         self._at = entry.at
@@ -99,11 +118,17 @@ class Replay:
         if frame.node:
             self._begin(frame.node_path, frame, number)
 
-    def _begin(self, path: str, frame: Frame, number: int, tool: str = "") -> None:
+    def _within(self, frame: Frame, key: str) -> tuple[tuple[Scope, str], ...]:
+        """Return what the node is noted as, and the calls in which an agent begins under a key."""
+        at = f"{frame.node_path}:{key}"
+        around = (path for path in self._names if path == frame.node_path or at.startswith(f"{path}/"))
+        return tuple(each for path in around for each in self._names[path])
+
+    def _begin(self, path: str, frame: Frame, number: int, called: Called | None = None) -> None:
         if continues(self._begun.get(path, 0), path, frame):  # a call that waited with the run
             return
         self._begun[path] = self.number
-        names = self._names[path] = self._names_of(self, frame, number, tool)
+        names = self._names[path] = self._names_of(self, frame, number, called)
         for scope, name in names:
             began(self, scope, name, path, frame)
 

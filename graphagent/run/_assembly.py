@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent._features import implementing
 from graphagent._options import check_tools
 from graphagent.errors import ArgumentsError, SerializationError, StrategyError, ToolError, UnpricedModelError
-from graphagent.graph import CachePolicy, Node, Retry, Strategy
-from graphagent.graph._internal import fits, is_one_tool, is_tool
+from graphagent.graph import CachePolicy, Node, Problem, Retry, Strategy
+from graphagent.graph._internal import fits, is_about, is_tool, name_of
 from graphagent.llm import Tool, ToolCalls, tool
 from graphagent.llm._internal import problems, tells_cost
 from graphagent.memory import FinalAnswerStep
@@ -19,12 +19,13 @@ from graphagent.protocols import ToolServer
 from graphagent.run._beginning import begin
 from graphagent.run._cached import no_store
 from graphagent.run._context import Context, missing
+from graphagent.run._reach import calls_by_itself
 from graphagent.run._requests import no_model
 from graphagent.run._sites import AgentNode, AgentTool, as_tool, sites
 
 if TYPE_CHECKING:
     from graphagent._agent import Agent
-    from graphagent.graph._internal import RuleTool
+    from graphagent.graph._internal import RuleNode
     from graphagent.run._callbacks import Callback
     from graphagent.run._config import RunConfig
     from graphagent.run._sites import Site
@@ -193,27 +194,72 @@ def check_path_rules(own: Sequence[Site], checks: Sequence[object], callbacks: S
         if not isinstance(strategy, Strategy):
             continue
         refused = refusable and site.outer is None and bool(strategy.path_rules)
-        if refused or any(is_tool(node) for rule in strategy.path_rules for node in rule.nodes):
+        calls = partial(_calls_in, site, own)
+        if refused or any(calls(node) for rule in strategy.path_rules for node in rule.nodes):
             from graphagent.graph.rules._internal import check_rules
 
             tried_again = any(isinstance(each, Retry) and each.attempts > 1 for each in strategy.policies)
             problems = check_rules(
-                strategy.edges, strategy.path_rules, tried_again=tried_again, refused=refused,
-                calls=partial(_calls_in, site, own),
-            )  # fmt: skip
+                strategy.edges, strategy.path_rules, tried_again=tried_again, refused=refused, calls=calls
+            )
             if problems:
                 raise StrategyError(strategy.name, problems)
 
 
-def _calls_in(around: Site, own: Sequence[Site], called: RuleTool) -> frozenset[str]:
-    """Return the paths of the nodes in a strategy that execute the calls of a tool which a subgraph there has."""
+def check_ruled_tools(every: Iterable[Site]) -> None:
+    """Check that the tools exist which rules name, unless a function may call them by itself.
+
+    Args:
+        every: The sites of an agent and of its sub-agents, with the features that are installed.
+
+    Raises:
+        StrategyError: one does not.
+    """
+    every = list(every)
+    ruled = [site.element for site in every if isinstance(site.element, Strategy) and site.element.path_rules]
+    named = [(strategy, rule, node) for strategy in ruled for rule in strategy.path_rules for node in rule.nodes]
+    wanted = [each for each in named if is_tool(each[2])]
+    if not wanted:
+        return
+    given = [*(tool for site in every for tool in site.tools), *_of_features(every)]
+    tools = [tool for tool in map(as_tool, given) if isinstance(tool, Tool)]
+    there: list[Any] = [*tools, *(site.element for site in every)]
+    unknown = [each for each in wanted if not any(is_about(each[2], other) for other in there)]
+    functions = [getattr(each, "function", None) for each in there]
+    if not unknown or any(map(calls_by_itself, functions)):
+        return
+    known = ", ".join(sorted({repr(tool.name) for tool in tools})) or "none"
+    strategy = unknown[0][0]
+    raise StrategyError(
+        strategy.name,
+        [
+            Problem(
+                name_of(node),
+                f"the rule {rule} names this tool, and the agent does not have it (there are: {known}); pass it in tools=[…] of the "
+                f"agent or of .using(…), or name the node that executes it",
+            )
+            for of, rule, node in unknown
+            if of is strategy
+        ],
+    )
+
+
+def _of_features(every: Iterable[Site]) -> Iterator[Tool]:
+    """Yield the tools of features."""
+    features = {id(feature): feature for site in every for feature in implementing(site.features, "tools")}
+    for feature in features.values():
+        yield from feature.tools
+
+
+def _calls_in(around: Site, own: Sequence[Site], called: RuleNode) -> frozenset[str]:
+    """Return the paths of the nodes in a strategy that execute calls of tools which a subgraph there has, and which a rule names."""
     found: list[str] = []
     for site in own:
         offers = site.outer if getattr(getattr(site.element, "function", None), "executes_calls", False) else None
         while offers is not None and not offers.has_own_tools:
             offers = offers.outer
         tools = offers.tools if offers is not None and offers.is_inside(around) else ()
-        if any(is_one_tool(called, as_tool(each)) for each in tools):
+        if any(is_about(called, tool) for tool in map(as_tool, tools) if isinstance(tool, Tool)):
             found.append(site.path[len(around.below("")) :])
     return frozenset(found)
 

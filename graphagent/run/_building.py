@@ -50,7 +50,11 @@ def compile_root(strategy: Strategy[Any, Any], calling: Sequence[Within] = ()) -
         strategy, partial(_compile_node, around=f"{strategy.name}/", names=names, within=within)
     )
 
-    compiled.ruled = tuple((path, name) for path, each in with_rules for _, name in ScopeRules(each, names).named)
+    compiled.known_as = {
+        (path, name): known_as
+        for path, each in with_rules
+        for name, known_as in ScopeRules(each, names).known_as.items()
+    }
 
     async def enter(execution: Execution, value: Any) -> Any:
         return await execute(execution)

@@ -26,6 +26,7 @@ from graphagent.memory import TaskStep
 from graphagent.run._after import look_back
 from graphagent.run._answering import begin_features, execute_until_accepted
 from graphagent.run._reading import look_up_again_in
+from graphagent.run._rules import begin_agent, check_agent, end_agent
 from graphagent.run._runtime import Runtime
 from graphagent.run._sites import AgentNode, AgentTool
 from graphagent.run._suspend import Suspend
@@ -35,15 +36,17 @@ if TYPE_CHECKING:
     from graphagent.run._effects import Effects
 
 
-async def run_agent(name: str, config: RunConfig, effects: Effects, task: Any) -> Any:
+async def run_agent(agent: Any, effects: Effects, task: Any) -> Any:
     """Run an agent as a part of a run, and return its answer. Its own features count, and the rest is the parent's.
 
     Raises:
         ToolError: it failed.
         Suspend: it waits for a person, or is to pause, and so does the parent.
-        RunError: it met an end of the parent.
+        RunError: it met an end of the parent, or a rule around the node forbids it.
     """
-    run = _child(name, config, effects, task)
+    config: RunConfig = agent._config()  # noqa: SLF001  of agents, which this room does not import
+    name: str = agent.name or agent.strategy.name
+    run, named = _child(agent, name, config, effects, task)
     log = run.log
     if run.activation.status == "done":
         return run.answer_read()
@@ -58,6 +61,7 @@ async def run_agent(name: str, config: RunConfig, effects: Effects, task: Any) -
         run.deadline = effects.execution.deadline
         step = await execute_until_accepted(run)
         log.append(AgentStopped(at=run.frame.path, status="done", step=copy.copy(step)))
+        end_agent(run, named)
     except Suspend:
         reason, questions = run.top.pausing, run.questions
         if reason is not None or questions:
@@ -83,24 +87,34 @@ async def run_agent(name: str, config: RunConfig, effects: Effects, task: Any) -
     return output
 
 
-def _child(name: str, config: RunConfig, effects: Effects, task: Any) -> Runtime:
-    """Return the run of a sub-agent that the node has begun under the same key, or begin it."""
+def _child(
+    agent: Any, name: str, config: RunConfig, effects: Effects, task: Any
+) -> tuple[Runtime, tuple[tuple[str, str], ...]]:
+    """Return the run of a sub-agent that the node has begun under the same key, or begin it; and what rules know it as.
+
+    Raises:
+        RuleError: a rule forbids it.
+    """
     parent, frame, log = effects.run, effects.frame, effects.log
     key, within = effects.next("agent"), _within(config, effects)
     found = frame.inside.get(f"agent {key}")
+    is_done = found is not None and found[0].agent.status == "done"
+    ruled = [] if is_done else check_agent(effects.execution, agent, name, key, None if found is None else found[0])
     if found is None:
         effects.record(
             AgentStarted(
                 at=frame.path, key=key, name=name, first=within.compiled.first.name,
                 value=log.keep(task, within.strategy.input_type), task=TaskStep(task), rules=within.system_prompt,
                 strategy=within.strategy.outline if log.durable else None,
-                declared=dict(within.strategy.declarations) if log.durable else {}, ruled=within.compiled.ruled,
+                declared={"": within.strategy.declaration.name, **within.strategy.declarations} if log.durable else {},
+                ruled=within.compiled.ruled,
                 began=_clock.now(),
             )
         )  # fmt: skip
         found = frame.inside[f"agent {key}"]
     inside = found[0]
     assert inside.activation is not None
+    named = begin_agent(effects.execution, ruled, inside)
     effects.position = max(effects.position, inside.born)
     run_id = parent.child_id(inside.activation)
     run = parent.children.get(run_id)
@@ -116,7 +130,7 @@ def _child(name: str, config: RunConfig, effects: Effects, task: Any) -> Runtime
     run.handlers = handlers_of_child(parent.handlers, config.handlers, speaks=speaks)
     if log.durable:
         log.codec.refers[inside.path] = within.refers
-    return run
+    return run, named
 
 
 def _within(config: RunConfig, effects: Effects) -> RunConfig:

@@ -166,8 +166,13 @@ class CompiledStrategy:
     """The node to which START leads."""
     nodes: Mapping[str, CompiledNode]
     """All nodes by their names."""
-    ruled: tuple[tuple[str, str], ...] = ()
-    """What rules name here and inside: the path of the strategy that has the rules, and the name."""
+    known_as: KnownAs | None = None
+    """What rules name here and inside, if there are rules."""
+
+    @property
+    def ruled(self) -> tuple[tuple[str, str], ...]:
+        """What rules name, as the log has it: the path of the strategy that has the rules, and the name."""
+        return tuple(self.known_as or ())
 
     @staticmethod
     def of_branch(branch: CompiledNode) -> CompiledStrategy:
@@ -206,6 +211,9 @@ class CompiledStrategy:
         return at
 
 
+KnownAs = Mapping[tuple[str, str], frozenset[str]]
+"""What rules name: the path of the strategy that has the rules and the name under which it is noted, with all names by which a log may
+know it."""
 Inside = CompiledStrategy | tuple[CompiledNode, ...]
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphagent.protocols import Feature, Model, Store, ToolServer
     from graphagent.run._budgets import Budgets
     from graphagent.run._callbacks import Callback, Check
-    from graphagent.run._compiled import Call, CompiledNode
+    from graphagent.run._compiled import Call, CompiledNode, KnownAs
     from graphagent.run._ruled import Within
 
 FinalCheck = Callable[..., Any]
@@ -120,10 +120,10 @@ class RunConfig:
         inside, agent, rest = self._sub_agent(path)
         return {**self.features, **agent.features_at(rest)} if inside and agent is not None else self.features
 
-    def ruled_in(self, agent: Activation) -> tuple[tuple[str, str], ...]:
-        """Return what rules name in the run of an agent, as the log has it: this one, or one that it calls."""
+    def ruled_in(self, agent: Activation) -> KnownAs:
+        """Return what rules name in the run of an agent: this one, or one that it calls."""
         found = self._of(agent)
-        return () if found is None else found.compiled.ruled
+        return (found.compiled.known_as if found is not None else None) or {}
 
     def _of(self, agent: Activation) -> RunConfig | None:
         if agent.parent is None:

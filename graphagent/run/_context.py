@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from graphagent.memory._internal import RunMemory
     from graphagent.protocols import Model, Store
     from graphagent.run._budgets import Budgets
-    from graphagent.run._config import RunConfig
     from graphagent.run._scope import Execution
 
 A = TypeVar("A")
@@ -481,9 +480,7 @@ class Context(Generic[Deps]):
         Raises:
             ToolError: the agent failed.
         """
-        own: Any = agent
-        config: RunConfig = own._config()  # noqa: SLF001  of agents, which this room does not import
-        return cast("T", await run_agent(agent.name or agent.strategy.name, config, self._effects, task))
+        return cast("T", await run_agent(agent, self._effects, task))
 
 
 async def _start(effects: Effects, key: str, in_flight: str) -> None:

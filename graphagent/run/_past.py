@@ -7,23 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from graphagent.log._internal import Replay, name_of_tool, scope_of
+from graphagent.log._internal import Replay, scope_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from graphagent.graph import Outline
-    from graphagent.log._internal import Activation, Executions, Frame, Scope, State, Watch
+    from graphagent.log._internal import Activation, Called, Executions, Frame, Scope, State, Watch
+    from graphagent.run._compiled import KnownAs
 
 
 class Past:
     """What a run executed of things that rules name, collected while its log is read."""
 
-    def __init__(self, ruled: Callable[[Activation], Sequence[tuple[str, str]]]) -> None:
+    def __init__(self, ruled: Callable[[Activation], KnownAs]) -> None:
         self._replay = Replay(self._names)
         self._ruled = ruled
-        """Returns the names of the things in the run of an agent, each with the path of the strategy that has the rules."""
-        self._ruled_in: dict[str, Sequence[tuple[str, str]]] = {}
+        """Returns what rules name in the run of an agent."""
+        self._ruled_in: dict[str, KnownAs] = {}
         """What it returned, by the paths of the agents."""
         self._places: dict[tuple[str, str], str] = {}
 
@@ -32,21 +33,22 @@ class Past:
         """What is to see each entry."""
         return self._replay.watch
 
-    def _names(self, run: Replay, frame: Frame, number: int, tool: str) -> list[tuple[Scope, str]]:
+    def _names(self, run: Replay, frame: Frame, number: int, called: Called | None) -> list[tuple[Scope, str]]:
         """Return the names that rules have for something that begins."""
-        agent, place = frame.agent, "" if tool else self._place(frame, frame.node_path)
-        name = name_of_tool(tool) if tool else agent.declared.get(place, "")
+        agent, place = frame.agent, "" if called is not None else self._place(frame, frame.node_path)
+        names = frozenset([agent.declared.get(place, "")]) if called is None else called.known_as
+        within = () if called is None else called.within
         found: list[tuple[Scope, str]] = []
         for each in _around(frame):
             path = each.agent.path
             ruled = self._ruled_in[path] = self._ruled_in[path] if path in self._ruled_in else self._ruled(each.agent)
             around = self._place(each, each.path.rstrip("/")) if ruled else ""
-            for strategy, wanted in ruled:
+            for (strategy, wanted), known_as in ruled.items():
                 # A sub-agent is at no place of the strategy of its caller.
                 is_there = bool(place) and each.agent is agent and place == f"{around}{wanted}".lstrip("/")
-                if strategy == around and (wanted == name or is_there):
+                if strategy == around and (is_there or not known_as.isdisjoint(names)):
                     found.append((scope_of(each), wanted))
-        return found
+        return [each for each in found if each not in within]
 
     def _place(self, frame: Frame, path: str) -> str:
         """Return the path in the strategy of its agent of what is at a path in the run."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graphagent.graph._internal import is_named, is_tool
-from graphagent.log._internal import name_of_tool
+from graphagent.graph._internal import declaration_of, is_named, is_tool
+from graphagent.log._internal import known_as, name_of_tool
 
 if TYPE_CHECKING:
     from graphagent.graph import PathRule, Strategy
@@ -29,6 +29,8 @@ class ScopeRules:
     def __init__(self, strategy: Strategy[Any, Any], names: Mapping[Declaration, str]) -> None:
         self.named: list[tuple[RuleNode, str]] = []
         """What the rules name, and the names."""
+        self.known_as: dict[str, frozenset[str]] = {}
+        """The names by which a log may know the same, by these names."""
         self._checks: dict[str, list[_Check]] = {}
         for rule in strategy.path_rules:
             parts = [self._name(each, strategy, names) for each in rule.nodes]
@@ -41,16 +43,20 @@ class ScopeRules:
                     self._add(part, rule, [each for each in parts if each != part], [])
 
     def _name(self, node: RuleNode, strategy: Strategy[Any, Any], names: Mapping[Declaration, str]) -> str:
+        there = {
+            each.declaration: names[each.declaration]
+            for path, each in strategy.walk()
+            if not isinstance(node, str) and is_named(node, path, each.declaration)
+        }
         if isinstance(node, str):
             name = f"/{node}"
         elif is_tool(node):
             name = name_of_tool(node.name)
         else:
-            name = next(
-                names[each.declaration] for path, each in strategy.walk() if is_named(node, path, each.declaration)
-            )
-        if all(name != known for _, known in self.named):
+            name = there.get(declaration_of(node)) or next(iter(there.values()))
+        if name not in self.known_as:
             self.named.append((node, name))
+        self.known_as[name] = self.known_as.get(name, frozenset()) | known_as(node) | {name, *there.values()}
         return name
 
     def _add(self, then: str, rule: PathRule, first: Sequence[str], between: Sequence[str]) -> None:

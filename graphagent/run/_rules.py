@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import RuleError
-from graphagent.graph._internal import is_one_tool, reason
-from graphagent.log._internal import RuledExecution, hindrance, scope_of, standing
+from graphagent.graph._internal import is_about, reason
+from graphagent.log._internal import RuledExecution, continues, hindrance, scope_of, standing
 from graphagent.run._ruled import Ruled
 
 if TYPE_CHECKING:
+    from graphagent.graph._internal import RuleNode
     from graphagent.llm import Tool
     from graphagent.log._internal import Frame
     from graphagent.run._compiled import Call
@@ -51,14 +52,69 @@ def check_tool(execution: Execution, tool: Tool, key: str) -> list[Ruled]:
     Raises:
         RuleError: it would break a rule.
     """
-    node = execution.node
+    found = _rules_about(execution, tool)
+    check_rules(execution, found, tool.name, f"{execution.frame.node_path}:{key}")
+    return found
+
+
+def check_agent(execution: Execution, agent: Any, name: str, key: str, inside: Frame | None) -> list[Ruled]:
+    """Check that a sub-agent may be run, and return what rules say of it and of its strategy; nothing if none names them.
+
+    Args:
+        execution: That of the node that runs it.
+        agent: The agent.
+        name: How it is called.
+        key: Its key among the effects of the node.
+        inside: Its frame, if it has begun.
+
+    Raises:
+        RuleError: it would break a rule.
+    """
+    if execution.node is None or not execution.node.within:
+        return []
+    found = _rules_about(execution, agent.as_node(), f"{execution.frame.node_path}:{key}")
+    check_rules(execution, found, name, "" if inside is None else inside.path.rstrip("/"))
+    return found
+
+
+def begin_agent(execution: Execution, of: Sequence[Ruled], inside: Frame) -> tuple[tuple[str, str], ...]:
+    """Note that a sub-agent begins, in its frame, and return what the rules know it as."""
+    named = _names(execution, of)
+    if named:
+        execution.run.log.append(RuledExecution(at=inside.path, of=named, agent=True))
+    return named
+
+
+def end_agent(run: Runtime, named: tuple[tuple[str, str], ...]) -> None:
+    """Note that a sub-agent came to its end."""
+    if named:
+        run.log.append(RuledExecution(at=run.frame.path, of=named, agent=True, ended=True))
+
+
+def _rules_about(execution: Execution, called: RuleNode, at: str = "") -> list[Ruled]:
+    """Return what the rules around a node say of something that it calls.
+
+    Args:
+        execution: That of the node.
+        called: A tool, or an agent.
+        at: The path of the call of an agent, which is a part of what the node, or the call of a tool around it, is noted as.
+    """
     found: list[Ruled] = []
-    for rules, _, levels in node.within if node is not None else ():
-        names = tuple(name for each, name in rules.named if is_one_tool(each, tool))
+    for rules, _, levels in execution.node.within if execution.node is not None else ():
+        about = (name for each, name in rules.named if is_about(each, called))
+        names = tuple(name for name in about if not at or not _is_noted(execution, levels, name, at))
         if names:
             found.append(Ruled(levels, names, rules.checks(names)))
-    check_rules(execution, found, tool.name, key)
     return found
+
+
+def _is_noted(execution: Execution, levels: int, name: str, at: str) -> bool:
+    frame = execution.frame
+    known = execution.run.log.state.executed.get(scope_of(_around(frame, levels)), {}).get(name)
+    return known is not None and any(
+        (path == frame.node_path or at.startswith(f"{path}/")) and continues(since, path, frame)
+        for path, (_, _, since, _) in known.running.items()
+    )
 
 
 def end_tool(execution: Execution, named: tuple[tuple[str, str], ...], key: str) -> None:
@@ -66,14 +122,14 @@ def end_tool(execution: Execution, named: tuple[tuple[str, str], ...], key: str)
     execution.run.log.append(RuledExecution(at=execution.frame.path, of=named, call=key, ended=True))
 
 
-def check_rules(execution: Execution, of: Sequence[Ruled], call: str = "", key: str = "") -> None:
-    """Check that something may begin, or might: the current node, or the call of a tool of some name under a key.
+def check_rules(execution: Execution, of: Sequence[Ruled], call: str = "", path: str = "") -> None:
+    """Check that something may begin, or might: the current node, or the call of a tool or an agent of some name at a path.
 
     Raises:
         RuleError: it would break a rule.
     """
     run, frame = execution.run, execution.frame
-    path = f"{frame.node_path}:{key}" if call else frame.node_path
+    path = path if call else frame.node_path
     for levels, _, checks in of:
         around = _around(frame, levels)
         state, scope = run.log.state, scope_of(around)
@@ -91,10 +147,13 @@ def check_rules(execution: Execution, of: Sequence[Ruled], call: str = "", key: 
 
 def _note(execution: Execution, of: Sequence[Ruled], key: str = "") -> tuple[tuple[str, str], ...]:
     """Note that something begins, and return its names, each with the path of the frame of the strategy that has the rules."""
-    frame = execution.frame
-    named = tuple((_around(frame, levels).path, name) for levels, names, _ in of for name in names)
-    execution.run.log.append(RuledExecution(at=frame.path, of=named, call=key))
+    named = _names(execution, of)
+    execution.run.log.append(RuledExecution(at=execution.frame.path, of=named, call=key))
     return named
+
+
+def _names(execution: Execution, of: Sequence[Ruled]) -> tuple[tuple[str, str], ...]:
+    return tuple((_around(execution.frame, levels).path, name) for levels, names, _ in of for name in names)
 
 
 def _around(frame: Frame, levels: int) -> Frame:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from graphagent.graph import Node, Strategy, ToolSelection
-from graphagent.graph._internal import inside
+from graphagent.graph._internal import Declaration, inside
 from graphagent.llm import Tool
 from graphagent.run._budgets import Budgets
 
@@ -34,6 +34,11 @@ class AgentTool(Tool):
     read: Callable[[Mapping[str, Any]], object] | None = field(default=None, kw_only=True, repr=False)
     """Returns the task that arguments make up, where they are its fields; raises ArgumentsError if they do not fit."""
 
+    @property
+    def declaration(self) -> Declaration:
+        """That of the agent, wherever it is a tool or a node."""
+        return cast("Declaration", self.agent.as_node().declaration)
+
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Check that arguments fit the fields of the task."""
         if self.read is not None:
@@ -50,6 +55,7 @@ class AgentNode(Node[Any, Any]):
     ) -> None:
         strategy = agent.strategy
         super().__init__(function, name=name, input_type=strategy.input_type, output_type=strategy.output_type)
+        self.declaration = Declaration(function, name, runs=strategy.declaration)
         self.agent = agent
         self.config = config
         """Returns the configuration of the agent's runs."""

@@ -126,7 +126,7 @@ class _Heard:
         inside = [each for each in frame.frames() if each is not frame]
         if isinstance(event, NodeStarted):
             frame.moved(name, UNSET, TASK, self.number)
-            self._names[event.node] = self._check.begins(self, place, event.node, index)
+            self._names[event.node] = self._check.begins(self, {place}, event.node, index)
             for scope, named in self._names[event.node]:
                 began(self, scope, named, event.node, frame)
         elif isinstance(event, NodeFailed):

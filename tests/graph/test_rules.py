@@ -165,14 +165,14 @@ def test_a_node_is_all_of_its_places():
     ]
 
 
-def test_a_copy_that_breaks_a_rule_is_called_one():
+def test_a_copy_that_breaks_a_rule_is_explained():
     """Its name is not in the rule, which means it all the same; the error says how to mean one place."""
     [copied] = problems(START >> send.named("reply") >> approve >> END, rules=[APPROVED])
     assert copied.endswith(
-        "'reply' is a copy of what the rule names, and counts as that; a path as text names one place alone"
+        "'reply' executes what the rule names, and counts as that; a path as text names one place alone"
     )
     [named] = problems(START >> send >> approve >> END, rules=[APPROVED])
-    assert "copy" not in named
+    assert "counts as that" not in named
 
 
 def test_a_subgraph_may_fail_wherever_it_is():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,9 +12,9 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from graphagent import END, START, Agent, Context, Strategy, node, tap, tool
-from graphagent.errors import RuleError, StrategyChangedError
+from graphagent.errors import RuleError, StrategyChangedError, ToolError
 from graphagent.events import NodeStarted, ToolCalled
-from graphagent.graph import each, guarded, never_together, parallel, precedes, race
+from graphagent.graph import each, guarded, never_together, parallel, precedes, race, select_tools
 from graphagent.llm import Tool, ToolCall, ToolCalls
 from graphagent.nodes import ask_human, execute_tools, llm_request
 from graphagent.protocols import Feature
@@ -77,6 +78,11 @@ def look() -> str:
 def broken() -> str:
     """Check an account."""
     raise OSError("no connection")
+
+
+@node
+async def seldom(ctx: Context, x: str) -> str:
+    return x if x == "x" else str((await ctx.call_tool(look, ToolCall("look", {}))).content)
 
 
 def calling(called: Any = refund, name: str = "act") -> Any:
@@ -290,6 +296,25 @@ def with_error_edge() -> Any:
     )
 
 
+def running(one: Any) -> Any:
+    """Make a node that runs an agent."""
+
+    async def runs(ctx: Context, x: str) -> str:
+        return str(await ctx.run_agent(one, x))
+
+    return node(runs)
+
+
+def calling_text(called: Any) -> Any:
+    """Make a node that passes its text to a tool."""
+
+    async def act(ctx: Context, x: str) -> str:
+        arguments = dict.fromkeys(called.parameters["properties"], x)
+        return str((await ctx.call_tool(called, ToolCall(called.name, arguments, id="1"))).content)
+
+    return node(act)
+
+
 def delegating(inner: Any) -> Any:
     """Make a node that runs an agent."""
     helper = Agent(inner, name="helper", description="Helps.")
@@ -312,6 +337,105 @@ async def as_list(ctx: Context, x: str) -> list[str]:
 
 def edit(snapshot: Any) -> None:
     snapshot.value = "y"
+
+
+def talk(*called: Any, tools: Any, rules: Any, then: Any = (approve,), **settings: Any) -> Any:
+    """Have a model call tools at once, in a subgraph; what the rules name comes later."""
+    calls = ToolCalls([ToolCall(name, {"task": "x"} if task else {}) for name, task in called])
+    model = ScriptedModel([calls, "done"])
+    return run(chain(helper(), *then, rules=rules), *settings.pop("features", ()), model=model, tools=tools, **settings)
+
+
+def helper(name: str = "helper") -> Any:
+    ask, act = llm_request(), execute_tools()
+    return Strategy(name, START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
+
+
+PAYING, CHECKING = chain(pay, name="paying"), chain(search, name="checking")
+"""Strategies that rules name, and that are executed as agents."""
+ORDERED, GIVEN = precedes(approve, PAYING), precedes(approve, PAYING.as_tool("Pays."))
+
+
+def clerk(strategy: Any = PAYING, **settings: Any) -> Any:
+    """Make an agent of a strategy, which may be a tool."""
+    return Agent(strategy, name="clerk", description="Works.", **settings)
+
+
+def clerk_node(strategy: Any = PAYING) -> Any:
+    return clerk(strategy).as_node()
+
+
+CLERK = clerk()
+
+
+def later(*nodes: Any, rules: Any = (ORDERED,)) -> Any:
+    """Make a strategy that executes some nodes before the approval, which middleware skips, and the payment."""
+    return chain(approve, *nodes, rules=rules)
+
+
+BROKEN = chain(fails, name="broken")
+
+
+@node
+async def tries_broken(ctx: Context, x: str) -> str:
+    try:
+        return await ctx.run_agent(clerk(BROKEN), x)
+    except ToolError:
+        return x
+
+
+def choosing(strategy: Any) -> Any:
+    """Make a subgraph whose tools a model selects."""
+    return helper().using(tools=select_tools([strategy.as_tool("Works."), look]))
+
+
+class Bank:
+    @tool
+    async def refund(self) -> str:
+        """Pay money back."""
+        DONE.append("pay")
+        return "refunded"
+
+    @staticmethod
+    @tool
+    def give() -> str:
+        """Pay money back."""
+        DONE.append("pay")
+        return "given"
+
+    def bare(self) -> str:
+        """Pay money back."""
+        DONE.append("pay")
+        return "given"
+
+
+class Branch(Bank):
+    """A bank that inherits its tools."""
+
+
+BANK = Bank()
+
+
+async def both(ctx: Context, x: str) -> str:
+    """Pay, as a node or as a tool."""
+    DONE.append("pay")
+    return x
+
+
+@functools.wraps(refund.function)
+def wrapped() -> str:
+    return refund.function()
+
+
+def called_as(called: Any, rule: Any, **settings: Any) -> Any:
+    """Have a node call a tool before the approval."""
+    return run(chain(calling(called), approve, rules=[precedes(approve, rule)]), **settings)
+
+
+class Shop(Feature):
+    """Has a tool, and offers it beside others."""
+
+    tools = (refund,)
 
 
 GUARDED_LATER = guarded(search, by=same, before=pay)
@@ -406,7 +530,7 @@ ATTACKS: dict[str, dict[str, Callable[[], Any]]] = {
         "that had to come before, and failed": run(
             chain(calling(broken, "check"), calling(), rules=[precedes(broken, refund)])
         ),
-        "that had to come before, and was not called": run(chain(same, pay, rules=[precedes(look, pay)])),
+        "that had to come before, and was not called": run(chain(seldom, pay, rules=[precedes(look, pay)])),
         "in a subgraph": run(chain(chain(calling(), name="sub"), approve, rules=[REFUNDED])),
         "for each item": run(chain(same.named("list"), as_list, each(calling()), any_text, approve, rules=[REFUNDED])),
     },
@@ -419,6 +543,143 @@ ATTACKS: dict[str, dict[str, Callable[[], Any]]] = {
         "did what excludes it": run(apart(search, delegating(chain(search)), pay, rule=APART)),
         "is called in a subgraph": run(
             chain(chain(delegating(chain(pay)), name="sub"), approve, pay, rules=[APPROVED])
+        ),
+    },
+    "an agent whose strategy a rule names": {
+        "as a node": run(later(clerk_node()), skip),
+        "as a node, in a store": run(later(clerk_node()), skip, store=MemoryStore()),
+        "as a copy of a node": run(later(clerk_node().retry(attempts=2, wait=0).timeout(9).named("x")), skip),
+        "as a copy of a strategy": run(later(clerk_node(PAYING.named("x").retry(attempts=2).using(max_nodes=9))), skip),
+        "in a subgraph": run(later(chain(clerk_node(), name="sub")), skip),
+        "in a branch": run(later(parallel(clerk_node(), same), any_text), skip),
+        "in a race": run(later(race(clerk_node(), never)), skip),
+        "for each item": run(later(as_list, each(clerk_node()), any_text), skip),
+        "as a tool": talk(("clerk", 1), tools=[clerk()], rules=[ORDERED], then=(approve, PAYING)),
+        "as a tool, in a store": talk(
+            ("clerk", 1), tools=[clerk()], rules=[ORDERED], then=(approve, PAYING), store=MemoryStore()
+        ),
+        "as a tool that a person has to approve": talk(
+            ("clerk", 1), tools=[clerk().as_tool(approve=True)], rules=[ORDERED], then=(approve, PAYING)
+        ),
+        "as the tool of a strategy": talk(
+            ("paying", 1), tools=[PAYING.as_tool("Pays.")], rules=[ORDERED], then=(approve, PAYING)
+        ),
+        "as another tool of the strategy": talk(
+            ("give", 1),
+            tools=[PAYING.as_tool("Gives.", name="give")],
+            rules=[GIVEN],
+        ),
+        "as a tool that a rule names, by a function": run(chain(delegating(PAYING), approve, rules=[GIVEN])),
+        "as a tool that a rule names, as a node": run(later(clerk_node(), rules=[GIVEN]), skip),
+        "as a tool that a model selects": run(
+            chain(choosing(PAYING), approve, rules=[never_together(look, PAYING.as_tool("Gives.", name="give"))]),
+            model=ScriptedModel(
+                [
+                    {"value": ["paying", "look"]},
+                    ToolCalls([ToolCall("look", {}), ToolCall("paying", {"task": "x"})]),
+                    "done",
+                ]
+            ),
+        ),
+        "by a function": run(chain(delegating(PAYING), approve, PAYING, rules=[ORDERED])),
+        "of a sub-agent": run(chain(delegating(chain(delegating(PAYING))), approve, PAYING, rules=[ORDERED])),
+        "of a sub-agent of a sub-agent": run(
+            later(clerk_node(chain(clerk_node(chain(parallel(clerk_node(), same), any_text)))), rules=[GIVEN]), skip
+        ),
+        "inside of an agent that is a node": run(later(clerk_node(chain(PAYING, name="outer")), rules=[GIVEN]), skip),
+        "beside what excludes it, both as agents": talk(
+            ("checking", 1),
+            ("paying", 1),
+            tools=[CHECKING.as_tool("Checks."), PAYING.as_tool("Pays.")],
+            rules=[never_together(CHECKING.as_tool("Looks.", name="a"), PAYING.as_tool("Gives.", name="b"))],
+        ),
+        "after it was the source": run(
+            chain(guard, delegating(CHECKING), pay, rules=[guarded(CHECKING.as_tool("Checks."), by=guard, before=pay)])
+        ),
+        "that had to come before, and failed": run(
+            chain(tries_broken, pay, rules=[precedes(BROKEN.as_tool("Checks."), pay)])
+        ),
+        "that had to come before, in an attempt that was taken back": run(
+            twice(clerk_node(CHECKING), calling(), rules=[precedes(CHECKING.as_tool("Checks."), refund)])
+        ),
+        "that had to come before, in a branch that was lost": run(
+            chain(
+                race(chain(clerk_node(CHECKING), never, name="slow"), when("search")),
+                calling(),
+                rules=[precedes(CHECKING.as_tool("Checks."), refund)],
+            )
+        ),
+        "that was executed before the rule": changed(
+            chain(delegating(CHECKING), wait, pay), apart(CHECKING, wait, pay, rule=never_together(CHECKING, pay))
+        ),
+        "that was a node before the rule": changed(
+            chain(clerk_node(CHECKING), wait, pay),
+            apart(clerk_node(CHECKING), wait, pay, rule=never_together(CHECKING, pay)),
+        ),
+        "in a fork": forked(
+            chain(same.named("approve"), clerk_node()), chain(approve, clerk_node(), rules=[ORDERED]), before="clerk"
+        ),
+        "in a run that is executed again": again(
+            chain(approve, clerk_node()), chain(approve, clerk_node(), rules=[ORDERED]), skip
+        ),
+    },
+    "an agent that a rule names": {
+        "as another tool": run(
+            chain(calling_text(CLERK.as_tool()), approve, rules=[precedes(approve, CLERK.as_tool(approve=True))])
+        ),
+        "as a node": run(later(CLERK.as_node(), rules=[precedes(approve, CLERK.as_tool())]), skip),
+        "by a function": run(chain(running(CLERK), approve, rules=[precedes(approve, CLERK.as_tool())])),
+        "as a tool, where the rule names its node": talk(
+            ("clerk", 1), tools=[CLERK], then=(approve, CLERK.as_node()), rules=[precedes(approve, CLERK.as_node())]
+        ),
+    },
+    "a method of another object": {
+        "where the rule names that of the class": called_as(Bank().refund, Bank.refund),
+        "where the rule names that of an object": called_as(Bank().refund, BANK.refund),
+        "of the same object": called_as(BANK.refund, BANK.refund),
+        "of a class that inherits it": called_as(Branch().refund, BANK.refund),
+        "of a class, where the rule names that of one that inherits it": called_as(BANK.refund, Branch.refund),
+        "under another name": called_as(replace(Bank().refund, name="give"), BANK.refund),
+        "with a time limit": called_as(replace(Bank().refund, timeout=9), Bank.refund),
+        "made again of what it runs": called_as(Tool("give", "Pay.", {}, Bank().refund.run), Bank.refund),
+        "made again of its function": called_as(tool(name="give")(Bank().refund.function), Bank.refund),
+        "called by a model": talk(("refund", 0), tools=[Bank().refund], rules=[precedes(approve, BANK.refund)]),
+        "that is static": called_as(Bank().give, Bank.give),
+        "that is static, under another name": called_as(replace(Branch.give, name="x"), BANK.give),
+    },
+    "a function in another form": {
+        "as a partial": called_as(tool(name="give", description="Pay.")(functools.partial(refund.function)), refund),
+        "as a wrapper": called_as(tool(name="give")(wrapped), refund),
+        "as the call of the tool": called_as(Tool("give", "Pay.", {}, refund.call), refund),
+        "as the call of the tool of an object": called_as(Tool("give", "Pay.", {}, Bank().refund.call), Bank.refund),
+        "with another thing to run": called_as(replace(refund, run=refund.call, name="give"), refund),
+        "as a node, where the rule names the tool": run(
+            later(node(both).named("x"), rules=[precedes(approve, tool(both))]), skip
+        ),
+        "as a tool, where the rule names the node": run(
+            chain(calling_text(tool(both)), approve, node(both), rules=[precedes(approve, node(both))])
+        ),
+        "as a partial that is a node": run(
+            later(node(name="x")(functools.partial(both)), rules=[precedes(approve, tool(both))]), skip
+        ),
+    },
+    "a tool from elsewhere": {
+        "of a feature": talk(("refund", 0), tools=[look], rules=[REFUNDED], features=[Shop]),
+        "of a caller, in the tool of a strategy": run(
+            chain(helper(), approve, rules=[REFUNDED]),
+            model=ScriptedModel([ToolCall("inner", {"task": "x"}), ToolCall("refund", {}), "a", "b"]),
+            tools=[refund, helper("inner").as_tool("Helps.")],
+        ),
+        "of an agent that is a node": run(
+            later(clerk(helper("inner"), tools=[refund]).as_node(), rules=[REFUNDED]),
+            skip,
+            model=ScriptedModel([ToolCall("refund", {}), "a", "b"]),
+        ),
+        "that a model selects": run(
+            chain(helper().using(tools=select_tools([refund, look])), approve, rules=[never_together(refund, look)]),
+            model=ScriptedModel(
+                [{"value": ["refund", "look"]}, ToolCalls([ToolCall("look", {}), ToolCall("refund", {})]), "d"]
+            ),
         ),
     },
     "an error that is caught": {
@@ -525,7 +786,8 @@ async def looks_and_asks(ctx: Context, x: str) -> str:
     return x
 
 
-SEARCHING = chain(search, wait, name="searching")
+SEARCHING, WAITING = chain(search, wait, name="searching"), chain(wait, name="waiting")
+CHECKED = precedes(CHECKING, pay)
 
 
 def resumed(strategy: Any) -> Any:
@@ -586,6 +848,24 @@ HONEST: dict[str, Callable[[], Any]] = {
         chain(race(chain(approve, name="a"), chain(same, never, name="b")), calling(), rules=[REFUNDED])
     ),
     "middleware around it": run(chain(approve, pay, rules=[APPROVED]), Catches),
+    "an agent after the approval": run(chain(approve, clerk_node(), rules=[ORDERED])),
+    "an agent that came before, as a node": run(chain(clerk_node(CHECKING), pay, rules=[CHECKED]), store=MemoryStore()),
+    "an agent that came before, by a function": run(
+        chain(delegating(CHECKING), pay, rules=[precedes(CHECKING.as_tool("Checks."), pay)]), store=MemoryStore()
+    ),
+    "an agent that came before, as a tool": talk(
+        ("clerk", 1), tools=[clerk(CHECKING)], then=(pay,), rules=[precedes(CHECKING.as_tool("Checks."), pay)]
+    ),
+    "an agent that came before the rule, as a node": changed(
+        chain(clerk_node(CHECKING), wait, pay), chain(clerk_node(CHECKING), wait, pay, rules=[CHECKED])
+    ),
+    "an agent that came before the rule, by a function": changed(
+        chain(delegating(CHECKING), wait, pay),
+        chain(delegating(CHECKING), wait, pay, rules=[precedes(CHECKING.as_tool("Checks."), pay)]),
+    ),
+    "an agent that waits": resumed(
+        chain(approve, clerk_node(WAITING), pay, rules=[guarded(approve, by=WAITING, before=pay)])
+    ),
 }
 
 

@@ -340,6 +340,37 @@ async def test_what_failed_did_not_end_though_middleware_caught_the_error():
         assert broken.node == "send"
 
 
+async def test_what_was_executed_as_an_agent_is_checked():
+    """A rule about a strategy, about a tool of it, or about the agent is broken once, by the node or the call that ran the agent."""
+    paying = Strategy("paying", START >> search >> END)
+    clerk = Agent(paying, name="clerk", description="Pays.")
+    asking, act = llm_request(), execute_tools()
+    helper = Strategy("helper", START >> asking, asking.on(ToolCalls) >> act >> asking, asking.on(str) >> END)
+
+    @node
+    async def runs(ctx: Context, text: str) -> str:
+        return await ctx.run_agent(clerk, text)
+
+    deep = Agent(Strategy("deep", START >> clerk.as_node() >> END)).as_node()
+    for first, path, tools in (
+        (clerk.as_node(), "clerk", ()),
+        (runs, "runs: clerk", ()),
+        (helper, "helper/execute_tools: clerk", [clerk]),
+        (helper, "helper/execute_tools: clerk", [paying.as_tool("Pays.", name="clerk")]),
+        (deep, "deep/deep/2/clerk", ()),
+    ):
+        strategy, store = Strategy("s", START >> first >> send >> paying.named("later") >> END), MemoryStore()
+        model = ScriptedModel([ToolCall("clerk", {"task": "x"}), "done"])
+        await Agent(strategy, model=model, tools=tools, store=store).run("x", run_id="r")
+        for named in (paying, paying.as_tool("Gives.", name="give"), clerk.as_tool()):
+            [broken] = await broken_rules(store, "r", strategy, rules=[precedes(send, named)])
+            assert broken.node.removesuffix(": clerk") == path.removesuffix(": clerk")
+            assert broken.after == "START"
+            assert await broken_rules(store, "r", strategy, rules=[precedes(named, send)]) == []
+            [apart, *_] = await broken_rules(store, "r", strategy, rules=[never_together(named, send)])
+            assert apart.node == "send"
+
+
 async def test_what_a_sub_agent_executed_is_checked():
     """By its declaration, as when it is executed; a rule about a path means a place of the strategy."""
     inner = Agent(Strategy("inner", START >> search >> END)).as_node()
@@ -550,7 +581,7 @@ def test_what_a_log_says_of_rules_that_are_newer_is_what_it_would_have_noted(bac
         with contextlib.suppress(NodeFailedError, BudgetError, RuleError):
             await Agent(ruled, store=store, max_nodes=40).run([[[0]], [[0]]], run_id="r")
         named = (await Log.read(store, "", "r")).state.run.ruled
-        past = Past(lambda _: named)
+        past = Past(lambda _: {each: frozenset({each[1]}) for each in named})
         return past, (await Log.read(store, "", "r", watch=past.watch)).state
 
     past, state = anyio.run(run, backend=backend)

@@ -252,6 +252,90 @@ def test_two_tools_of_one_name_are_refused():
         never_together(refund, tool(name="give")(refund.function))
 
 
+def test_what_stands_for_one_declaration_is_one():
+    """A strategy and its tools, an agent as a node and as a tool, a method of a class and of its objects."""
+    strategy = line(send)
+    agent = Agent(strategy, name="payer", description="Pays.")
+    desk = Desk()
+    for one, other in (
+        (strategy, strategy.as_tool("Pays.", name="a")),
+        (strategy.as_tool("Pays.", name="a"), strategy.as_tool("Pays.", name="b")),
+        (agent.as_node(), agent.as_tool(approve=True)),
+        (strategy, agent.as_node()),
+        (Desk.work, desk.work),
+        (desk.work, replace(Desk().work, name="other")),
+    ):
+        with pytest.raises(ValueError, match="twice; name different nodes"):
+            never_together(one, other)
+    assert never_together(agent.as_node(), Agent(strategy, name="other").as_node())
+
+
+class Desk:
+    @tool
+    def work(self) -> str:
+        """Work."""
+        return ""
+
+    async def send(self, ctx: Context, text: str) -> str:
+        return await self.call(ctx, text)
+
+    async def call(self, ctx: Context, text: str) -> str:
+        return (await ctx.call_tool(self.work, ToolCall("work", {}))).content
+
+
+async def call_later(ctx: Context, text: str) -> str:
+    return (await ctx.call_tool(look, ToolCall("look", {}))).content
+
+
+@node
+async def calls_far_away(ctx: Context, text: str) -> str:
+    async def inside() -> str:
+        return await call_later(ctx, text)
+
+    return await inside()
+
+
+class Shop(Feature):
+    tools = (refund,)
+
+
+@pytest.mark.parametrize(
+    "named", [refund, Agent(line(send), name="x", description="X.").as_tool(), line(send).as_tool("X.")]
+)
+async def test_a_rule_about_a_tool_that_the_agent_does_not_have_is_refused(named):
+    """Before the first run, and before one of the store is read; the error says which rule and tool, what there is, and what to do."""
+    strategy = line(helper(), approve, rules=[precedes(approve, named)])
+    agent = Agent(strategy, model=ScriptedModel([]), tools=[look], store=MemoryStore())
+    for attempt in (lambda: agent.run("x"), lambda: agent.resume("r")):
+        with pytest.raises(StrategyError) as caught:
+            await attempt()
+        [found] = caught.value.problems
+        name = named.name
+        assert str(found) == (
+            f"{name!r}: the rule precedes(approve, {name}) names this tool, and the agent does not have it (there are: 'look'); "
+            f"pass it in tools=[…] of the agent or of .using(…), or name the node that executes it"
+        )
+
+
+async def test_a_tool_exists_wherever_it_may_be_called():
+    """Among the tools of the agent, of a subgraph, of a sub-agent, of a feature, or in a function that calls tools by itself."""
+    model = ScriptedModel(["done"] * 20)
+    inner = Agent(helper("inner"), model=model, tools=[refund], name="inner", description="Helps.")
+    cases: list[tuple[Any, dict[str, Any]]] = [
+        (helper(), {"tools": [refund]}),
+        (helper(), {"tools": [inner]}),
+        (inner.as_node(), {}),
+        (calls_far_away, {}),
+        (node(Desk().send), {}),
+    ]
+    for first, options in cases:
+        agent = Agent(line(first, approve, rules=[precedes(first, refund)]), model=model, **options)
+        assert (await agent.run("x")).status == "done"
+    offered = Agent(line(helper(), approve, rules=[REFUNDED]), model=model, tools=[look])
+    offered.install(Shop)
+    assert (await offered.run("x")).status == "done"
+
+
 # ---- stored runs
 
 

@@ -25,7 +25,7 @@ from graphagent.graph._check import Problem
 from graphagent.graph._forks import Each, Parallel, Race
 from graphagent.graph._node import START, End, Node, Start
 from graphagent.graph._outline import Outline
-from graphagent.graph._rules import ALIKE, PathRule, RuleNode, RuleTool, are_alike, is_named, is_tool, name_of, reason
+from graphagent.graph._rules import ALIKE, PathRule, RuleNode, are_alike, is_named, is_tool, name_of, reason
 from graphagent.graph._strategy import Edge, Element, Strategy, walk
 
 _MANY = 20
@@ -44,56 +44,56 @@ class Pattern:
     """Whether START counts as one of `first`."""
 
 
-def _never(tool: RuleTool) -> frozenset[str]:
+def _never(node: RuleNode) -> frozenset[str]:
     return frozenset()
 
 
 def patterns(
     rule: PathRule,
     places: Sequence[tuple[str, object]],
-    calls: Callable[[RuleTool], frozenset[str]] = _never,
-    declared: Mapping[str, str] | None = None,
+    calls: Callable[[RuleNode], frozenset[str]] = _never,
+    known_as: Callable[[RuleNode, frozenset[str]], frozenset[str]] | None = None,
 ) -> list[Pattern] | Problem:
     """Return what a rule forbids in a strategy that has these elements, with their paths; or what is wrong with the rule.
 
     Args:
         rule: The rule.
         places: The elements.
-        calls: Returns the paths that stand for the calls of a tool.
-        declared: The names of declarations by paths, which stand for the same elsewhere, if they are to be part of the patterns.
+        calls: Returns the paths of the nodes that may execute something in a call of a tool. They need not.
+        known_as: Returns more names of something that is at some paths, under which it is found when it is executed elsewhere.
     """
     found: list[frozenset[str]] = []
     for node in rule.nodes:
-        if is_tool(node):
-            found.append(calls(node))
-            continue
         at = frozenset(path for path, element in places if is_named(node, path, getattr(element, "declaration", None)))
-        if not at:
+        if not at and not is_tool(node):
             return _unknown(rule, node, places)
         twice = min((path for each in found for path in at & each), default="")
         if twice:
             return Problem(twice, f"the rule {rule} names it twice; name different nodes")
-        named: Mapping[str, str] = {} if declared is None or isinstance(node, str) else declared
-        found.append(at | {named[path] for path in at if path in named})
-    if not all(found):
+        found.append(at if known_as is None else at | known_as(node, at))
+    may = [each if isinstance(node, str) else each | calls(node) for node, each in zip(rule.nodes, found, strict=True)]
+    if not all(may):
+        return []
+    if rule.kind == "never_together":
+        every = frozenset[str]().union(*may)
+        return [Pattern(each, frozenset(), every - each) for each in may]
+    between = found[0] if rule.kind == "precedes" else found[1]
+    if not between:  # a model may decide to call it in time
         return []
     if rule.kind == "precedes":
-        return [Pattern(frozenset(), found[0], found[1], at_start=True)]
-    if rule.kind == "guarded":
-        return [Pattern(found[0], found[1], found[2])]
-    every = frozenset[str]().union(*found)
-    return [Pattern(each, frozenset(), every - each) for each in found]
+        return [Pattern(frozenset(), between, may[1], at_start=True)]
+    return [Pattern(may[0], between, may[2])]
 
 
 def resolved(
-    strategy: Strategy[Any, Any] | Outline, rules: Sequence[PathRule], calls: Callable[[RuleTool], frozenset[str]]
+    strategy: Strategy[Any, Any] | Outline, rules: Sequence[PathRule], names: Callable[[RuleNode], frozenset[str]]
 ) -> list[tuple[PathRule, Pattern]]:
     """Return what rules forbid in a strategy and its sub-agents, by paths and names of declarations; or in an outline, by paths.
 
     Args:
         strategy: The strategy or outline.
         rules: The rules.
-        calls: Returns the paths that stand for the calls of a tool.
+        names: Returns the names by which a log knows a node or tool, wherever it is executed.
 
     Raises:
         StrategyError: a rule names a node that is not in the strategy, or one twice.
@@ -101,8 +101,15 @@ def resolved(
     """
     if isinstance(rules, PathRule) or not all(isinstance(each, PathRule) for each in rules):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("rules= is a list of rules, such as [precedes(approve, send)]")
-    places, declared = list(strategy.walk()), None if isinstance(strategy, Outline) else strategy.declarations
-    found = [(rule, patterns(rule, places, calls, declared)) for rule in rules]
+    places = list(strategy.walk())
+    declared: Mapping[str, str] = {} if isinstance(strategy, Outline) else strategy.declarations
+
+    def known_as(node: RuleNode, at: frozenset[str]) -> frozenset[str]:
+        if isinstance(node, str):
+            return frozenset()
+        return names(node) | {declared[path] for path in at if path in declared}
+
+    found = [(rule, patterns(rule, places, known_as=known_as)) for rule in rules]
     problems = [each for _, each in found if isinstance(each, Problem)]
     if problems:
         raise StrategyError(strategy.name, problems)
@@ -379,7 +386,7 @@ def _through_fork(fork: Each | Parallel | Race, path: str, pattern: Pattern) -> 
 
 def check_rules(
     edges: Sequence[Edge], rules: Sequence[PathRule], *, tried_again: bool = False, refused: bool = False,
-    calls: Callable[[RuleTool], frozenset[str]] = _never,
+    calls: Callable[[RuleNode], frozenset[str]] = _never,
 ) -> list[Problem]:  # fmt: skip
     """Return what is wrong with some rules, and the shortest path that breaks each of those that do not hold.
 
@@ -388,7 +395,8 @@ def check_rules(
         rules: The rules.
         tried_again: Whether the strategy is executed again as a whole when it fails.
         refused: Whether its answers may be refused, and a model be asked again.
-        calls: Returns the paths of the nodes that may call a tool. Of other calls nothing is proven: they are checked as they begin.
+        calls: Returns the paths of the nodes that may call a tool that executes something. Of other calls nothing is proven: they are
+            checked as they begin.
 
     Raises:
         TypeError: one of them is no rule.
@@ -414,21 +422,14 @@ def check_rules(
         if isinstance(forbidden, Problem):
             found.append(forbidden)
             continue
-        if not _is_provable(rule):
+        if sum(map(is_tool, rule.nodes)) > 1:  # of two tools, a model decides which it calls first
             continue
         way = _shortest(*(shortest_break(edges, each, tried_again=tried_again, refused=refused) for each in forbidden))
         if way is not None:
             said = f"it breaks the rule {rule} on the path {way}: {_advice(rule)}"
-            about = _about_calls(rule, calls) or _about_copy(rule, way.last)
+            about = _about_calls(rule, calls, way.last) or _about_copy(rule, way.last)
             found.append(Problem(way.last, said + about))
     return found
-
-
-def _is_provable(rule: PathRule) -> bool:
-    """Return whether the edges decide about a rule. Of two tools, or one that has to be called first, a model decides."""
-    tools = list(map(is_tool, rule.nodes))
-    first = {"precedes": 0, "guarded": 1}.get(rule.kind)  # what has to be executed before something else
-    return sum(tools) <= 1 and (first is None or not tools[first])
 
 
 def shortest_break(
@@ -440,15 +441,19 @@ def shortest_break(
     return Way(0, ("START",)).then(broken[pattern.at_start])
 
 
-def _about_calls(rule: PathRule, calls: Callable[[RuleTool], frozenset[str]]) -> str:
-    said = ((node, ", ".join(map(repr, sorted(calls(node))))) for node in rule.nodes if is_tool(node))
-    return "".join(f"; a model may call {node.name!r} in {places}" for node, places in said)
+def _about_calls(rule: PathRule, calls: Callable[[RuleNode], frozenset[str]], path: str) -> str:
+    said = ((node, calls(node)) for node in rule.nodes if not isinstance(node, str))
+    return "".join(
+        f"; a model may call {node.name!r} in {', '.join(map(repr, sorted(places)))}"
+        for node, places in said
+        if places and (is_tool(node) or path in places)
+    )
 
 
 def _about_copy(rule: PathRule, path: str) -> str:
     if {path, *path.split("/")} & {name_of(node) for node in rule.nodes}:
         return ""
-    return f"; {path!r} is a copy of what the rule names, and counts as that; a path as text names one place alone"
+    return f"; {path!r} executes what the rule names, and counts as that; a path as text names one place alone"
 
 
 def _advice(rule: PathRule) -> str:
