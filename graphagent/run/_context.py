@@ -443,7 +443,7 @@ class Context(Generic[Deps]):
     def emit(self, event: Event) -> None:
         """Deliver an event to the handlers of its type, unless the node is executed again and did this before."""
         if self._effects.is_live:
-            report(self._effects.run, self._effects.execution.unheard, event)
+            report(self._effects.run.emit, self._effects.execution.unheard, event)
 
     # ---- people and agents
 

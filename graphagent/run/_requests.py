@@ -228,7 +228,7 @@ class Asking:
             self._report(OutputStreamed(self.effects.run.run_id, self.effects.node, found[0], self._purpose))
 
     def _report(self, event: Event) -> None:
-        report(self.effects.run, self.unheard, event)
+        report(self.effects.run.emit, self.unheard, event)
 
 
 async def _response_of(model: Model, answer: object) -> ModelResponse:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, final
 from graphagent.events import OutputStreamed, TextStreamed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from graphagent.events import Event
-    from graphagent.run._runtime import Runtime
 
 REFUSED: tuple[type[Event], ...] = (TextStreamed, OutputStreamed)
 """What waits where an answer may be refused."""
@@ -33,20 +34,20 @@ class Unheard:
         """What waits."""
         self._of_run = of_run
         """Whether it is for the answer of a run: what is said before another turn is none."""
-        self._said: list[tuple[Runtime, Event]] = []
+        self._said: list[tuple[Callable[[Event], None], Event]] = []
 
-    def add(self, run: Runtime, event: Event) -> None:
-        """Keep an event of a run, or pass it on if it need not wait."""
+    def add(self, emit: Callable[[Event], None], event: Event) -> None:
+        """Keep an event, or pass it on if it need not wait; `emit` emits it in its run."""
         if isinstance(event, self.kinds):
-            self._said.append((run, event))
+            self._said.append((emit, event))
         else:
-            self._pass_on(run, event)
+            report(emit, self._around, event)
 
     def release(self) -> None:
         """Pass on what waits: nothing here takes it back any more."""
         said, self._said = self._said, []
-        for run, event in said:
-            self._pass_on(run, event)
+        for emit, event in said:
+            report(emit, self._around, event)
 
     def drop(self) -> None:
         """Forget what waits: it was refused, broken off, or is said again."""
@@ -59,13 +60,10 @@ class Unheard:
         if self._of_run:
             self.release()
 
-    def _pass_on(self, run: Runtime, event: Event) -> None:
-        report(run, self._around, event)
 
-
-def report(run: Runtime, unheard: Unheard | None, event: Event) -> None:
-    """Emit an event of a run, or have it wait if it is a part of the answer that may be taken back."""
+def report(emit: Callable[[Event], None], unheard: Unheard | None, event: Event) -> None:
+    """Emit an event, or have it wait if it is a part of the answer that may be taken back."""
     if unheard is not None and isinstance(event, TextStreamed | OutputStreamed) and event.output == "answer":
-        unheard.add(run, event)
+        unheard.add(emit, event)
     else:
-        run.emit(event)
+        emit(event)
