@@ -90,6 +90,11 @@ class Outline(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         """The name of the node that START leads to; empty for END, and if this is no strategy."""
         return next((edge.target for edge in self.edges[:1] if edge.target != "END"), "")
 
+    @cached_property
+    def named(self) -> dict[str, Outline]:
+        """What is directly inside it, by its path from here."""
+        return dict(self.parts())
+
     def parts(self) -> Iterator[tuple[str, Outline]]:
         """Yield what is directly inside it, with its path from here: a branch of a `parallel` or a `race` has its number before it."""
         for number, each in enumerate(self.inside):
@@ -117,7 +122,7 @@ class Outline(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
                 at.kind in ("parallel", "each", "race") and part.isdecimal() and names
             ):  # a branch: its number, then its name
                 part = names.pop(0) if at.kind == "each" else f"{part}/{names.pop(0)}"
-            found = next((each for name, each in at.parts() if name == part), None)
+            found = at.named.get(part)
             if found is None:
                 raise LookupError(path)
             place.append(part)

@@ -115,7 +115,7 @@ class Entry:
     def data(self) -> Mapping[str, Any]:
         """The entry as it is stored."""
         row, place = self._row
-        return cast("Mapping[str, Any]", plain(row)[2][place])
+        return self._reader.data(row)[place]
 
     @property
     def content(self) -> Any:
@@ -137,6 +137,8 @@ class Reader:
         self.log: Log | None = None
         self._asked: dict[tuple[str, str], QuestionKind] = {}
         """The kinds of questions, by the frames that asked and the keys of the answers."""
+        self._shown: tuple[bytes, Sequence[Mapping[str, Any]]] = b"", ()
+        """The row whose entries were shown last, and these as they are stored."""
 
     def watch(self, entry: LogEntry, number: int, state: State, row: bytes, place: int) -> None:
         """Note an entry before it is applied."""
@@ -174,6 +176,12 @@ class Reader:
             )
         )  # fmt: skip
 
+    def data(self, row: bytes) -> Sequence[Mapping[str, Any]]:
+        """Return the entries of a row as they are stored. Those of one row are asked for one after the other."""
+        if self._shown[0] is not row:
+            self._shown = row, plain(row)[2]
+        return self._shown[1]
+
     def value(self, stored: Any, kind: Any = Any) -> Any:
         """Return a value of an entry: as plain data, if its declared type is not known."""
         assert self.log is not None
@@ -209,7 +217,7 @@ def _given(frame: Frame) -> tuple[tuple[Any, tuple[int, ...]], Source]:
         path = frame.node_path[len(frame.agent.frame.path) :]
         with suppress(LookupError):
             if strategy is not None and strategy.find(path)[1].kind == "each":
-                places.insert(0, frame.inside["branches"].index(inside))
+                places.insert(0, inside.place)
     return (frame.value, tuple(places)), frame.source
 
 
@@ -343,7 +351,7 @@ def input_of(config: RunConfig, log: Log, frame: Frame) -> Any:
     whole, node = input_of(config, log, parent), config.find(parent.node_path)
     if node is None or not isinstance(node.element, Each):
         return whole
-    return items_of(whole)[parent.inside["branches"].index(frame)]
+    return items_of(whole)[frame.place]
 
 
 def questions_of(log: Log, config: RunConfig | None = None) -> tuple[Question, ...]:

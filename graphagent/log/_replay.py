@@ -6,9 +6,18 @@ The log has for each node, and each call of a tool, when it began and ended. Of 
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from graphagent.log._entries import AgentStarted, AgentStopped, EffectRecorded, EffectStarted, NodeFinished, NodeSkipped
+from graphagent.log._entries import (
+    AgentStarted,
+    AgentStopped,
+    BranchesStarted,
+    EffectRecorded,
+    EffectStarted,
+    NodeFinished,
+    NodeSkipped,
+)
 from graphagent.log._executed import began, continues, ended, name_of_agent, name_of_tool, never_began, take_back
 
 if TYPE_CHECKING:
@@ -53,8 +62,8 @@ class Replay:
         """The names of what has begun, by its path."""
         self._begun: dict[str, int] = {}
         """The entries with which that began."""
-        self._at = ""
-        """The frame of the last entry."""
+        self._at, self._key = "", ""
+        """The frame of the last entry, and under which key that put frames into it."""
         self._items = set[str]()
         """The frames of items that have no entry yet."""
 
@@ -91,7 +100,7 @@ class Replay:
             self._begin(f"{frame.node_path}/{entry.name}/{number}", frame, number, called)
         if self.executed:
             take_back(self, entry.takes_back(state))
-        self._at = entry.at
+        self._at, self._key = entry.at, _key_of(entry)
 
     def end(self, state: State) -> None:
         """Note what the last entry led to, and all that may have begun."""
@@ -107,7 +116,8 @@ class Replay:
             return
         if frame.entered == state.number:
             self._begin_node(frame, state.number)
-        for each in [each for inside in frame.inside.values() for each in inside if each.born == state.number]:
+        inside = frame.inside.get(self._key, ())
+        for each in [*takewhile(lambda each: each.born == state.number, reversed(inside))][::-1]:
             if each.owns and each.activation is None and _is_each(frame):
                 self._items.add(each.path)
             else:
@@ -136,6 +146,13 @@ class Replay:
         self._begun.pop(path, None)
         for scope, name in self._names.pop(path, ()):
             ended(self, scope, name, path)
+
+
+def _key_of(entry: Entry) -> str:
+    """Return the key under which an entry puts frames into the one that it belongs to; empty if it puts none there."""
+    if isinstance(entry, AgentStarted):
+        return f"agent {entry.key}"
+    return "branches" if isinstance(entry, BranchesStarted) else ""
 
 
 def _is_each(frame: Frame) -> bool:

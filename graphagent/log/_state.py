@@ -160,14 +160,16 @@ class Frame:
     """
 
     __slots__ = (
-        "activation", "attempts", "born", "effects", "ended", "entered", "executions", "inside", "latest", "node", "nodes", "owns",
-        "parent", "path", "ran", "since", "source", "started", "transcript", "turns", "usage", "value",
+        "activation", "attempts", "born", "effects", "ended", "entered", "executions", "inside", "key", "latest", "node", "nodes",
+        "owns", "parent", "path", "place", "ran", "since", "source", "started", "transcript", "turns", "usage", "value",
     )  # fmt: skip
 
     def __init__(self, path: str, parent: Frame | None, transcript: Transcript, born: int = 0) -> None:
         self.path = path
         """Such as `count/` or `parallel/0/`; empty for the run's own strategy."""
         self.parent = parent
+        self.key, self.place = "", 0
+        """Under which key it is inside its parent, and at which place there."""
         self.transcript = transcript
         self.owns = parent is None or transcript is not parent.transcript
         """Whether the frame has its own transcript. If so, the inverses of changes are dropped as soon as a node ends."""
@@ -315,7 +317,9 @@ class State:
     def add_frame(self, frame: Frame, key: str) -> None:
         """Add a frame inside the current node of its parent."""
         assert frame.parent is not None
-        frame.parent.inside.setdefault(key, []).append(frame)
+        beside = frame.parent.inside.setdefault(key, [])
+        frame.key, frame.place = key, len(beside)
+        beside.append(frame)
         self.frames[frame.path] = frame
 
     def drop(self, frame: Frame, *, itself: bool = False) -> None:

@@ -6,7 +6,10 @@ compared but the names and arguments of tool calls: wording may differ.
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from msgspec import structs
@@ -34,7 +37,7 @@ from graphagent.log._internal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from graphagent.llm import ToolCall, ToolResult
     from graphagent.log._internal import Entry, Frame, Log, State
@@ -76,10 +79,16 @@ class _Execution:
     """The entry with which its frame began."""
     outcomes: dict[_Place, EffectRecorded] = field(default_factory=dict[_Place, EffectRecorded])
     """Those that were not taken yet, by kind and key."""
-    costs: dict[_Place, _Cost] = field(default_factory=dict[_Place, "_Cost"])
-    """What they cost, as far as it was not counted yet."""
-    inputs: dict[str, tuple[Any, Any]] = field(default_factory=dict[str, tuple[Any, Any]])
-    """The input of the node, with its origin, by the keys of tool calls."""
+    costs: OrderedDict[_Place, _Cost] = field(default_factory=OrderedDict[_Place, "_Cost"])
+    """What they cost, as far as it was not counted yet, in the order of the entries."""
+    owed: list[_Cost] = field(default_factory=list["_Cost"])
+    """What the executions before it in the frame cost, as far as it was not counted yet."""
+    within: dict[str, list[_Place]] = field(default_factory=dict[str, list[_Place]])
+    """The outcomes and costs that were taken note of inside a tool call, by the beginning of their keys: that of the call, and a slash."""
+    input: tuple[Any, Any] | None = None
+    """The input of a node that calls tools, with its origin."""
+    asked: dict[str, Mapping[str, Any]] | None = None
+    """The arguments of the tool calls in that input, by the ids of the calls, once they are needed."""
     verdicts: dict[str, Any] = field(default_factory=dict[str, Any])
     """What people said of tool calls, by the keys of the calls: they may have changed the arguments."""
     started: dict[str, str] = field(default_factory=dict[str, str])
@@ -90,6 +99,21 @@ class _Execution:
     """Whether the execution that matches it has ended."""
     winner: int | None = None
     """The branch that won, if it was a race."""
+
+    def did(self, name: _Place, cost: _Cost) -> None:
+        """Take note of something under a kind and a key."""
+        self.costs[name] = cost
+        for around in _beginnings(name[1]):
+            self.within.setdefault(around, []).append(name)
+
+    def take(self, names: Iterable[_Place]) -> list[_Cost]:
+        """Return what something cost that is counted from then on."""
+        return [self.costs.pop(name) for name in names]
+
+    def take_owed(self) -> list[_Cost]:
+        """Return the same of the executions before it."""
+        found, self.owed = self.owed, []
+        return found
 
 
 class Recording:
@@ -102,8 +126,10 @@ class Recording:
         self._run_id = run_id
         self._live = live
         """Whether the other run does live what comes after it."""
-        self._executions: dict[str, list[_Execution]] = {}
+        self._executions: dict[str, deque[_Execution]] = {}
         """The executions that were not matched yet, in order, by the places of their frames."""
+        self._inside: dict[str, list[str]] = {"": []}
+        """The places of frames by the places around them, these included."""
         self._recording: dict[Frame, _Execution] = {}
         """The executions that are being read."""
         self._current: dict[str, tuple[int, _Execution]] = {}
@@ -124,16 +150,16 @@ class Recording:
         if isinstance(entry, EffectRecorded) and entry.kind in _ASKED:
             execution, name = self._did(frame), (entry.kind, entry.key)
             execution.outcomes[name] = entry
-            execution.costs[name] = _Cost(number, entry.charges, entry.turns)
+            execution.did(name, _Cost(number, entry.charges, entry.turns))
             if entry.kind == "tool" and frame.value is not UNSET:
-                execution.inputs[entry.key] = frame.value, frame.source
+                execution.input = frame.value, frame.source
             asked = (each for each in state.questions.values() if (each.at, each.key) == (entry.at, entry.key))
             if entry.kind == "answer" and any(each.kind == "approval" for each in asked):
                 execution.verdicts[entry.key] = entry.value
         elif isinstance(entry, EffectStarted) and entry.kind in ("tool", "cached"):
             self._did(frame).started[entry.key] = entry.tool
         elif isinstance(entry, EffectRecorded | Spent) and entry.charges:
-            self._did(frame).costs["spent", str(number)] = _Cost(number, entry.charges, entry.turns)
+            self._did(frame).did(("spent", str(number)), _Cost(number, entry.charges, entry.turns))
         elif isinstance(entry, BranchesJoined) and entry.winner is not None:
             execution = self._did(frame)
             execution.winner = entry.winner
@@ -153,7 +179,12 @@ class Recording:
         found = self._recording.get(frame)
         if found is None:
             found = self._recording[frame] = _Execution(frame.node or "", frame.born)
-            self._executions.setdefault(_place(frame), []).append(found)
+            place = _place(frame)
+            if place not in self._executions:
+                self._executions[place] = deque()
+                for around in ("", *_beginnings(place)):
+                    self._inside.setdefault(around, []).append(place)
+            self._executions[place].append(found)
         return found
 
     def _end_inside(self, frame: Frame, entry: Entry) -> None:
@@ -162,22 +193,18 @@ class Recording:
         if not (frame.inside or whole):
             return
         place, begun = (_place(frame), frame.born) if whole else (f"{_place(frame)}{frame.node}/", frame.entered)
-        for name, executions in self._executions.items():
-            if name.startswith(place):
-                for each in executions:
-                    if each.born >= begun:
-                        each.ended, each.retried = True, each.retried or retried
+        for name in self._inside.get(place, ()):
+            for each in takewhile(lambda each: each.born >= begun, reversed(self._executions[name])):
+                each.ended, each.retried = True, each.retried or retried
 
     def _lose(self, race: _Execution, place: str, begun: int) -> None:
         """Move the costs of what was done in a branch of a race since that began to the race itself."""
-        for name, executions in self._executions.items():
-            if name.startswith(place):
-                for number, each in enumerate(executions):
-                    if each.born >= begun:
-                        race.costs.update(
-                            ((f"{name}{number}", "/".join(key)), cost) for key, cost in each.costs.items()
-                        )
-                executions[:] = [each for each in executions if each.born < begun]
+        for name in self._inside.get(place, ()):
+            executions = self._executions[name]
+            while executions and executions[-1].born >= begun:
+                lost = executions.pop()
+                for key, cost in lost.costs.items():
+                    race.costs[f"{name}{len(executions)}", "/".join(key)] = cost
 
     # ---- what a node is about to do
 
@@ -228,7 +255,8 @@ class Recording:
             # What its work asked a model is not asked again.
             execution = self._current[_place(frame)][1]
             number = execution.costs[kind, key].number
-            self._pay(log, frame, execution, [name for name, cost in execution.costs.items() if cost.number <= number])
+            earlier = takewhile(lambda each: each[1].number <= number, execution.costs.items())
+            self._pay(log, frame, [*execution.take_owed(), *execution.take(name for name, _ in [*earlier])])
         self._take_payloads(log, entry.value)
         return structs.replace(entry, at=frame.path)
 
@@ -259,7 +287,7 @@ class Recording:
         executions = self._executions.get(place)
         # It did nothing. What did nothing when it was recorded is passed with it; a race is needed when it is executed.
         while executions and not executions[0].outcomes and executions[0].winner is None:
-            if executions.pop(0).node == node:
+            if executions.popleft().node == node:
                 break
 
     def winner(self, log: Log, frame: Frame) -> int | None:
@@ -267,7 +295,7 @@ class Recording:
         found = self._find(frame)
         if found is None or found.winner is None:
             return None
-        self._pay(log, frame, found, list(found.costs))
+        self._pay(log, frame, [*found.take_owed(), *found.take([*found.costs])])
         return found.winner
 
     def ended(self, log: Log, frame: Frame) -> None:
@@ -276,7 +304,7 @@ class Recording:
         found += [each for executions in self._executions.values() for each in executions]
         for execution in found:
             if execution.ended or not self._live:
-                self._pay(log, frame, execution, list(execution.costs))
+                self._pay(log, frame, [*execution.take_owed(), *execution.take([*execution.costs])])
 
     def _take(self, frame: Frame, kind: str, key: str, *, call: ToolCall | None = None) -> EffectRecorded | None:
         """Return a recorded outcome, once; None if it may be caused live.
@@ -314,19 +342,23 @@ class Recording:
             if later is None:
                 break
             later.outcomes = {**kept, **later.outcomes}
+            for around, names in found.within.items():
+                later.within.setdefault(around, []).extend(names)
             found = later
         return found
 
     def _match(self, place: str, frame: Frame, before: _Execution | None) -> _Execution | None:
         """Match the next recorded execution in a frame, if it is one of the same node."""
-        executions = self._executions.get(place, [])
+        executions = self._executions.get(place, deque[_Execution]())
         for number, execution in enumerate(executions):
             if execution.node == frame.node:
-                skipped = executions[:number] if before is None else [before, *executions[:number]]
-                del executions[: number + 1]
-                for each in skipped:
-                    for key, cost in each.costs.items():
-                        execution.costs[f"before {key[0]}", f"{len(execution.costs)} {key[1]}"] = cost
+                skipped = [] if before is None else [before]
+                skipped += [executions.popleft() for _ in range(number)]
+                executions.popleft()
+                if skipped:
+                    execution.owed = skipped[0].take_owed()
+                    costs = (cost for each in skipped for cost in each.costs.values())
+                    execution.owed += [cost for cost in costs if cost.charges or cost.turns]
                 self._current[place] = frame.since, execution
                 return execution
             # Nodes without effects may come and go; others may be left out only if they were tried again.
@@ -350,15 +382,14 @@ class Recording:
     def _is_alike(self, call: ToolCall, found: _Execution, name: _Place) -> bool:
         """Return whether a tool call has the name and the arguments of the recorded one: those of the model, or of a person."""
         outcome, codec = found.outcomes[name].held.value, self.origin.codec
-        value, source = found.inputs.get(name[1], (None, None))
-        arguments: Mapping[str, Any] = call.arguments
-        if source is not None:
-            try:
-                given = codec.take(value, self.config.kind_of(*source))
-            except ValueError:
-                given = None
-            if isinstance(given, ToolCalls):
-                arguments = next((each.arguments for each in given if each.id == call.id), arguments)
+        if found.asked is None:
+            found.asked = {}
+            if found.input is not None:
+                with suppress(ValueError):
+                    given = codec.take(found.input[0], self.config.kind_of(*found.input[1]))
+                    if isinstance(given, ToolCalls):
+                        found.asked = {each.id: each.arguments for each in given}
+        arguments = found.asked.get(call.id, call.arguments)
         verdict = codec.take(found.verdicts[name[1]], Approve | Deny) if name[1] in found.verdicts else None
         if isinstance(verdict, Approve) and verdict.arguments is not None:
             arguments = verdict.arguments
@@ -374,13 +405,13 @@ class Recording:
         """Count what was spent inside a tool call that is not made."""
         place, scope = _place(frame), f"{key}/"
         execution = self._current[place][1]
-        self._pay(log, frame, execution, [name for name in execution.costs if name[1].startswith(scope)])
-        for name in [name for name in execution.outcomes if name[1].startswith(scope)]:
-            del execution.outcomes[name]
-        inside = f"{place}{frame.node}/agent {scope}"
+        names = dict.fromkeys(execution.within.pop(scope, ()))
+        self._pay(log, frame, execution.take(name for name in names if name in execution.costs))
+        for name in names:
+            execution.outcomes.pop(name, None)
         usage, turns = Usage(), 0
-        for below in [name for name in self._executions if name.startswith(inside)]:
-            for each in self._executions.pop(below):
+        for below in self._inside.get(f"{place}{frame.node}/agent {scope}", ()):
+            for each in self._executions.pop(below, ()):
                 for _, charges, count in each.costs.values():
                     usage, turns = sum((charge.usage for charge in charges), usage), turns + count
         if turns or usage != Usage():
@@ -390,8 +421,7 @@ class Recording:
             )
 
     @staticmethod
-    def _pay(log: Log, frame: Frame, execution: _Execution, names: list[_Place]) -> None:
-        costs = [execution.costs.pop(name) for name in names]
+    def _pay(log: Log, frame: Frame, costs: list[_Cost]) -> None:
         charges, turns = tuple(charge for cost in costs for charge in cost.charges), sum(cost.turns for cost in costs)
         if charges or turns:
             log.append(Spent(at=frame.path, charges=charges, turns=turns))
@@ -409,6 +439,14 @@ class Recording:
         return error
 
 
+def _beginnings(path: str) -> Iterator[str]:
+    """Yield each part of a path that begins with it and ends with a slash."""
+    end = path.find("/")
+    while end >= 0:
+        yield path[: end + 1]
+        end = path.find("/", end + 1)
+
+
 def _place(frame: Frame) -> str:
     """Return the place of a frame in its run, which is the same when the run is executed again."""
     parent = frame.parent
@@ -416,5 +454,4 @@ def _place(frame: Frame) -> str:
         return ""
     if frame.activation is None:
         return _place(parent) + frame.path[len(parent.path) :]
-    key = next((name for name, frames in parent.inside.items() if frame in frames), "agent")
-    return f"{_place(parent)}{parent.node}/{key}/"
+    return f"{_place(parent)}{parent.node}/{frame.key}/"

@@ -38,13 +38,13 @@ async def add_results(effects: Effects, results: ToolResults) -> ActionStep | No
     item, turn = found
     fresh = effects.find("results", key) is None
     if fresh:
-        calls = {call.id for call in turn.tool_calls}
-        given = tuple(result for result in results if result.call_id in calls)
+        given = tuple(result for result in results if result.call_id in turn.call_ids)
         is_open = transcript.open is not None and transcript.open.id == item.id
         if not is_open and (given == turn.results or given in transcript.results_of(item.id)):
             # They were recorded, and may have been edited since.
             return cast("ActionStep", effects.memory.handle(item, transcript))
-        same = len(given) == len(turn.tool_calls) == len(turn.results) and all(each in turn.results for each in given)
+        own = {result.call_id: result for result in turn.results}
+        same = len(own) == len(turn.tool_calls) and own == {result.call_id: result for result in given}
         effects.record(
             ResultsAdded(
                 at=effects.frame.path, key=key, turn=item.id, results=None if same else Held(ToolResults(given)),

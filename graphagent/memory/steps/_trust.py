@@ -39,7 +39,7 @@ def trust_of(steps: Iterable[Step], floor: str = "trusted") -> str:
 def level_of(step: Step) -> str:
     """Return how far what a step brought can be trusted, whatever came before it."""
     if isinstance(step, ActionStep):
-        return "untrusted" if step.results or step.observations or step.observations_images else "inferred"
+        return "untrusted" if step.is_answered or step.observations or step.observations_images else "inferred"
     if isinstance(step, FactsStep):
         return least_trust(chain(("trusted",), (known.fact.source.trust for known in step.facts)))
     if isinstance(step, NotesStep):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, cast
 from weakref import ref
 
 from graphagent._article import a, kind_of
@@ -356,8 +355,8 @@ class ActionStep(Step):
     """
 
     __slots__ = (
-        "_observations", "_observations_images", "action_output", "code_action", "error", "model_output_message",
-        "prompt", "results", "step_number", "timing", "token_usage",
+        "__answered", "__called", "_observations", "_observations_images", "action_output", "code_action", "error",
+        "model_output_message", "prompt", "results", "step_number", "timing", "token_usage",
     )  # fmt: skip
 
     kind: ClassVar[str] = "action"
@@ -418,7 +417,17 @@ class ActionStep(Step):
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The tool calls, in the model's order."""
-        return self.model_output_message.tool_calls if self.model_output_message else ()
+        return self._calls()[1]
+
+    @property
+    def call_ids(self) -> frozenset[str]:
+        """The ids of the tool calls."""
+        return self._calls()[2]
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether a tool call has a result."""
+        return hasattr(self, "_ActionStep__answered") or bool(self.results)
 
     @property
     def model_input_messages(self) -> tuple[Message, ...]:
@@ -455,12 +464,51 @@ class ActionStep(Step):
 
     _observations: str | None
     _observations_images: tuple[Image, ...] | None
+    __answered: tuple[ActionStep, tuple[ToolResult, ...]]
+    """The version before results came, and these, as long as nobody has read the results."""
+    __called: tuple[Message | None, tuple[ToolCall, ...], frozenset[str]]
+    """What `_calls` returned last."""
 
     def with_results(self, results: Iterable[ToolResult]) -> ActionStep:
         """Return this turn with more results of its calls."""
-        found = copy.copy(self)
-        given = {result.call_id: result for result in (*self.results, *results)}
-        _set(found, "results", tuple(given[call.id] for call in self.tool_calls if call.id in given))
+        found = object.__new__(ActionStep)
+        for name in field_names(ActionStep):
+            if name != "results":
+                _set(found, name, getattr(self, name))
+        _set(found, "_ActionStep__called", self._calls())
+        _set(found, "_ActionStep__answered", (self, tuple(results)))
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        # A turn of many calls gets their results one by one. The tuple of all is made when it is read, not for each version.
+        if name != "results" or not hasattr(self, "_ActionStep__answered"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        before, given = self, dict[str, ToolResult]()
+        while (earlier := before._results_made()) is None:
+            before, later = before.__answered
+            for result in reversed(later):
+                given.setdefault(result.call_id, result)
+        given = {result.call_id: result for result in earlier} | given
+        found = tuple([given[call.id] for call in self.tool_calls if call.id in given])
+        _set(self, "results", found)
+        object.__delattr__(self, "_ActionStep__answered")
+        return found
+
+    def _results_made(self) -> tuple[ToolResult, ...] | None:
+        """Return the results if their tuple was made."""
+        try:
+            return cast("tuple[ToolResult, ...]", object.__getattribute__(self, "results"))
+        except AttributeError:
+            return None
+
+    def _calls(self) -> tuple[Message | None, tuple[ToolCall, ...], frozenset[str]]:
+        """Return the message with its tool calls and their ids, which are looked for once."""
+        message = self.model_output_message
+        found = getattr(self, "_ActionStep__called", None)
+        if found is None or found[0] is not message:
+            calls = message.tool_calls if message else ()
+            found = message, calls, frozenset([call.id for call in calls])
+            _set(self, "_ActionStep__called", found)
         return found
 
     def to_messages(self) -> list[Message]:
@@ -482,7 +530,7 @@ class ActionStep(Step):
         if shown is not None and not self.tool_calls:
             beside.append(f"Observation:\n{shown}")
         failed_to_answer = self.prompt is not None and self.model_output_message is None
-        if self.error is not None and not self.results and not failed_to_answer:
+        if self.error is not None and not self.is_answered and not failed_to_answer:
             beside.append(f"Error:\n{self.error.type}: {self.error.message}")
         beside.extend(images or ())
         return [*found, Message.user(*beside)] if beside else found

@@ -270,15 +270,13 @@ class Transcript:
         if found is None:
             return
         item, turn = found
-        calls = {call.id for call in turn.tool_calls}
-        given = [result for result in results if result.call_id in calls]
+        given = [result for result in results if result.call_id in turn.call_ids]
         if not given:
             return
         if item is self.open:
             self.put_open(number, turn.with_results(given))
-        else:
-            place = self.items.index(item)
-            self.change(number, place, place + 1, (turn.with_results(given),))
+        elif (there := self.find(item.id)) is not None:
+            self.change(number, there[0], there[0] + 1, (turn.with_results(given),))
 
     def set_rules(self, number: int, rules: str, *, lasting: bool = False) -> None:
         """Replace the system prompt."""
