@@ -13,7 +13,7 @@ import functools
 import gc
 import importlib
 import io
-import json
+import marshal
 import os
 import pty
 import runpy
@@ -23,6 +23,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import types
@@ -30,6 +31,7 @@ import warnings
 from fcntl import ioctl
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio.to_thread
 import pexpect
@@ -42,6 +44,7 @@ IMPORTED = (
     "graphagent.nodes", "graphagent.store", "graphagent.testing", "graphagent_strategies", "hypothesis", "mcp.client", "mcp.server", "networkx",
     "openai", "pytest", "rich.live", "rich.markdown", "rich.traceback", "typer.rich_utils", "uvicorn",
 )  # fmt: skip
+ADDRESS = "GRAPHAGENT_TESTS_FORKSERVER"
 READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_")
 """What the names of variables begin with that are read when Python starts."""
 
@@ -73,6 +76,11 @@ def Popen(command, **options):
     """Do what `subprocess.Popen` does."""
     words = [os.fsdecode(each) for each in command]
     return (_Popen if _can_fork(words, options.get("env")) else subprocess.Popen)(words, **options)
+
+
+def words(*given):
+    """Return a command that others can start, which is forked too: `words("server.py", "stdio")` for `python server.py stdio`."""
+    return [sys.executable, "-I", "-S", str(HOME / "tests" / "forked.py"), _address(), *map(str, given)]
 
 
 def terminal(command, words=(), *, cwd=None, env=None, dimensions=(24, 80), **options):
@@ -149,11 +157,11 @@ class _Child:
     def __init__(self, words, env, cwd, streams, *, terminal=False):
         """Have it begin, with these words after the name of Python."""
         self._code = None
-        self._said, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        asked = {"words": words, "env": dict(os.environ if env is None else env), "cwd": os.fspath(cwd or Path.cwd())}
-        with theirs:
-            message = json.dumps(asked | {"terminal": terminal}).encode()
-            socket.send_fds(_server(), [message], [theirs.fileno(), *streams])
+        self._said = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._said.connect(_address())
+        environment, folder = dict(os.environ if env is None else env), os.fspath(cwd or Path.cwd())
+        asked = Command(words, environment, folder, terminal, for_another=False)
+        socket.send_fds(self._said, [marshal.dumps(tuple(asked))], streams)
         self.pid = int(self._said.recv(20))
 
     def status(self, seconds):
@@ -170,51 +178,74 @@ class _Child:
 
 
 @functools.cache
-def _server():
-    """Return the socket to the process that forks, which ends with this one."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        command = [sys.executable, "-m", "tests.forkserver", str(theirs.fileno())]
-        process = subprocess.Popen(command, cwd=HOME, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
-    atexit.register(process.wait)
-    atexit.register(ours.close)
-    return ours
+def _address():
+    """Return the path of the socket of the process that forks, which ends with this one, or is that of who started this one."""
+    if ADDRESS in os.environ:
+        return os.environ[ADDRESS]
+    folder = tempfile.TemporaryDirectory(prefix="graphagent-fork-")
+    path = str(Path(folder.name) / "socket")
+    command = [sys.executable, "-m", "tests.forkserver", path]
+    process = subprocess.Popen(command, cwd=HOME, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdout.readline()  # it listens
+    os.environ[ADDRESS] = path
+    atexit.register(folder.cleanup)
+    atexit.register(process.communicate)
+    return path
 
 
-def _serve(control):
-    """Fork a process for each command, and tell of each how it ended; return, in a process that was forked, its command."""
-    children = {}
+def _serve(listening):
+    """Fork a process for each command, and tell how each ended; return, in a process that was forked, its command and streams."""
+    running = {}
     woken, wakes = socket.socketpair()
     woken.setblocking(False)
     wakes.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakes.fileno())
     ready = selectors.DefaultSelector()
-    for each in (control, woken):
+    for each in (sys.stdin, listening, woken):
         ready.register(each, selectors.EVENT_READ)
     while True:
-        if control in {key.fileobj for key, _ in ready.select()}:
-            message, fds, _, _ = socket.recv_fds(control, 1 << 20, 4)
-            if not message:
+        for key, _ in ready.select():
+            if key.fileobj is sys.stdin:  # closed by the process that started this one
                 sys.exit()
-            pid = os.fork()
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                for each in (ready, control, woken, wakes, *children.values()):
-                    each.close()
-                os.close(fds[0])
-                return json.loads(message), fds[1:]
-            for fd in fds[1:]:
-                os.close(fd)
-            children[pid] = socket.socket(fileno=fds[0])
-            children[pid].send(b"%d" % pid)
-        with contextlib.suppress(BlockingIOError):
-            woken.recv(1000)
+            if key.fileobj is listening:
+                asking, _ = listening.accept()
+                message, streams, _, _ = socket.recv_fds(asking, 1 << 20, 3)
+                command = Command(*marshal.loads(message))
+                pid = os.fork()
+                if pid == 0:
+                    signal.set_wakeup_fd(-1)
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    for each in (ready, listening, asking, woken, wakes, *running.values()):
+                        each.close()
+                    return command, streams
+                for fd in streams:
+                    os.close(fd)
+                running[pid] = asking
+                asking.send(b"%d" % pid)
+                if command.for_another:
+                    ready.register(asking, selectors.EVENT_READ, pid)
+            elif key.fileobj is woken:
+                woken.recv(1000)
+            else:
+                os.kill(key.data, signal.SIGKILL)
+                ready.unregister(key.fileobj)
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                with contextlib.suppress(OSError), children.pop(ended[0]) as said:
-                    said.send(b"%d" % ended[1])
+                with contextlib.suppress(OSError, KeyError), running.pop(ended[0]) as asking:
+                    asking.send(b"%d" % ended[1])
+                    ready.unregister(asking)
+
+
+class Command(NamedTuple):
+    """What a process is to be."""
+
+    words: list[str]
+    environment: dict[str, str]
+    folder: str
+    terminal: bool
+    for_another: bool
+    """Whether the process stands for the one that asked, and is killed when that has ended."""
 
 
 def _become(command, streams):
@@ -222,12 +253,12 @@ def _become(command, streams):
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
         os.close(fd)
-    if command["terminal"]:
+    if command.terminal:
         os.setsid()
         ioctl(0, termios.TIOCSCTTY, 0)
     os.environ.clear()
-    os.environ.update(command["env"])
-    os.chdir(command["cwd"])
+    os.environ.update(command.environment)
+    os.chdir(command.folder)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         old = getattr(sys, name)
         raw = open(old.fileno(), f"{mode}b", closefd=False, buffering=-1)  # noqa: SIM115
@@ -287,6 +318,10 @@ if __name__ == "__main__":
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    command, streams = _serve(socket.socket(fileno=int(sys.argv[1])))
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(sys.argv[1])
+    listening.listen()
+    print("listening", flush=True)
+    command, streams = _serve(listening)
     _become(command, streams)
-    _end(command["words"])
+    _end(command.words)

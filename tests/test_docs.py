@@ -179,6 +179,7 @@ def test_a_page_for_scripts_runs_as_one(page, tmp_path):
         _compare(ended.stdout, "".join(block.output or "" for block in CELLS[page]), page)
 
 
+@pytest.mark.thorough
 def test_readme_is_typed(tmp_path):
     """The same program is clean under `mypy --strict`."""
     file = tmp_path / "readme.py"

@@ -265,7 +265,7 @@ def test_a_sealed_store_has_no_plain_text(ask, home, monkeypatch):
 
 def test_tools_of_mcp_servers_are_called(ask):
     """Each server is a process of its own, which ends with the command."""
-    server = shlex.join([sys.executable, str(Path(__file__).parents[1] / "mcp" / "server.py"), "stdio"])
+    server = shlex.join(forkserver.words(Path(__file__).parents[1] / "mcp" / "server.py", "stdio"))
     path = shlex.quote(f"PYTHONPATH={os.environ['PYTHONPATH']}")
     calls = [ToolCall("add", {"a": 40, "b": 2}), "It is 42."]
     ended = ask("single_run", "What?", "--mcp", f"env {path} {server}", "--stream", replies=calls)

@@ -27,6 +27,7 @@ from graphagent.llm.openai import OpenAIModel
 from graphagent.store import SqliteStore
 from graphagent.testing import openai_server
 from graphagent_strategies import single_run
+from tests.thorough import some
 
 PNG = b"\x89PNG\r\n\x1a\n"
 BOTH = pytest.mark.parametrize("streaming", [False, True])
@@ -152,7 +153,7 @@ async def test_a_conversation_that_moves_between_all_of_them(tmp_path):
 
 
 @BOTH
-@pytest.mark.parametrize(("first", "second"), [*permutations(SERVERS, 2)])
+@pytest.mark.parametrize(("first", "second"), some(permutations(SERVERS, 2), 8))
 async def test_a_fallback_in_the_middle_of_a_tool_loop(first, second, streaming, tmp_path):
     """When the first model is lost between two calls, the second one goes on with what the first has said, and answers."""
 

@@ -27,6 +27,7 @@ from graphagent.memory import ContextWindow
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
+from tests import forkserver
 from tests.mcp.server import PIXEL
 
 HERE = Path(__file__).parent
@@ -34,7 +35,8 @@ HERE = Path(__file__).parent
 
 def stdio(log=None, **options):
     env = {"PYTHONPATH": os.environ["PYTHONPATH"], **({"LOG": str(log)} if log else {})}
-    return MCPServer.stdio(sys.executable, str(HERE / "server.py"), "stdio", env=env, **{"name": "tests", **options})
+    command = forkserver.words(HERE / "server.py", "stdio")
+    return MCPServer.stdio(*command, env=env, **{"name": "tests", **options})
 
 
 def raw(trouble, log=None, **options):
@@ -515,9 +517,10 @@ async def test_a_server_that_nobody_uses_any_more_ends():
     """Its process ends with the object, though the event loop continues."""
     server = stdio(only=["pid"])
     pid = int((await (await only(server)).call({})).content)
+    [task] = [each.task for each in server._connections.values()]
     del server
     gc.collect()
-    while is_alive(pid):  # noqa: ASYNC110  another process ends
+    while is_alive(pid) or task.is_running:  # noqa: ASYNC110  another process ends
         await anyio.sleep(0.01)
 
 

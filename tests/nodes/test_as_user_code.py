@@ -34,9 +34,9 @@ def test_nothing_that_a_node_imports_is_private(tmp_path):
     assert [name for name in sorted(imported) if name.startswith("graphagent") and "._" in name] == []
 
 
-@pytest.mark.parametrize("file", some(FILES, 2))
+@pytest.mark.parametrize("file", some(FILES, 1))
 def test_nodes_in_files_of_a_user_pass_the_tests_of_the_ready_made_ones(file):
-    """All files of tests in the thorough suite, some of them in the fast one."""
+    """All files of tests in the thorough suite, one of them in the fast one."""
     command = [sys.executable, "-m", "pytest", "-p", "tests.nodes.as_user_code", "-p", "no:cacheprovider"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ended = subprocess.run([*command, file], cwd=HOME, env=environment, capture_output=True, text=True, check=False)

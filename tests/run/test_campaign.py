@@ -88,6 +88,7 @@ async def broken_thrice(whole, chance, number, way):
         assert many <= whole.done[name], [key for key in keys if key[0] == name]
 
 
+@pytest.mark.one_value("way")
 @pytest.mark.parametrize("way", ["killed", "broken"])
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_program_with_everything_in_it_survives_three_deaths(backend, way):
@@ -108,6 +109,7 @@ def test_a_program_with_everything_in_it_survives_three_deaths(backend, way):
     anyio.run(somewhere, backend=backend)
 
 
+@pytest.mark.thorough
 async def test_there_is_everything_in_it():
     """The program does what its name says, so that its deaths are worth something."""
     with fixed_clock(step_ms=0):

@@ -20,7 +20,7 @@ from graphagent.run import Charge, Ledger, list_runs
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
 from tests.run.family import PRICES, Commits, react, rows
-from tests.thorough import examples
+from tests.thorough import examples, some
 
 
 def priced(rule, name="m"):
@@ -131,7 +131,7 @@ async def test_it_is_the_same_number_wherever_the_process_died(tmp_path):
     """Behind every commit: the run that goes on has spent what the one has spent that was not disturbed."""
     first = whole(tmp_path, Commits())
     result = await first.run("go", run_id="r")
-    for count in range(1, len(first.store.commits) + 1):
+    for count in some(range(1, len(first.store.commits) + 1), 8):
         store = await first.store.after(count)
         agent = whole(tmp_path, store)
         before = (await agent.read("r")).result

@@ -190,7 +190,7 @@ async def test_types_may_change_from_run_to_run(store, tasks):
         assert read.full_steps() == result.memory.full_steps()
 
 
-@settings(max_examples=examples(40, 6), **MANY)
+@settings(max_examples=examples(40, 3), **MANY)
 @given(parts(1, agents=True), st.integers(0, 3))
 def test_any_strategy_reads_back_in_a_thread(built, answered):
     """Three runs of a strategy, of which one may wait and be answered: each is read as it was."""

@@ -35,6 +35,7 @@ from graphagent.memory import (
 from graphagent.nodes import ask_human, execute_tools, llm_request, update_prompt
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import RawResponse, ScriptedModel, openai_server
+from tests.thorough import some
 
 PAGE = "".join(f"line {number:04}\n" for number in range(1000))
 
@@ -620,27 +621,24 @@ class Stopping:
 @pytest.mark.parametrize("behind", [False, True])
 async def test_a_run_that_is_stopped_anywhere_goes_on_as_if_it_had_not_been(settings, behind):
     """At every commit, before and behind it: the same steps and prompts come of it, and nothing recorded is asked again."""
-    whole = agent_of(
-        ScriptedModel([stateless] * 100), compression=WholeHistory(keep=1), store=MemoryStore(), **settings
-    )
+    counting = Stopping(MemoryStore(), 1000, behind=False)
+    whole = agent_of(ScriptedModel([stateless] * 100), compression=WholeHistory(keep=1), store=counting, **settings)
     expected = await whole.run("Fetch them.", run_id="r")
     assert sum(isinstance(step, SummaryStep) for step in expected.memory.steps) > 1
-    stopped, at = True, int(behind)  # the first commit is the claim
-    while stopped:
-        at += 1
+    for at in some(
+        range(1 + behind, 1000 - counting.left + 1), 6, salt=f"{settings} {behind}"
+    ):  # the first commit is the claim
         store, model = MemoryStore(), ScriptedModel([stateless] * 100)
         stopping = Stopping(store, at, behind=behind)
-        try:
-            result = await agent_of(model, compression=WholeHistory(keep=1), store=stopping, **settings).run(
+        with pytest.raises((RunError, StoreError)):
+            await agent_of(model, compression=WholeHistory(keep=1), store=stopping, **settings).run(
                 "Fetch them.", run_id="r"
             )
-            stopped = False
-        except (RunError, StoreError):
-            again = agent_of(model, compression=WholeHistory(keep=1), store=store, **settings)
-            try:
-                result = await again.resume("r")
-            except RunNotFoundError:
-                continue
+        again = agent_of(model, compression=WholeHistory(keep=1), store=store, **settings)
+        try:
+            result = await again.resume("r")
+        except RunNotFoundError:
+            continue
         assert result.output == "Done."
         assert [type(step) for step in result.memory.steps] == [type(step) for step in expected.memory.steps], at
         assert result.memory.to_messages() == expected.memory.to_messages(), at

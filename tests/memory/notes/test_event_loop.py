@@ -158,14 +158,6 @@ def watch(monkeypatch):
     return watch
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
-async def test_the_loops_thread_searches_nothing(watch, kind, notes, operation):
-    """Tables and vectors are searched and changed by other threads; the loop's own reads single items at most."""
-    await operation(notes)
-    assert watch.seen == []
-
-
 async def test_the_loops_thread_compares_no_vectors_of_notes_that_are_alike(watch, tmp_path):
     """Nor does it where a note is consolidated."""
     model = ScriptedModel([plan((1, "delete"))])
@@ -226,9 +218,13 @@ async def largest_step(work):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OPERATIONS)
-async def test_other_tasks_have_their_turn(kind, name, notes):
-    """However many notes there are, no step of the loop does so much that others wait for more than some milliseconds."""
+async def test_other_tasks_have_their_turn(watch, kind, name, notes):
+    """However many notes there are, no step of the loop does so much that others wait for more than some milliseconds.
+
+    Tables and vectors are searched and changed by other threads; the loop's own reads single items at most.
+    """
     assert await largest_step(lambda: OPERATIONS[name](notes)) <= MOST
+    assert watch.seen == []
 
 
 def long_notes(word):
