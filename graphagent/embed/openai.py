@@ -49,7 +49,7 @@ class OpenAIEmbedder:
                 key that was meant for it.
             dimensions: how many numbers a vector is to have, of models that leave the choice.
             batch: how many texts go into one request at most.
-            timeout: seconds for one attempt; 10 minutes without it.
+            timeout: seconds to wait for each piece of an answer; 10 minutes without it.
             max_retries: how often the client tries again what may work the second time (429, 5xx, lost connections),
                 waiting as long as the server's Retry-After says.
             headers: sent along with every request.

@@ -35,7 +35,7 @@ class OpenAIModerator:
             model: The name by which the server knows the model.
             base_url: The address of the server, such as `http://localhost:8000/v1`. By default OPENAI_BASE_URL or OpenAI's own.
             api_key: The key; by default OPENAI_API_KEY, but never for a `base_url` that is given here.
-            timeout: Seconds for one attempt; by default 10 minutes.
+            timeout: Seconds to wait for each piece of an answer, by default 10 minutes. The whole may take longer.
             max_retries: How often the client repeats a request that may succeed later.
             headers: Sent with every request.
 

@@ -70,7 +70,7 @@ class OpenAIModel:
             base_url: The address of the server, such as `http://localhost:11434/v1`. By default OPENAI_BASE_URL or OpenAI's own.
             api_key: The key; by default OPENAI_API_KEY, but never for a `base_url` that is given here: such a server gets only a
                 key that was meant for it.
-            timeout: Seconds for one attempt; by default 10 minutes.
+            timeout: Seconds to wait for each piece of an answer, by default 10 minutes. The whole may take longer.
             max_retries: How often the client repeats a request that may succeed later (429, 5xx, lost connections), waiting as
                 long as the server's Retry-After says.
             headers: Sent with every request.

@@ -53,7 +53,7 @@ class OpenAIReranker:
             batch: How many texts go into one request at most. Models that compare the texts of a request with one another want all of
                 them in one.
             field: The name of the texts in a request: `documents`, and for text-embeddings-inference `texts`.
-            timeout: Seconds for one attempt; 10 minutes without it.
+            timeout: Seconds to wait for each piece of an answer; 10 minutes without it.
             max_retries: How often the client tries again what may work the second time (429, 5xx, lost connections), waiting as
                 long as the server's Retry-After says.
             headers: Sent with every request.
