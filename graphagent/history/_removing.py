@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
     from graphagent.store import Change, Key
 
 _TOGETHER = 2000
-"""Runs that are removed in one commit."""
+"""How many runs are removed in one commit at least."""
+_COMMITS = 4
+"""In how many commits the others are removed at most: for each all headers are read, and the store may rewrite its file."""
 _ATTEMPTS = 20
 
 
@@ -87,10 +90,9 @@ async def prune_runs(
         older_than=older_than,
         keep=keep,
     )
-    gone, size = 0, 0
-    while chosen:
-        batch, chosen = [head.run_id for head in chosen[:_TOGETHER]], chosen[_TOGETHER:]
-        runs, less = await _remove(store, owner, batch)
+    gone, size, together = 0, 0, max(_TOGETHER, math.ceil(len(chosen) / _COMMITS))
+    for start in range(0, len(chosen), together):
+        runs, less = await _remove(store, owner, [head.run_id for head in chosen[start : start + together]])
         gone, size = gone + runs, size + less
     await erase_expired(store, cached_of(owner))
     return Receipt(runs=gone, bytes=size)
@@ -187,17 +189,22 @@ class _Known:
     """Of their headers, with those of their sub-agents."""
     children: dict[str, list[Key]]
     """The keys of the headers of sub-agents."""
+    following: dict[str, list[RunHeader]]
+    """The runs that continue each run."""
     threads: dict[str, tuple[str, int]]
     """The last run of each thread, and the version of the item that names it."""
 
 
 async def _known(store: Store, owner: str) -> _Known:
-    known = _Known({}, {}, {}, {}, await thread_ends(store, owner))
+    known = _Known({}, {}, {}, {}, {}, await thread_ends(store, owner))
     async for item in store.scan((ROOM, owner, HEADERS)):
         run_id = str(item.key[3])
         known.sizes[run_id] = known.sizes.get(run_id, 0) + len(item.value)
         if len(item.key) == 4:
-            known.heads[run_id], known.versions[run_id] = RunHeader.unpack(item.value, run_id), item.version
+            head = known.heads[run_id] = RunHeader.unpack(item.value, run_id)
+            known.versions[run_id] = item.version
+            if head.previous:
+                known.following.setdefault(head.previous, []).append(head)
         else:
             known.children.setdefault(run_id, []).append(item.key)
     return known
@@ -211,9 +218,9 @@ async def _remove(store: Store, owner: str, roots: list[str], *, forget: bool = 
             if run_id not in known.heads:
                 raise RunNotFoundError(run_id, owner)
             known.heads[run_id].check_free()
-        gone = _removable(roots, known.heads)
+        gone = _removable(roots, known)
         for run_id in set(roots) - gone if forget else ():
-            for each in _following(run_id, known.heads):
+            for each in known.following.get(run_id, ()):
                 each.check_free()
         changes, size = await _removal(store, owner, gone, known, forget=forget)
         if forget:
@@ -226,16 +233,15 @@ async def _remove(store: Store, owner: str, roots: list[str], *, forget: bool = 
     raise StoreError("the runs change faster than they can be removed; try again")
 
 
-def _following(run_id: str, heads: Mapping[str, RunHeader]) -> list[RunHeader]:
-    return [head for head in heads.values() if head.previous == run_id]
-
-
-def _removable(roots: Iterable[str], heads: Mapping[str, RunHeader]) -> set[str]:
+def _removable(roots: Iterable[str], known: _Known) -> set[str]:
     """Return the runs that can be removed: those that no process executes, nor one that continues them."""
+    heads = known.heads
     return {
         run_id
         for run_id in roots
-        if run_id in heads and not heads[run_id].running and not any(each.running for each in _following(run_id, heads))
+        if run_id in heads
+        and not heads[run_id].running
+        and not any(each.running for each in known.following.get(run_id, ()))
     }
 
 
@@ -244,8 +250,10 @@ async def _removal(
 ) -> tuple[list[Change], int]:
     """Return the changes that remove runs and leave to others what they see of them, and the number of bytes that they free."""
     heads, changes, size = known.heads, list["Change"](), 0
-    for head in heads.values():
-        if head.previous in gone and head.run_id not in gone:
+    for run_id in gone:
+        for head in known.following.get(run_id, ()):
+            if head.run_id in gone:
+                continue
             # It is written at the beginning of the run that continues them, which then is the first of its log.
             before = await read_segments(store, heads[head.previous])
             last = max((await read_segment(store, head)).payloads, default=0)
@@ -267,7 +275,8 @@ async def _removal(
             changes.append(Delete(due_key(owner, run_id)))
         if heads[run_id].first:
             changes.append(Delete(place_of(heads[run_id])[0]))
-    for thread, runs in threads_of(heads.values()).items():
+    changed = {heads[run_id].thread for run_id in gone}
+    for thread, runs in threads_of(head for head in heads.values() if head.thread in changed).items():
         end, version = known.threads.get(thread, ("", 0))
         left = [head for head in runs if head.run_id not in gone]
         if not version or len(left) == len(runs):

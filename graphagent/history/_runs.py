@@ -185,13 +185,14 @@ def choose_runs(
     for each in status or ():
         check_word("status", each, get_args(Status))
     since = None if older_than is None else _clock.now() - older_than / timedelta(milliseconds=1)
+    named = None if run_ids is None else set(run_ids)
     whole = sorted((head for head in heads if not head.parent), key=lambda head: head.started, reverse=True)
     if thread is not None:
         whole = sorted((head for head in whole if head.thread == thread), key=place_in_thread, reverse=True)
     return [
         head
         for head in whole[keep:]
-        if (run_ids is None or head.run_id in run_ids)
+        if (named is None or head.run_id in named)
         and (since is None or head.updated <= since)
         and (status is None or head.status in status)
         and not head.running

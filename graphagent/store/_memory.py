@@ -92,13 +92,11 @@ class MemoryStore:
         with in_use(), self._lock:
             sealed_after(changes, repr(self), sealed=self._is_sealed(), has_rows=lambda: len(self._items) > 0)
             staged: dict[bytes, Item | None] = {}
+            added = SortedDict[Item]()
             for change, place in zip(changes, places, strict=True):
-                self._stage(staged, change, place)
-            for place, item in staged.items():
-                if item is None:
-                    self._items.remove(place)
-                else:
-                    self._items.put(place, item)
+                self._stage(staged, added, change, place)
+            self._items.remove([place for place, item in staged.items() if item is None])
+            self._items.update({place: item for place, item in staged.items() if item is not None})
 
     def _is_sealed(self) -> bool:
         keys = self._items.get(KEYS_PLACE)
@@ -108,17 +106,18 @@ class MemoryStore:
         if is_plain(key) and self._is_sealed():
             raise SealedStoreError(repr(self))
 
-    def _stage(self, staged: dict[bytes, Item | None], change: Change, place: bytes) -> None:
+    def _stage(self, staged: dict[bytes, Item | None], added: SortedDict[Item], change: Change, place: bytes) -> None:
+        """Make a change of a commit in `staged`; `added` has the items that the commit puts."""
         if isinstance(change, DeleteAll):
-            high = place + b"\xff"
-            staged.update(dict.fromkeys(self._items.between(place, high)))
-            staged.update(dict.fromkeys(each for each in staged if place <= each < high))
+            staged.update(dict.fromkeys(self._items.between(place, place + b"\xff")))
+            staged.update(dict.fromkeys(added.between(place, place + b"\xff")))
             return
         known = staged[place] if place in staged else self._items.get(place)
         version = known.version if known else 0
         check_expected(change, version)
         if isinstance(change, Put):
-            staged[place] = Item(change.key, change.value, version + 1)
+            item = staged[place] = Item(change.key, change.value, version + 1)
+            added.put(place, item)
         elif isinstance(change, Delete):
             staged[place] = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -46,9 +46,13 @@ class SortedDict(Generic[T]):
         self._entries.update(entries)
         self._order = sorted(self._order + new)
 
-    def remove(self, place: bytes) -> None:
-        """Remove the value under `place`, if there is one."""
-        if self._entries.pop(place, None) is not None:
+    def remove(self, places: Iterable[bytes]) -> None:
+        """Remove the values under some places, as far as there are any. For many, the list is made anew once."""
+        gone = [place for place in places if self._entries.pop(place, None) is not None]
+        if len(gone) >= _MANY:
+            self._order = [place for place in self._order if place in self._entries]
+            return
+        for place in gone:
             del self._order[bisect_left(self._order, place)]
 
     def chunk(self, low: bytes, high: bytes, size: int, *, reverse: bool = False) -> list[bytes]:

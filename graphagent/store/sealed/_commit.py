@@ -224,15 +224,17 @@ class SealedTransaction:
         there = dict(await session.domains_under(blinded))
         if session.root.version != self.root_version:
             raise OvertakenError
-        for path, each in list(self.domains.items()):
-            if path[: len(blinded)] != blinded:
+        is_domain = bool(prefix) and len(prefix) == session.depth(prefix[0])
+        for path in [path for path in ([blinded] if is_domain else self.domains) if path[: len(blinded)] == blinded]:
+            each = self.domains.get(path)
+            if each is None:
                 continue
             if each.domain is not None and there.get(path) != each.generation:  # another process has removed it
                 if await session.moved(each.domain, each.version, "(any)"):
                     raise OvertakenError
                 raise session.damaged("(any)", "a domain is missing")
             there[path] = each.generation
-        self.removed.update((path, (gone, None)) for path, (gone, _) in self.removed.items() if path in there)
+        self.removed.update((path, (self.removed[path][0], None)) for path in there if path in self.removed)
         if there:
             self.changes += [DeleteAll(("i", *blinded)), DeleteAll(("d", *blinded))]
         for path, generation in there.items():
@@ -322,8 +324,7 @@ class SealedTransaction:
         root.version, root.state = self.root_version + 1, self.root
         if root.members is None:
             return
-        for path in self.removed:
-            root.members.remove(encode(path))
+        root.members.remove(map(encode, self.removed))
         for path, each in self.domains.items():
             if each.state is not None and each.domain is None:
                 root.members.put(encode(path), each.generation)
@@ -336,9 +337,7 @@ def _apply_items(domain: Domain, changed: Mapping[bytes, _PlannedItem]) -> None:
         return
     cut = len(domain.items)
     domain.members.update({place[cut:]: now.digest for place, now in changed.items() if now.version})
-    for place, now in changed.items():
-        if not now.version:
-            domain.members.remove(place[cut:])
+    domain.members.remove(place[cut:] for place, now in changed.items() if not now.version)
 
 
 def check(session: SealedSession, domain: Domain, place: bytes, found: Item | None) -> bytes:
