@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from graphagent.graph import Node
-    from graphagent.history import Diff, Entry, Snapshot
+    from graphagent.history import Diff, Entry, PendingQuestion, Snapshot
     from graphagent.protocols import Model, Store
     from graphagent.run._internal import FinalCheck, Runtime, Site, StepCallbacks
 
@@ -460,6 +460,24 @@ class Agent(Generic[I, O]):
         check_text("reason=", reason)
         config = self._stored_config(deps, more=". A run without one ends with its process")
         return (await end_here(config, owner, run_id, reason)).result
+
+    async def questions(self, *, owner: str | None = None) -> list[PendingQuestion]:
+        """Return what waits for people: the open questions of runs in the store, those that have waited longest first.
+
+        They are those of the runs whose strategy has the name of this one, begun by any process. Each says its run, its owner, its
+        thread and since when it waits; `agent.resume(each.run_id, answers={each.question.id: …}, owner=each.owner)` answers it.
+
+        Args:
+            owner: Whose; by default those of all owners.
+
+        Raises:
+            RunError: there is no store.
+            DamagedStoreError: a run that waits is not what was written.
+            StoreError: the store cannot be read.
+        """
+        from graphagent.history._internal import questions
+
+        return await questions(self._stored_config(), owner)
 
     async def history(self, run_id: str, *, owner: str = "") -> list[Entry]:
         """Return the entries of a run in their order. `entry.node` is the path of a node that ended, and None for others.

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from graphagent.events import Event
 from graphagent.graph import CachePolicy, Node, Retry, Strategy
-from graphagent.history import Diff, Entry, Snapshot
+from graphagent.history import Diff, Entry, PendingQuestion, Snapshot
 from graphagent.llm import InFlight, Tool, ToolCall, ToolResult
 from graphagent.memory import Concept, Fact, RunMemory, Scope, Step, Subject
 from graphagent.memory.notes import Depth, Infer, Match, Note, Record, ScopeInfo, ScopeTree, Turn
@@ -318,6 +318,9 @@ class BlockingAgent(Protocol[I, O]):
 
     def end(self, run_id: str, reason: str = "", *, owner: str = "", deps: object = None) -> RunResult[O]:
         """End a run where it is, whatever stopped it: a question, an error, a pause, a cancellation. Nothing is executed."""
+
+    def questions(self, *, owner: str | None = None) -> list[PendingQuestion]:
+        """Return what waits for people: the open questions of runs in the store, those that have waited longest first."""
 
     def history(self, run_id: str, *, owner: str = "") -> list[Entry]:
         """Return the entries of a run in their order. `entry.node` is the path of a node that ended, and None for others."""

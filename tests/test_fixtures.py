@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from graphagent.events import CacheUsed
-from graphagent.history import broken_rules
+from graphagent.history import broken_rules, list_questions
 from graphagent.memory import (
     EncryptedMemoryProvider,
     FileMemoryProvider,
@@ -93,6 +93,15 @@ async def test_runs_of_earlier_builds_are_continued(name, read, opened):
         for options in case.answers or [{}]:
             result = await agent.resume(run_id, owner=case.owner, **case.deps, **options)
         assert (result.status, result.output) == ("done", case.output), run_id
+
+
+@pytest.mark.parametrize("name", ["runs", "sealed_runs"])
+async def test_questions_of_earlier_builds_are_listed(name, read, opened):
+    """When the store is looked through for the first time, and afterwards."""
+    store, runs = await opened(name), read[name]["runs"].items()
+    waiting = {(run_id, asked[0]) for run_id, run in runs if run["status"] == "waiting" for asked in run["questions"]}
+    for _ in range(2):
+        assert {(each.run_id, each.question.id) for each in await list_questions(store)} == waiting
 
 
 @pytest.mark.parametrize("name", ["runs", "sealed_runs"])

@@ -2,7 +2,8 @@
 
 Rows of a log come in, entries for people, other runs and files come out. Read the files in this order: `_entries` (what happened, and
 the state after each entry), `_carried` and `_fork` (runs that begin as others), `_rerun` (executing a run again),
-`_runs`, `_removing` and `_export` (the runs of a store), `_inspect` and `_rules` (runs without their agents).
+`_end` (ending a run),
+`_runs`, `_questions`, `_removing` and `_export` (the runs of a store), `_inspect` and `_rules` (runs without their agents).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from graphagent.history._inspect import Stand as Stand
 from graphagent.history._inspect import StoredRun as StoredRun
 from graphagent.history._inspect import follow_run as follow_run
 from graphagent.history._inspect import read_run as read_run
+from graphagent.history._questions import PendingQuestion as PendingQuestion
+from graphagent.history._questions import list_questions as list_questions
 from graphagent.history._removing import clear_cache as clear_cache
 from graphagent.history._removing import forget_runs as forget_runs
 from graphagent.history._removing import forget_thread as forget_thread

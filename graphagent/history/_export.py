@@ -19,11 +19,14 @@ from graphagent.log._internal import (
     ROOM,
     ROWS,
     THREADS,
+    WAITING,
     RunHeader,
     Segment,
     check_segments,
     header_key,
     list_runs,
+    mark_key,
+    mark_of,
     payloads_in,
     place_of,
     plain,
@@ -221,6 +224,8 @@ async def _put(store: Store, brought: _Brought, line: list[_Brought], new: Colle
     changes += [Put((*key, 0, number), data) for number, data in payloads.items()]
     changes += [Put((*place, number), data) for number, data in brought.parts["agent"].items()]
     changes += [Put(*place_of(header))] if header.first else []
+    if header.written == "waiting":
+        changes.append(Put(mark_key(WAITING, header.owner, header.run_id), mark_of(header)))
     try:
         await store.commit(*changes, Put(place, header.pack(), expected=0))
     except ConflictError:

@@ -6,6 +6,7 @@ from graphagent.history._entries import diff as diff
 from graphagent.history._entries import history as history
 from graphagent.history._entries import state_at as state_at
 from graphagent.history._fork import fork as fork
+from graphagent.history._questions import questions as questions
 from graphagent.history._rerun import rerun as rerun
 from graphagent.history._rules import RuleCheck as RuleCheck
 from graphagent.history._runs import family as family

@@ -20,10 +20,11 @@ from graphagent.log._internal import (
     HEADERS,
     LEARNING,
     ROOM,
+    WAITING,
     RunHeader,
-    due_key,
     header_key,
     list_runs,
+    mark_key,
     place_of,
     read_segment,
     read_segments,
@@ -122,7 +123,7 @@ async def forget_runs(store: Store, *, owner: str = "", run_ids: Collection[str]
         for prefix in beside:
             async for item in store.scan(prefix):
                 size += len(item.value)
-    await store.commit(DeleteAll((ROOM, owner)), DeleteAll((LEARNING, owner)), *map(DeleteAll, beside))
+    await store.commit(*map(DeleteAll, ((ROOM, owner), (LEARNING, owner), (WAITING, owner), *beside)))
     return Receipt(runs=len(found), bytes=size)
 
 
@@ -272,7 +273,9 @@ async def _removal(
         changes += [Delete(key) for key in known.children.get(run_id, ())]
         changes.append(DeleteAll(rows_key(heads[run_id])))
         if heads[run_id].unlearned:
-            changes.append(Delete(due_key(owner, run_id)))
+            changes.append(Delete(mark_key(LEARNING, owner, run_id)))
+        if heads[run_id].written == "waiting":
+            changes.append(Delete(mark_key(WAITING, owner, run_id)))
         if heads[run_id].first:
             changes.append(Delete(place_of(heads[run_id])[0]))
     changed = {heads[run_id].thread for run_id in gone}

@@ -13,16 +13,21 @@ from graphagent import _clock
 from graphagent.errors import DamagedStoreError, RunClaimedError
 from graphagent.log._claim import LEASE, Claim
 from graphagent.log._status import Status
-from graphagent.store._internal import checked, is_intact
+from graphagent.store._internal import checked, collect, is_intact
 
 if TYPE_CHECKING:
     from graphagent.llm import Usage
     from graphagent.log._state import Activation
+    from graphagent.protocols import Store
     from graphagent.store import Key
 
 ROOM = "runs"
 LEARNING = "learning"
 """A room of its own, so that those runs are found of which something is to be learned, whoever they belong to."""
+WAITING = "waiting"
+"""The same for runs that wait for answers."""
+MARKED: Key = (WAITING, 0)
+"""The key of an item that is there once all waiting runs have a mark, also those of versions that set none."""
 HEADERS, ROWS, PLACES, THREADS = 0, 1, 2, 3
 """The third segments of the keys of runs, after the room and the owner. `docs/journal.md` has a table of all keys."""
 
@@ -169,7 +174,9 @@ _TITLE = 80
 """The number of characters of a text task that are the title of a run."""
 _encoder = Encoder()
 _decoder = Decoder(RunHeader)
-_due_decoder = Decoder(tuple[str, int])
+_mark_decoder = Decoder(tuple[str, int])
+_MARK = 3
+"""The number of segments of the key of a mark."""
 
 
 def header_key(owner: str, run_id: str) -> Key:
@@ -195,22 +202,29 @@ def thread_key(owner: str, thread: str) -> Key:
     return (ROOM, owner, THREADS, thread)
 
 
-def due_key(owner: str, run_id: str) -> Key:
-    """Return the key of an item that is there as long as something is to be learned from a run that has ended."""
-    return (LEARNING, owner, run_id)
+def mark_key(room: str, owner: str, run_id: str) -> Key:
+    """Return the key of a mark, by which a run is found: one of which something is to be learned, or that waits."""
+    return (room, owner, run_id)
 
 
-def due_record(header: RunHeader) -> bytes:
-    """Return the bytes of that item: the strategy, whose agents learn, and the time, since what was said last holds."""
+def mark_of(header: RunHeader) -> bytes:
+    """Return the bytes of a mark: the strategy, whose agents have the run, and the time, since what was said last holds."""
     return checked(_encoder.encode((header.strategy, _clock.now())))
 
 
-def read_due(record: bytes, run_id: str) -> tuple[str, int]:
-    """Return the strategy and the time in such an item.
+async def read_marks(store: Store, room: str, owner: str | None = None) -> list[tuple[int, str, str, str]]:
+    """Return the marks in a room, of one owner or of all: the time, the owner, the run and its strategy, the earliest first.
 
     Raises:
-        DamagedStoreError: it is not what was written.
+        DamagedStoreError: one is not what was written.
+        StoreError: they cannot be read.
     """
-    if is_intact(record):
-        return _due_decoder.decode(memoryview(record)[4:])
-    raise DamagedStoreError(f"the item that run {run_id!r} is to be learned from", "checksum mismatch")
+    found: list[tuple[int, str, str, str]] = []
+    for key, value, _ in await collect(store.scan((room,) if owner is None else (room, owner))):
+        if len(key) == _MARK:
+            run_id = str(key[2])
+            if not is_intact(value):
+                raise DamagedStoreError(f"the item that run {run_id!r} is {room}", "checksum mismatch")
+            strategy, time = _mark_decoder.decode(memoryview(value)[4:])
+            found.append((time, str(key[1]), run_id, strategy))
+    return sorted(found)

@@ -27,10 +27,10 @@ from graphagent.errors import (
 from graphagent.log._bytes import EntryCodec, payloads_in, plain, row_of
 from graphagent.log._claim import LEASE
 from graphagent.log._entries import NIL, AgentStarted, AgentStopped, Carried, NodeFinished, Started, finish_node
-from graphagent.log._header import RunHeader, child_header, header_key, place_of, rows_key
+from graphagent.log._header import WAITING, RunHeader, child_header, header_key, mark_key, place_of, rows_key
 from graphagent.log._segments import Segment, read_header, read_segments
 from graphagent.log._state import State
-from graphagent.store import Exists, Put
+from graphagent.store import Delete, Exists, Put
 
 if TYPE_CHECKING:
     from graphagent.log._bytes import Types
@@ -186,6 +186,11 @@ class Log:
         agent = self.state.frames[entry.at].agent
         activation = agent.children[-1] if isinstance(entry, AgentStarted) else agent
         self._agents[activation] = activation.status
+
+    def waits_no_more(self) -> None:
+        """Remove the mark of a run that waits for answers with the next entries."""
+        if self.header.written == "waiting":
+            self.along(Delete(mark_key(WAITING, self.header.owner, self.header.run_id)))
 
     def along(self, *changes: Change) -> None:
         """Make changes in the same commit as the next entries."""

@@ -28,9 +28,9 @@ from graphagent.log._internal import (
     Spent,
     Token,
     cost_of,
-    due_key,
-    read_due,
+    mark_key,
     read_header,
+    read_marks,
 )
 from graphagent.run._concurrently import together
 from graphagent.run._effects import Effects
@@ -42,7 +42,6 @@ from graphagent.run._runtime import Runtime
 from graphagent.run._scope import Execution
 from graphagent.run._sites import sites
 from graphagent.store import Delete
-from graphagent.store._internal import collect
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -140,14 +139,10 @@ async def settle_quietly(config: RunConfig, owner: str) -> None:
         _log.warning("something could not be learned from earlier runs: %s", type(error).__name__)
 
 
-async def _due(config: RunConfig, store: Store, *owner: str) -> list[tuple[int, str, str]]:
+async def _due(config: RunConfig, store: Store, owner: str | None = None) -> list[tuple[int, str, str]]:
     """Return when runs of the strategy ended from which something is to be learned, their owners and their ids, in this order."""
-    found: list[tuple[int, str, str]] = []
-    for key, value, _ in await collect(store.scan((LEARNING, *owner))):
-        strategy, ended = read_due(value, str(key[2]))
-        if strategy == config.strategy.name:
-            found.append((ended, str(key[1]), str(key[2])))
-    return sorted(found)
+    marks = await read_marks(store, LEARNING, owner)
+    return [(ended, whose, run_id) for ended, whose, run_id, strategy in marks if strategy == config.strategy.name]
 
 
 async def _learn_from_stored(config: RunConfig, store: Store, owner: str, run_id: str) -> bool:
@@ -159,7 +154,7 @@ async def _learn_from_stored(config: RunConfig, store: Store, owner: str, run_id
     try:
         run = await read_run(config, owner, run_id)
     except RunNotFoundError:
-        await store.commit(Delete(due_key(owner, run_id)))
+        await store.commit(Delete(mark_key(LEARNING, owner, run_id)))
         return False
     if not run.over or not any(_is_known(config, each) for each in run.log.state.unlearned):
         return False
@@ -226,7 +221,7 @@ async def _release(run: Runtime) -> None:
         return
     left = log.state.unlearned
     if not left:
-        log.along(Delete(due_key(run.owner, run.run_id)))
+        log.along(Delete(mark_key(LEARNING, run.owner, run.run_id)))
     log.header = structs.replace(log.header, claim=None, unlearned=left, tokens=usage.total_tokens, cost=cost_of(usage))
     await log.commit(header=True)
 

@@ -236,6 +236,8 @@ async def _claim(run: Runtime, store: Store) -> None:
     if header.last > log.committed:
         raise RunClaimedError(run.run_id, "another process, which continued it")
     token, outline = Token(), run.config.strategy.outline
+    log.header = header
+    log.waits_no_more()
     log.header = structs.replace(
         header, claim=Claim.of(token), written="running", reason="", strategy_digest=outline.digest
     )

@@ -12,7 +12,17 @@ from msgspec import structs
 
 from graphagent.errors import GraphAgentError, NodeFailedError, RunClaimedError
 from graphagent.events import RunEnded, RunFailed, RunFinished, RunSuspended
-from graphagent.log._internal import Ended, LearningDue, Stopped, cost_of, due_key, due_record, storable
+from graphagent.log._internal import (
+    LEARNING,
+    WAITING,
+    Ended,
+    LearningDue,
+    Stopped,
+    cost_of,
+    mark_key,
+    mark_of,
+    storable,
+)
 from graphagent.run._after import learners, look_back, named
 from graphagent.run._reading import read_log, read_run, runtime_over
 from graphagent.store import Put
@@ -78,6 +88,8 @@ async def stop(run: Runtime, status: Any, reason: str, failure: Exception | None
             shown = None if failure is None else _failure_of(failure)
             log.append(Stopped(status=status, reason=reason, failure=shown))
             _stops(log, status, reason)
+            if status == "waiting" and log.durable:
+                log.along(Put(mark_key(WAITING, run.owner, run.run_id), mark_of(log.header)))
             await log.commit(header=True)
     except GraphAgentError as error:
         if status not in ("failed", "cancelled"):
@@ -190,6 +202,7 @@ def append_end(log: Log, reason: str, learn: Iterable[str] = ()) -> None:
         RunClaimedError: somebody executes the run.
     """
     log.header.check_free()
+    log.waits_no_more()
     for each in learn:
         log.append(LearningDue(node=each))
     log.append(Ended(reason=storable(reason)))
@@ -226,7 +239,7 @@ def _stops(log: Log, status: Any, reason: str) -> None:
 def _note_due(log: Log) -> None:
     """Have the next commit note that something is to be learned from a run that is over, if so."""
     if log.state.unlearned:
-        log.along(Put(due_key(log.header.owner, log.header.run_id), due_record(log.header)))
+        log.along(Put(mark_key(LEARNING, log.header.owner, log.header.run_id), mark_of(log.header)))
 
 
 def _failure_of(error: BaseException) -> tuple[str, str, str]:

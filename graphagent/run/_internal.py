@@ -43,6 +43,7 @@ from graphagent.run._reading import look_up_references as look_up_references
 from graphagent.run._reading import read_log as read_log
 from graphagent.run._reading import read_run as read_run
 from graphagent.run._reading import run_over as run_over
+from graphagent.run._reading import runtime_over as runtime_over
 from graphagent.run._recorded import Recording as Recording
 from graphagent.run._replay import with_runs as with_runs
 from graphagent.run._runtime import Runtime as Runtime

@@ -12,6 +12,7 @@ runs = typer.Typer(no_args_is_help=True, help="Inspect, resume, answer, end, for
 for _name, _command, _example in (
     ("list", show.list_, "list --status waiting"),
     ("threads", show.threads, "threads --owner ada"),
+    ("questions", show.questions, "questions --owner ada"),
     ("show", show.show, "show mail-1 --prompt 2"),
     ("replay", show.replay, "replay mail-1 --detailed"),
     ("resume", execute.resume, "resume mail-1 --agent app.py:agent"),

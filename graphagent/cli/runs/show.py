@@ -14,7 +14,7 @@ from rich.text import Text
 from graphagent import _clock
 from graphagent._article import counted
 from graphagent.cli import _output
-from graphagent.cli._options import Json, argument, flag, option
+from graphagent.cli._options import AnyOwner, Json, argument, flag, option
 from graphagent.cli._phrases import whose
 from graphagent.cli.runs._completion import run_ids
 from graphagent.cli.runs._progress import Progress, spent
@@ -22,6 +22,7 @@ from graphagent.cli.runs._target import (
     InStates,
     InThread,
     ReadTarget,
+    RunsStore,
     RunsTarget,
     WhichOrNewest,
     no_runs,
@@ -37,7 +38,7 @@ from graphagent.memory import ActionStep
 if TYPE_CHECKING:
     from graphagent.history import Diff, Entry, RunSize, StoredRun
     from graphagent.protocols import Store
-    from graphagent.run import RunHeader
+    from graphagent.run import Question, RunHeader
 
 _MADE = re.compile(r"[0-9a-f]{32}")
 """An id that was generated."""
@@ -123,6 +124,48 @@ def threads(target: RunsTarget, as_json: Json = False) -> None:
             ],
             fold=False, essential=("thread", "began with"),
         )  # fmt: skip
+
+
+def questions(target: RunsStore, owner: AnyOwner = None, as_json: Json = False) -> None:
+    """List what waits for people, over all owners: the open questions of runs, those that have waited longest first."""
+    from graphagent.history import list_questions
+
+    found = target.use(lambda store: list_questions(store, owner=owner))
+    if as_json:
+        rows = [
+            {
+                "run_id": each.run_id, "owner": each.owner, "thread": each.thread, "strategy": each.strategy, "since": each.since.isoformat(),
+                **_plain_question(each.question),
+            }
+            for each in found
+        ]  # fmt: skip
+        print(_output.json_text(rows))
+    elif not found:
+        _output.aside(f"No run{whose(owner or '')} waits for a person here.")
+    else:
+        _output.table(
+            ("run", "id", "question", "owner", "thread", "since"),
+            [
+                (
+                    each.run_id, each.question.id, each.question.question, each.owner, each.thread,
+                    _output.moment(int(each.since.timestamp() * 1000)),
+                )
+                for each in found
+            ],
+            essential=("run", "id", "question"),
+        )  # fmt: skip
+
+
+def _plain_question(question: Question) -> dict[str, object]:
+    """Return a question as JSON data."""
+    about = _output.plain(question.about)
+    return {
+        "id": question.id,
+        "question": question.question,
+        "node": question.node,
+        "kind": question.kind,
+        "about": about,
+    }
 
 
 def _table(
@@ -211,10 +254,7 @@ def _plain_run(stored: StoredRun, size: RunSize | None, parts: list[RunHeader], 
     told = {
         **plain(stored.head), "nodes": stored.nodes, "turns": stored.turns, "tokens": stored.usage.total_tokens,
         "cost": str(stored.usage.cost), "seconds": stored.seconds, "size": asdict(size) if size is not None else None, "at": list(stored.at),
-        "questions": [
-            {"id": each.id, "question": each.question, "node": each.node, "kind": each.kind, "about": _output.plain(each.about)}
-            for each in stored.questions
-        ],
+        "questions": list(map(_plain_question, stored.questions)),
         "graph": [
             {"node": each.path, "kind": each.kind, "type": each.type, "ended": each.ended, "here": each.here}
             for each in stored.graph

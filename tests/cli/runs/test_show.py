@@ -483,3 +483,18 @@ def test_facts_are_looked_up_by_the_agent(run, home):
     forgotten = run("runs", "replay", "--detailed", "--agent", "known.py:agent", *STORE).out
     assert "[forgotten]" in forgotten
     assert "Oslo" not in forgotten
+
+
+def test_what_waits_is_listed_over_all_owners(run, begun):
+    """With the ids that answer it; as JSON, too."""
+    begun("agent", "mail-1")
+    begun("agent", "mail-2", owner="ada")
+    found = _json(run("runs", "questions", "--json", *STORE))
+    assert [(each["run_id"], each["owner"], each["kind"]) for each in found] == [
+        ("mail-1", "", "question"),
+        ("mail-2", "ada", "question"),
+    ]
+    shown = run("runs", "questions", "--owner", "ada", *STORE).out.splitlines()
+    assert shown[0].split("\t") == ["run", "id", "question", "owner", "thread", "since"]
+    assert shown[1].split("\t")[:4] == ["mail-2", found[1]["id"], found[1]["question"], "ada"]
+    assert run("runs", "questions", "--owner", "bob", *STORE).err == "No run of owner 'bob' waits for a person here.\n"
