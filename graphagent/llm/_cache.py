@@ -122,8 +122,12 @@ class CachedModel:
 
 
 def _read(data: bytes) -> ModelResponse | None:
-    """Return a stored answer; None if it cannot be read."""
+    """Return a stored answer; None if it cannot be read, or has a number that JSON does not have."""
     try:
-        return read_response(json.loads(data.decode()))
+        return read_response(json.loads(data.decode(), parse_constant=_refused))
     except (ValueError, RecursionError):
         return None
+
+
+def _refused(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
@@ -23,6 +23,8 @@ _MOST_LOOKS = 2_000_000
 _WRAP = "value"
 _LARGE = re.compile(r"[0-9][eE]\+?[0-9]|[0-9]{300}")
 """What a JSON text has in which a number is too large for a float."""
+_HUGE = re.compile(rb"[0-9]{309}")
+"""What JSON has in which an integer is too large for a float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ class OutputFormat(Generic[T]):
         from pydantic import ValidationError
 
         reason = "it contains no complete JSON"
+        if _LARGE.search(text):
+            reason += " whose numbers a float can hold"
         for index, candidate in enumerate(_candidates(text)):
             try:
                 return self._validated(candidate)
@@ -100,6 +104,8 @@ class OutputFormat(Generic[T]):
                 reason = "; ".join(problems(error)) if index == 0 else reason
             except RecursionError:
                 reason = "it is nested too deeply"
+            except OverflowError as error:
+                reason = str(error) if index == 0 else reason
         raise OutputError(f"the answer is not the JSON that was asked for: {reason}", output=text)
 
     def convert(self, value: Any) -> T:
@@ -114,6 +120,8 @@ class OutputFormat(Generic[T]):
             return self._validated(value)
         except ValidationError as error:
             raise OutputError(f"the value does not fit: {'; '.join(problems(error))}", output="") from None
+        except OverflowError as error:
+            raise OutputError(f"the value does not fit: {error}", output="") from None
 
     def _validated(self, value: Any) -> T:
         from pydantic_core import to_json
@@ -123,7 +131,10 @@ class OutputFormat(Generic[T]):
         if self.adapter is None:
             return cast("T", value)
         # By way of JSON, so that strict types too are read as JSON has them: a date from text, a tuple from a list.
-        return self.adapter.validate_json(to_json(value))
+        sent = to_json(value)
+        made = self.adapter.validate_json(sent)
+        check_finite(sent, made, self.adapter.dump_python)
+        return made
 
 
 def read_json(text: str, **options: Any) -> Any:
@@ -150,16 +161,31 @@ def read_answer(text: str, **options: Any) -> Any:
     """
     value = read_json(text, **options)
     if _LARGE.search(text) and _has_infinity(value):
-        raise ValueError("it holds a number that is too large for a float")
+        raise ValueError("it contains a number that is too large for a float")
     return value
+
+
+def check_finite(sent: bytes, made: object, dump: Callable[[Any], Any]) -> None:
+    """Check that no integer became infinity where a type demands a float.
+
+    Args:
+        sent: The JSON that was validated.
+        made: The value that was made of it.
+        dump: Returns the plain data of such a value.
+
+    Raises:
+        OverflowError: one did.
+    """
+    if _HUGE.search(sent) and _has_infinity(dump(made)):
+        raise OverflowError("it contains a number that is too large for a float")
 
 
 def _has_infinity(value: object) -> bool:
     if isinstance(value, float):
-        return math.isinf(value)
+        return not math.isfinite(value)
     if isinstance(value, dict):
-        value = list(cast("dict[str, object]", value).values())
-    return isinstance(value, list) and any(map(_has_infinity, cast("list[object]", value)))
+        value = list(cast("dict[object, object]", value).values())
+    return isinstance(value, list | tuple | set | frozenset) and any(map(_has_infinity, cast("list[object]", value)))
 
 
 def _candidates(text: str) -> Iterator[Any]:

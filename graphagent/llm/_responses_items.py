@@ -32,7 +32,8 @@ def part_of(item: Mapping[str, Any], family: str, *, reasoned: bool) -> Part:
             name, identity = str(item.get("name") or ""), str(item.get("call_id") or item.get("id") or "")
             call = ToolCall(name, arguments, identity, malformed)
             came = item.get("arguments")
-            sent = came if isinstance(came, str) and came.strip() and not malformed else arguments_text(call)
+            is_object = isinstance(came, str) and came.lstrip().startswith("{") and not malformed
+            sent = came if is_object else arguments_text(call)
             kept |= {"name": None, "call_id": None, "arguments": None if sent == _compact(arguments) else sent}
             return replace(call, provider=ProviderData(family, kept))
         case "reasoning":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent._annotations import names_around
 from graphagent.errors import ArgumentsError
+from graphagent.llm._output import check_finite, read_json
 from graphagent.llm._validation_messages import no_json_form, problems
 
 if TYPE_CHECKING:
@@ -94,11 +95,16 @@ class ToolArguments:
 
         try:
             # By way of JSON, so that strict types too are read as JSON has them: a date from text, a tuple from a list.
-            return self.model.model_validate_json(to_json(given))
+            sent = to_json(given)
+            made = self.model.model_validate_json(sent)
+            check_finite(sent, made, self.model.model_dump)
         except ValidationError as error:
             raise ArgumentsError(self.tool, problems(error)) from None
+        except OverflowError as error:
+            raise ArgumentsError(self.tool, [f"all of it: {error}"]) from None
         except PydanticSerializationError:
             raise ArgumentsError(self.tool, ["all of it: is not JSON"]) from None
+        return made
 
     def read(self, given: Mapping[str, Any], context: Any) -> dict[str, Any]:
         """Return the keyword arguments, without those that the model left out and that have a default."""
@@ -117,6 +123,17 @@ class ToolArguments:
                 raise TypeError(f"tool {self.tool!r} needs the run's Context: call it inside a run, or with context=")
             keywords[self.context] = context
         return keywords
+
+
+def why_malformed(text: str) -> str:
+    """Return why a text is not the arguments of a call, for the model that wrote it."""
+    try:
+        value = read_json(text)
+    except ValueError:
+        return "the arguments are not a JSON object"
+    if isinstance(value, dict):
+        return "the arguments contain a number that is too large for a float"
+    return f"the arguments are {'text' if isinstance(value, str) else 'JSON'}, and not a JSON object"
 
 
 def _unfillable(hints: Mapping[str, Any]) -> str:

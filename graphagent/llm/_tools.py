@@ -24,7 +24,7 @@ from graphagent._retry import Retry
 from graphagent.errors import RunError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.llm._images import Image, has_pillow, with_images
 from graphagent.llm._messages import ToolCall, ToolResult, sendable
-from graphagent.llm._tool_arguments import ToolArguments, read_docstring
+from graphagent.llm._tool_arguments import ToolArguments, read_docstring, why_malformed
 from graphagent.llm._tool_limits import SHORTEST, capped
 
 P = ParamSpec("P")
@@ -375,7 +375,7 @@ async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] =
         names = ", ".join(sorted(known)) or "none"
         return ToolResult.error(call, f"unknown tool {call.name!r}; available tools: {names}")
     if call.malformed:
-        return ToolResult.error(call, f"the arguments are not a JSON object: {call.malformed[:200]}")
+        return ToolResult.error(call, f"{why_malformed(call.malformed)}: {call.malformed[:200]}")
     try:
         value = await tool.call(call.arguments, context)
         if isinstance(value, ToolResult):

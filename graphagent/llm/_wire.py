@@ -62,22 +62,29 @@ def _image_url(image: Image) -> str:
 
 
 def arguments_text(call: ToolCall) -> str:
-    """Return the arguments of a call as JSON. Malformed ones are left out.
+    """Return the arguments of a call as JSON. Malformed ones are left out, and infinity, which JSON does not have, is a string.
 
     Some servers would refuse the whole history because of them, and the tool result reports them to the model.
     """
-    return json.dumps(dict(call.arguments), ensure_ascii=False)
+    try:
+        return json.dumps(dict(call.arguments), ensure_ascii=False, allow_nan=False)
+    except ValueError:  # recorded before such calls were malformed, or made by a model of the user
+        from pydantic_core import to_json
+
+        return to_json(dict(call.arguments), inf_nan_mode="strings").decode()
 
 
 def read_arguments(given: object) -> tuple[dict[str, Any], str]:
-    """Return the arguments of a call, and their text if it is not a JSON object."""
+    """Return the arguments of a call, and their text if it is not a JSON object. An object within a JSON string is one, too."""
     if isinstance(given, Mapping):  # not the protocol, but some servers
-        return dict(cast("Mapping[str, Any]", given)), ""
+        given = json.dumps(dict(cast("Mapping[str, Any]", given)), ensure_ascii=False)
     text = str(given or "")
     if not text.strip():
         return {}, ""
     try:
         arguments = read_answer(text)
+        if isinstance(arguments, str):
+            arguments = read_answer(arguments)
     except ValueError:
         arguments = None
     return (cast("dict[str, Any]", arguments), "") if isinstance(arguments, dict) else ({}, text)

@@ -220,6 +220,10 @@ async def test_a_failure_is_not_stored():
         lambda value: value[:9] + b'{"model":"m","parts":[{"other":1}],"finish_reason":"stop","usage":{}}',
         lambda value: value[:9] + b'{"model":"m","parts":["x"],"finish_reason":"stop","usage":{"input_tokens":"many"}}',
         lambda value: value[:9] + b"[" * 100_000,
+        lambda value: (
+            value[:9]
+            + b'{"model":"m","parts":[{"type":"tool_call","name":"f","arguments":{"a":Infinity}}],"finish_reason":"stop","usage":{}}'
+        ),
         lambda value: value[:9] + b"\xff\xfe",
     ],
 )

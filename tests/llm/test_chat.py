@@ -16,6 +16,7 @@ from graphagent.llm import (
     ModelRequest,
     ModelResponse,
     OutputFormat,
+    ProviderData,
     Reasoning,
     Text,
     ToolCall,
@@ -28,6 +29,7 @@ from graphagent.llm._chat_answer import from_body
 from graphagent.llm._chat_messages import chat_messages
 from graphagent.llm._chat_stream import Chunks
 from graphagent.llm._endpoint import Events
+from graphagent.llm._responses_items import input_items
 from graphagent.testing._wire import ChatCompletions
 
 SERVER = ChatCompletions(None)
@@ -213,6 +215,15 @@ def test_malformed_arguments_are_not_sent_back():
     assert sent["tool_calls"][0]["function"]["arguments"] == "{}"
 
 
+def test_infinity_in_a_history_is_sent_as_text():
+    """A run that was recorded when such a call was not malformed goes on; JSON has no infinity, and servers refuse it."""
+    data = ProviderData("f", {"type": "function_call", "arguments": '{"a": 1e999}'})
+    history = [Message("assistant", (ToolCall("t", {"a": [float("-inf"), 2**80]}, "1", provider=data),))]
+    [chat], [item] = chat_messages(history), input_items(history, "f")
+    for sent in (chat["tool_calls"][0]["function"], item):
+        assert json.loads(sent["arguments"]) == {"a": ["-Infinity", 2**80]}
+
+
 def test_reasoning_is_not_sent_back():
     """Servers refuse reasoning that they did not ask for."""
     [sent] = chat_messages([Message("assistant", (Reasoning("hm"), Text("Yes.")))])
@@ -257,6 +268,7 @@ def called(arguments):
         ('{"a": NaN}', {}, '{"a": NaN}'),
         ('{"a": {"b": [1, 83.09201E1110016]}}', {}, '{"a": {"b": [1, 83.09201E1110016]}}'),
         ('{"a": 8.3e+30}', {"a": 8.3e30}, ""),
+        ({"a": float("inf")}, {}, '{"a": Infinity}'),
         ("[" * 100_000, {}, "[" * 100_000),
     ],
 )

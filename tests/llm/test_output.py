@@ -226,7 +226,7 @@ def test_much_thought_is_read_quickly():
         ('{"name": "Tom", "kind": "topsecret"}', "kind: must be 'cat' or 'dog'"),
         ("[]", "all of it: must be an object"),
         ('{"name": NaN}', "no complete JSON"),
-        ('{"name": "Tom", "weights": [1.5e310]}', "no complete JSON"),
+        ('{"name": "Tom", "weights": [1.5e310]}', "no complete JSON whose numbers a float can hold"),
     ],
 )
 def test_what_does_not_fit_is_named_without_values(text, said):
@@ -235,6 +235,17 @@ def test_what_does_not_fit_is_named_without_values(text, said):
         OutputFormat.of(Pet).parse(text)
     assert caught.value.output == text
     assert "topsecret" not in str(caught.value)
+
+
+def test_an_integer_that_is_too_large_for_a_float():
+    """It does not fit where a float is demanded, and is exact where an integer is."""
+    text = f'{{"value": [{10**400}]}}'
+    assert OutputFormat.of(list[int]).parse(text) == [10**400]
+    for kind in (list[float], tuple[float], set[float]):
+        with pytest.raises(OutputError, match="a number that is too large for a float"):
+            OutputFormat.of(kind).parse(text)
+        with pytest.raises(OutputError, match="a number that is too large for a float"):
+            OutputFormat.of(kind).convert([10**400])
 
 
 @pytest.mark.parametrize(

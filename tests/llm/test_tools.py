@@ -95,6 +95,12 @@ class Weather:
         return "C"
 
 
+@tool
+async def weigh(kilograms: float) -> str:
+    """Weigh."""
+    return str(kilograms)
+
+
 async def called(tool, context=None, /, **arguments):
     return await call_tool(tool, ToolCall(tool.name, arguments, "1"), known=[tool.name], context=context)
 
@@ -263,6 +269,8 @@ async def test_strict_models_are_read_as_json():
     assert await plan.call({"visit": {"day": "2026-01-02", "unit": "ft"}}) == "2026-01-02 FEET"
     with pytest.raises(ArgumentsError, match="is not JSON"):
         await plan.call({"visit": object()})
+    [told] = (await called(weigh, kilograms=10**400)).value.problems
+    assert told == "all of it: it contains a number that is too large for a float"
 
 
 async def test_wrong_arguments_are_named_without_their_values():
@@ -432,10 +440,17 @@ async def test_an_unknown_tool_names_those_that_exist():
 
 
 async def test_malformed_arguments_are_shown_to_the_model():
-    """Arguments that are no JSON object never reach the tool."""
-    result = await call_tool(fibonacci, ToolCall("fibonacci", id="1", malformed='{"n": 2'))
-    assert result.is_error
-    assert result.content == 'Error: the arguments are not a JSON object: {"n": 2'
+    """Arguments that are not a JSON object never reach the tool."""
+    said = {
+        '{"n": 2': "are not a JSON object",
+        "[2]": "are JSON, and not a JSON object",
+        '"two"': "are text, and not a JSON object",
+        '{"n": 2e999}': "contain a number that is too large for a float",
+    }
+    for malformed, reason in said.items():
+        result = await call_tool(fibonacci, ToolCall("fibonacci", id="1", malformed=malformed))
+        assert result.is_error
+        assert result.content == f"Error: the arguments {reason}: {malformed}"
 
 
 async def test_what_a_tool_raises_is_shown_and_not_raised():
