@@ -81,10 +81,20 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item not in out]
 
 
+def pytest_xdist_auto_num_workers():
+    """Return three workers for every two cores, since tests wait for processes, and for disks."""
+    cores = os.cpu_count() or 1
+    return cores + cores // 2
+
+
 def pytest_terminal_summary(terminalreporter, exitstatus):
-    """Say how to have the same tests and examples again."""
+    """Say how to have the same tests and examples again, and how to have all."""
     if exitstatus == pytest.ExitCode.TESTS_FAILED:
         terminalreporter.write_line(f"GRAPHAGENT_TESTS_SEED={SEED} chooses the same tests and examples again")
+    if not THOROUGH:
+        terminalreporter.write_line(
+            "This was the fast suite; GRAPHAGENT_TESTS=thorough make test runs every test in every way"
+        )
 
 
 def pytest_collection_finish():
