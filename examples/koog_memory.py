@@ -216,17 +216,17 @@ async def a_preference(provider: FileMemoryProvider) -> None:
 # 12 Memory in a node of one's own
 
 
-@tap
+@tap(needs=[AgentMemory])
 async def load_project_info(ctx: Context, task: str) -> None:
     await ctx.feature(AgentMemory).load_facts_to_agent(LANGUAGE)
 
 
-@tap
+@tap(needs=[AgentMemory])
 async def save_project_info(ctx: Context, task: str) -> None:
     await ctx.feature(AgentMemory).save_facts_from_history(LANGUAGE, subject=USER, scope=APP)
 
 
-@node
+@node(needs=[AgentMemory])
 async def known_language(ctx: Context, task: str) -> str:
     [fact] = await ctx.feature(AgentMemory).load(LANGUAGE, subjects=[USER])
     return fact.value

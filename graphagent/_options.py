@@ -115,6 +115,16 @@ def check_whole(what: str, given: object) -> None:
         raise TypeError(f"{what}={_shown(given)} is not a whole number, such as 10")
 
 
+def check_limit(what: str, given: object) -> None:
+    """Check that an option is a limit: a whole number from 1 on.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if type(given) is not int or given < 1:
+        raise ValueError(f"{what}={_shown(given)} is not a limit; give a whole number from 1 on")
+
+
 def check_mapping(what: str, given: object, example: str) -> None:
     """Check that an option is a dictionary.
 

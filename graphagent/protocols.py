@@ -388,6 +388,15 @@ class Feature(Protocol):
         """
         return False
 
+    @property
+    def learns(self) -> bool:
+        """Whether its `ended` learns from the run, as it does in the background.
+
+        If so, and with a store, that it is to learn is committed with the answer, and `ended` is called until it has succeeded, and then no
+        more. A model or memory that fails is reported by ExtractionFailed.
+        """
+        return self.background
+
     def learns_for(self, feature: Feature) -> bool:
         """Return whether `ended` of this feature stands in for that of another one, which a sub-agent has. By default it does not."""
         return False

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar, get_origin, overload
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar, cast, get_origin, overload
 
 from graphagent._article import kind_of
 from graphagent.graph import _types
@@ -22,26 +22,38 @@ B = TypeVar("B")
 @overload
 def node(function: Callable[[Context[Any], A], Awaitable[B]], /) -> Node[A, B]: ...
 @overload
-def node(*, name: str) -> Callable[[Callable[[Context[Any], A], Awaitable[B]]], Node[A, B]]: ...
-def node(function: Any = None, /, *, name: str | None = None) -> Any:
+def node(
+    *, name: str | None = None, needs: Iterable[type[Any]] = ()
+) -> Callable[[Callable[[Context[Any], A], Awaitable[B]]], Node[A, B]]: ...
+def node(function: Any = None, /, *, name: str | None = None, needs: Iterable[type[Any]] = ()) -> Any:
     """Make a node of an async function `(ctx, input) -> output`; its types are read from the annotations.
 
+    Args:
+        function: The function.
+        name: Its name in the strategy; by default that of the function.
+        needs: The features that it uses with `ctx.feature`. An agent that lacks one is refused before the first node of a run.
+
     Raises:
-        TypeError: the function is not async, or takes something other than a context and an input.
+        TypeError: the function is not async, or takes something other than a context and an input; or `needs` is not a list of classes.
     """
     if function is None:
 
         def named(function: Callable[..., Awaitable[Any]]) -> Node[Any, Any]:
-            return _node_of(function, name)
+            return _node_of(function, name, needs)
 
         return named
-    return _node_of(function, name)
+    return _node_of(function, name, needs)
 
 
-def _node_of(function: Callable[..., Awaitable[Any]], name: str | None) -> Node[Any, Any]:
+def _node_of(function: Callable[..., Awaitable[Any]], name: str | None, needs: Iterable[type[Any]]) -> Node[Any, Any]:
     context, input_type, output_type = _read(function, "node")
     made = Node[Any, Any](
-        function, name=name or name_of(function), input_type=input_type, output_type=output_type, context=context
+        function,
+        name=name or name_of(function),
+        input_type=input_type,
+        output_type=output_type,
+        context=context,
+        needs=_needed(needs),
     )
     made.declaration = Declaration.of_function(function, made.name)
     return made
@@ -53,25 +65,32 @@ def tap(function: Callable[[Context[Any], object], Awaitable[None]], /) -> Tap: 
 @overload
 def tap(function: Callable[[Context[Any], A], Awaitable[None]], /) -> TapOf[A]: ...
 @overload
-def tap(*, name: str) -> Callable[[Callable[[Context[Any], A], Awaitable[None]]], TapOf[A]]: ...
-def tap(function: Any = None, /, *, name: str | None = None) -> Any:
+def tap(
+    *, name: str | None = None, needs: Iterable[type[Any]] = ()
+) -> Callable[[Callable[[Context[Any], A], Awaitable[None]]], TapOf[A]]: ...
+def tap(function: Any = None, /, *, name: str | None = None, needs: Iterable[type[Any]] = ()) -> Any:
     """Make a tap of an async function `(ctx, input) -> None`: it does something, and its input is passed on unchanged.
 
     One whose input is annotated as `object` fits before and after any node.
 
+    Args:
+        function: The function.
+        name: Its name in the strategy; by default that of the function.
+        needs: The features that it uses with `ctx.feature`. An agent that lacks one is refused before the first node of a run.
+
     Raises:
-        TypeError: the function is not async, or takes something other than a context and an input.
+        TypeError: the function is not async, or takes something other than a context and an input; or `needs` is not a list of classes.
     """
     if function is None:
 
         def named(function: Callable[..., Awaitable[None]]) -> Tap | TapOf[Any]:
-            return _tap_of(function, name)
+            return _tap_of(function, name, needs)
 
         return named
-    return _tap_of(function, name)
+    return _tap_of(function, name, needs)
 
 
-def _tap_of(function: Callable[..., Awaitable[None]], name: str | None) -> Tap | TapOf[Any]:
+def _tap_of(function: Callable[..., Awaitable[None]], name: str | None, needs: Iterable[type[Any]]) -> Tap | TapOf[Any]:
     context, input_type, returned = _read(function, "tap")
     if returned not in (Any, None, type(None), Never, NoReturn):
         raise TypeError(
@@ -79,9 +98,20 @@ def _tap_of(function: Callable[..., Awaitable[None]], name: str | None) -> Tap |
             f"write @node, or let it return None"
         )
     kind = Tap if input_type is object else TapOf[Any]
-    made = kind(function, name=name or name_of(function), input_type=input_type, context=context)
+    made = kind(function, name=name or name_of(function), input_type=input_type, context=context, needs=_needed(needs))
     made.declaration = Declaration.of_function(function, made.name)
     return made
+
+
+def _needed(needs: object) -> tuple[type[Any], ...]:
+    found = (
+        tuple(cast("Iterable[object]", needs))
+        if isinstance(needs, Iterable) and not isinstance(needs, str)
+        else (None,)
+    )
+    if not all(isinstance(each, type) for each in found):
+        raise TypeError("needs= is a list of features, such as needs=[AgentMemory]")
+    return cast("tuple[type[Any], ...]", found)
 
 
 def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any, Any]:

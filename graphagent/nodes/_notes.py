@@ -82,7 +82,7 @@ def recall_notes(
         raise TypeError(f"the query of {name!r} is text, or a function that makes it, not {type(query).__name__}")
     for option, given in (("limit", limit), ("characters", characters)):
         if given is not None and (type(given) is not int or given < 1):
-            raise ValueError(f"{name!r}: {option}={given!r} is no limit; give a whole number from 1 on, or None")
+            raise ValueError(f"{name!r}: {option}={given!r} is not a limit; give a whole number from 1 on, or None")
 
     if inspect.iscoroutinefunction(query):
         raise TypeError(f"the query of {name!r} is an async function; make the text in a node before it")

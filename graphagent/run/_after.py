@@ -44,7 +44,7 @@ from graphagent.run._sites import sites
 from graphagent.store import Delete
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
 
     from graphagent.protocols import Feature, Model, Store
     from graphagent.run._config import RunConfig
@@ -55,10 +55,14 @@ _AT_ONCE = 10
 
 
 def learners(run: Runtime) -> list[Feature]:
-    """Return the features that look back at the run in the background."""
-    if run.parent is not None or run.recorded is not None or not run.config.learns_later:
+    """Return the features that learn from the run when it has ended, if that is committed with the answer."""
+    if run.parent is not None or run.recorded is not None or not run.log.durable:
         return []
-    return [each for each in implementing(run.features, "ended") if getattr(each, "background", False)]
+    return [each for each in implementing(run.features, "ended") if _learns(each)]
+
+
+def _learns(feature: Feature) -> bool:
+    return getattr(feature, "learns", getattr(feature, "background", False))
 
 
 def named(feature: Feature) -> str:
@@ -75,13 +79,19 @@ async def look_back(run: Runtime) -> None:
                 continue
             run.after = run.after or _log_after(run)
             show = partial(feature.ended, _after_the_end(run, run.after).context(), run.answer_read())
-            if getattr(feature, "background", False):
+            if _learns(feature):
                 await _learned(run, named(feature), show)
             else:
                 await awaited(show(), f"{type(feature).__name__}.ended")
-    if run.unlearned and run.log.durable and not run.config.learns_later:
-        with suppress(RunClaimedError):  # who has it learns
-            await _learn_from(run)
+        at_once = {named(each) for each in later if not getattr(each, "background", False)}
+        due = [
+            each
+            for each in run.log.state.unlearned
+            if each in at_once or (each in run.unlearned and not run.config.learns_later)
+        ]
+        if run.log.durable and due:
+            with suppress(RunClaimedError):  # who has it learns
+                await _learn_from(run, due)
     run.looked_back = True
 
 
@@ -158,7 +168,7 @@ async def _learn_from_stored(config: RunConfig, store: Store, owner: str, run_id
         return False
     if not run.over or not any(_is_known(config, each) for each in run.log.state.unlearned):
         return False
-    return await _learn_from(run)
+    return await _learn_from(run, run.log.state.unlearned)
 
 
 def _is_known(config: RunConfig, path: str) -> bool:
@@ -169,8 +179,8 @@ def _is_known(config: RunConfig, path: str) -> bool:
     return node is not None and getattr(getattr(node.element, "function", None), "learns", False)
 
 
-async def _learn_from(run: Runtime) -> bool:
-    """Learn what is left from a run that has ended. Return whether nothing is left. What fails is reported, and stays due.
+async def _learn_from(run: Runtime, due: Collection[str]) -> bool:
+    """Let some taps and features learn from a run that has ended. Return whether nothing is left. What fails is reported, and stays due.
 
     Raises:
         RunClaimedError: somebody does.
@@ -181,7 +191,7 @@ async def _learn_from(run: Runtime) -> bool:
             if not await _claim(run, token):
                 return False
             try:
-                await with_heartbeat(run, partial(_learn_all, run))
+                await with_heartbeat(run, partial(_learn_all, run, due))
             finally:
                 with anyio.CancelScope(shield=True):
                     await _release(run)
@@ -226,10 +236,10 @@ async def _release(run: Runtime) -> None:
     await log.commit(header=True)
 
 
-async def _learn_all(run: Runtime) -> None:
+async def _learn_all(run: Runtime, due: Collection[str]) -> None:
     config, log = run.config, run.log
     for path in log.state.unlearned:
-        if not _is_known(config, path):
+        if path not in due or not _is_known(config, path):
             continue  # the strategy was changed since
         await log.commit()
         if path.startswith("/"):

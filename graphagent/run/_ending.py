@@ -140,7 +140,7 @@ async def end(run: Runtime, step: FinalAnswerStep) -> None:
     try:
         await look_back(run)
     finally:
-        if run.after is not None or run.unlearned:
+        if run.after is not None or run.unlearned or learners(run):
             run.at_rest = run.result_now(output)
         if run.stepping:
             run.handed += run.added

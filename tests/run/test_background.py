@@ -91,7 +91,7 @@ async def test_the_answer_does_not_wait_for_what_is_learned_from_it():
     agent = talker(store)
     assert [text async for text in agent.stream("I live in Oslo.", thread="t", run_id="r").text()] == ["Hello!"]
     assert (agent.model.extractions, agent.last.status, await due(store)) == (0, "done", [("", "r")])
-    other = talker(store, learn="node", tap=passthrough(str))
+    other = talker(store, learn=False, tap=passthrough(str))
     await other.run("And now?", thread="t")
     assert [head.status for head in await list_runs(store, thread="t")] == ["done", "done"]
     assert (agent.model.extractions, await cities(store)) == (0, [])
@@ -240,7 +240,7 @@ async def test_those_that_settle_at_the_same_moment_learn_once():
 async def test_runs_of_an_owner_are_learned_from_in_their_order():
     """What was said last is what holds, whatever the runs are called."""
     store = MemoryStore()
-    writer = talker(store, Townsman(failing=3), learn="node")
+    writer = talker(store, Townsman(failing=3), learn=False)
     with fixed_clock():
         for run_id, city in (("b", "Oslo"), ("a", "Rome"), ("c", "Bonn")):
             await writer.run(f"I live in {city}.", run_id=run_id)
@@ -264,7 +264,7 @@ async def test_what_fails_stays_due_and_is_tried_again():
 async def test_what_failed_at_once_is_settled_too():
     """Whether it was to be learned at its place or in the background, what is left is the same."""
     store = MemoryStore()
-    agent = talker(store, Townsman(failing=1), learn="node")
+    agent = talker(store, Townsman(failing=1), learn=False)
     await agent.run("I live in Oslo.", run_id="r")
     assert (await due(store), await agent.settle(), await cities(store)) == ([("", "r")], 1, ["Oslo"])
     assert (await due(store), await agent.settle()) == ([], 0)
@@ -273,7 +273,7 @@ async def test_what_failed_at_once_is_settled_too():
 async def test_a_run_that_was_read_twice_is_learned_from_once():
     """Whoever reads it before somebody learns finds out, and leaves it alone."""
     store = MemoryStore()
-    agent = talker(store, Townsman(failing=1), learn="node")
+    agent = talker(store, Townsman(failing=1), learn=False)
     await agent.run("I live in Oslo.", run_id="r")
     one, other = await agent.read("r"), await agent.read("r")
     assert [(await each.finish()).output for each in (one, other)] == ["Hello!", "Hello!"]

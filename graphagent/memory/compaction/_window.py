@@ -80,7 +80,7 @@ class ContextWindow:
         limits = {"tokens": (tokens, 1), "images": (images, 0), "observation_chars": (observation_chars, SHORTEST)}
         for name, (limit, least) in limits.items():
             if limit is not None and (type(limit) is not int or limit < least):
-                raise ValueError(f"{name}={limit!r} is no limit; give a whole number from {least:,} on, or None")
+                raise ValueError(f"{name}={limit!r} is not a limit; give a whole number from {least:,} on, or None")
         check_can("compress", compression, "compression= is a way to compress, such as WholeHistory(keep=3)")
         self.tokens = tokens
         """The number of tokens of a prompt above which the history is compressed."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, tzinfo
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
+from graphagent import _clock
 from graphagent.llm import Message, OutputFormat
 from graphagent.memory._blocks import block
 from graphagent.memory.facts._types import Concept, Fact, FactType, MultipleFacts, SingleFact, Subject
@@ -17,11 +20,23 @@ if TYPE_CHECKING:
 MOST_FACTS = 200
 """An answer with more facts than this is a mistake of the model, and none of them is saved."""
 
+USER = Subject("user", "the user: name, preferences, history, contact details")
+"""Of whom facts are learned where neither the agent nor a node of its strategy names a subject."""
+
 _NOT_FACTS = frozenset(
-    ("", "-", "?", "n/a", "na", "none", "null", "nil", "unknown", "unclear", "unspecified", "undefined", "not known",
+    ("", "-", "?", "n/a", "na", "null", "nil", "unknown", "unclear", "unspecified", "undefined", "not known",
      "not mentioned", "not specified", "not stated", "not provided", "not given", "not available", "not applicable",
      "no information", "no answer", "unbekannt", "inconnu", "desconocido")
 )  # fmt: skip
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+
+_TODAY = """
+
+Today is {day}. Where a value depends on the day, such as "tomorrow", "in two weeks" or "last year", give the date or the year instead."""
 
 _DETECT = """\
 You keep the memory of an assistant. In the conversation below, find lasting facts about these subjects, and about no others:
@@ -30,7 +45,7 @@ You keep the memory of an assistant. In the conversation below, find lasting fac
 Give each fact with the name of its subject, a keyword that names its concept (short, lower case, words joined by hyphens, such \
 as preferred-language), a description of the concept that does not hold the value, and the value as briefly as it can be said. \
 Give one entry for each value. Give only what was said; guess nothing. Leave out passing wishes and questions. Give an empty \
-list where there is nothing.{known}"""
+list where there is nothing.{today}{known}"""
 
 _KNOWN = """
 
@@ -39,7 +54,7 @@ Known concepts, whose keywords are to be used again where they fit:
 
 _ASK = """\
 You keep the memory of an assistant. Answer from the conversation below alone: what is known about {keyword!r}{description}? \
-{count} Give only what was said, as briefly as it can be said; guess nothing. Give an empty list where nothing was said."""
+{count} Give only what was said, as briefly as it can be said; guess nothing. Give an empty list where nothing was said.{today}"""
 
 _COUNT = {
     FactType.SINGLE: "It has one value: give the last that was said.",
@@ -49,7 +64,7 @@ _COUNT = {
 
 @cache
 def _formats() -> tuple[OutputFormat[Any], OutputFormat[Any]]:
-    from pydantic import BaseModel, field_validator, model_validator
+    from pydantic import BaseModel, PrivateAttr, ValidationError, field_validator, model_validator
 
     class Found(BaseModel):
         """A value that was found."""
@@ -62,29 +77,72 @@ def _formats() -> tuple[OutputFormat[Any], OutputFormat[Any]]:
         @field_validator("value", mode="before")
         @classmethod
         def _as_text(cls, value: object) -> object:
-            return str(value) if isinstance(value, int | float) else value
+            return _text_of(value)
 
-    class Facts(BaseModel):
+    class Answer(BaseModel):
+        """An answer whose sound entries count, and whose others are counted. One that has others alone does not fit."""
+
+        _malformed: int = PrivateAttr(default=0)
+
+        @property
+        def malformed(self) -> int:
+            """How many entries had another form."""
+            return self._malformed
+
+        @model_validator(mode="wrap")
+        @classmethod
+        def _sound(cls, data: object, handler: Callable[[object], Any]) -> Any:
+            [name] = cls.model_fields
+            fields: dict[str, object] = cast("dict[str, object]", data) if isinstance(data, dict) else {name: data}
+            given = fields.get(name)
+            if not isinstance(given, list):
+                return handler(fields)
+            entries = [each for entry in cast("list[object]", given) for each in _spread(entry)]
+            sound, error = list[object](), None
+            for entry in entries:
+                try:
+                    sound += getattr(handler({name: [entry]}), name)
+                except ValidationError as problem:
+                    error = problem
+            if error is not None and not sound:
+                raise error
+            answer = handler({name: sound})
+            answer._malformed = len(entries) - len(sound)  # noqa: SLF001  of this class
+            return answer
+
+    class Facts(Answer):
         """All that was found."""
 
         facts: list[Found]
 
-        @model_validator(mode="before")
-        @classmethod
-        def _bare_list(cls, data: object) -> object:
-            return {"facts": cast("object", data)} if isinstance(data, list) else data
-
-    class Values(BaseModel):
+    class Values(Answer):
         """The values of one concept."""
 
         values: list[str]
 
-        @model_validator(mode="before")
+        @field_validator("values", mode="before")
         @classmethod
-        def _bare(cls, data: object) -> object:
-            return {"values": cast("object", data)} if isinstance(data, list) else data
+        def _as_texts(cls, values: object) -> object:
+            return [_text_of(value) for value in cast("list[object]", values)] if isinstance(values, list) else values
 
     return OutputFormat.of(Facts, name="facts"), OutputFormat.of(Values, name="values")
+
+
+def _text_of(value: object) -> object:
+    """Return a number as text, and anything else as it is."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _spread(entry: object) -> list[object]:
+    """Return an entry with several values as entries with one each, and any other as it is."""
+    if isinstance(entry, dict):
+        fields = cast("dict[str, object]", entry)
+        values = fields.get("value")
+        if isinstance(values, list):
+            return [{**fields, "value": value} for value in cast("list[object]", values)]
+    return [entry]
 
 
 def detection() -> OutputFormat[Any]:
@@ -97,18 +155,34 @@ def answer() -> OutputFormat[Any]:
     return _formats()[1]
 
 
-def detection_messages(subjects: Iterable[Subject], known: Iterable[Concept], steps: Sequence[Step]) -> list[Message]:
-    """Return the messages that ask a model for facts about any concept."""
+def day_of(steps: Iterable[Step], zone: tzinfo | None = None) -> str:
+    """Return the day of a conversation in words, such as `Tuesday, 31 March 2026`: that of its last turn, or else the current one.
+
+    Args:
+        steps: The conversation, which may be learned from days later.
+        zone: The time zone; by default that of the machine.
+    """
+    ends = [step.timing.ended for step in steps if isinstance(step, ActionStep) and step.timing is not None]
+    day = datetime.fromtimestamp(max(ends, default=_clock.now()) / 1000, UTC).astimezone(zone)
+    return f"{_DAYS[day.weekday()]}, {day.day} {_MONTHS[day.month - 1]} {day.year} ({day.date().isoformat()})"
+
+
+def detection_messages(
+    subjects: Iterable[Subject], known: Iterable[Concept], steps: Sequence[Step], day: str
+) -> list[Message]:
+    """Return the messages that ask a model for facts about any concept, in a conversation of a day."""
     about = block("subjects", ({"name": each.name, "description": each.description} for each in subjects))
     concepts = [{"keyword": each.keyword, "description": each.description} for each in known]
     repeated = _KNOWN.format(concepts=block("concepts", concepts)) if concepts else ""
-    return [Message.system(_DETECT.format(subjects=about, known=repeated)), Message.user(conversation(steps))]
+    text = _DETECT.format(subjects=about, today=_TODAY.format(day=day), known=repeated)
+    return [Message.system(text), Message.user(conversation(steps))]
 
 
-def answer_messages(concept: Concept, steps: Sequence[Step]) -> list[Message]:
-    """Return the messages that ask a model for the values of one concept."""
+def answer_messages(concept: Concept, steps: Sequence[Step], day: str) -> list[Message]:
+    """Return the messages that ask a model for the values of one concept, in a conversation of a day."""
     description = f" ({concept.description})" if concept.description else ""
-    text = _ASK.format(keyword=concept.keyword, description=description, count=_COUNT[concept.fact_type])
+    count, today = _COUNT[concept.fact_type], _TODAY.format(day=day)
+    text = _ASK.format(keyword=concept.keyword, description=description, count=count, today=today)
     return [Message.system(text), Message.user(conversation(steps))]
 
 
@@ -143,12 +217,12 @@ def facts_of(
 
     Entries are dropped if their subject was not asked for, or if no fact can have their keyword or value.
     """
-    asked = {subject.name.casefold(): subject for subject in subjects}
+    asked = {_subject_name(subject.name): subject for subject in subjects}
     concepts = {concept.keyword: concept for concept in known}
     values: dict[tuple[str, str], dict[str, str]] = {}
     dropped = 0
     for each in found:
-        name, keyword, value = each.subject.strip().casefold(), each.keyword.strip(), each.value.strip()
+        name, keyword, value = _subject_name(each.subject), each.keyword.strip(), each.value.strip()
         if name not in asked:
             dropped += 1
         elif is_fact(value):
@@ -164,6 +238,12 @@ def facts_of(
     return facts, dropped
 
 
+def _subject_name(name: str) -> str:
+    """Return the name of a subject as names are compared: models write `the user` for `user`, and `home-server` for `home server`."""
+    words = " ".join(re.split(r"[\s_-]+", name.casefold().strip()))
+    return words.removeprefix("the ")
+
+
 def fact_of(concept: Concept, values: Sequence[str]) -> Fact:
     """Return values as a fact about a concept: the last value, if the concept has only one."""
     if concept.fact_type is FactType.SINGLE:
@@ -177,7 +257,8 @@ def found_fact(concept: Concept, found: Iterable[str]) -> Fact | None:
     Raises:
         ValueError: they make no fact. The text contains no value.
     """
-    values = [value.strip() for value in found if is_fact(value)]
+    # Asked for one concept, a model that found nothing says "none"; among facts that it was free to give, "none" is a value.
+    values = [value.strip() for value in found if is_fact(value) and value.strip().strip(".!").casefold() != "none"]
     if len(values) > MOST_FACTS:
         raise ValueError(f"it gave {len(values)} values of {concept.keyword!r}, more than {MOST_FACTS}")
     return fact_of(concept, values) if values else None

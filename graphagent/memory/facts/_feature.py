@@ -9,14 +9,17 @@ import copy
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from datetime import tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from graphagent import _clock
-from graphagent._article import kind_of
+from graphagent._article import counted, kind_of
+from graphagent._options import check_flag, check_limit, check_text, check_word
 from graphagent.errors import FeatureError, OutputError, UnsupportedError
 from graphagent.events import ExtractionFailed, FactsLoaded, FactsSaved
 from graphagent.llm import Message, ModelRequest
+from graphagent.memory._blocks import KnownFact
 from graphagent.memory.facts import _extraction
 from graphagent.memory.facts._provider_none import NoMemory
 from graphagent.memory.facts._references import (
@@ -30,6 +33,7 @@ from graphagent.memory.facts._references import (
     saved_id,
 )
 from graphagent.memory.facts._resolve import Found, resolve, traced
+from graphagent.memory.facts._shown import fitting, recall_tool
 from graphagent.memory.facts._types import (
     EVERYTHING,
     Concept,
@@ -43,13 +47,12 @@ from graphagent.memory.facts._types import (
     least_trust,
 )
 from graphagent.memory.steps._trust import is_less
-from graphagent.memory.steps._types import FactsStep, SummaryStep
+from graphagent.memory.steps._types import ActionStep, FactsStep, SummaryStep
 from graphagent.protocols import FactProvider, KeepingProvider
 
 if TYPE_CHECKING:
     from graphagent._agent import Agent
-    from graphagent.llm import OutputFormat
-    from graphagent.memory._blocks import KnownFact
+    from graphagent.llm import OutputFormat, Tool, ToolResult
     from graphagent.memory.steps._types import Step
     from graphagent.run import Context
     from graphagent.store import Receipt
@@ -76,10 +79,25 @@ class AgentMemory:
         feature_name: The name of the scope of a feature.
         product_name: The name of the scope of a product.
         organization_name: The name of the scope of all products.
-        subjects: The subjects of facts for nodes that name none. By default, those that the strategy's memory nodes name;
-            EVERYTHING is always among them.
-        learn: When `save_facts` and `auto_detect_facts` ask the model: at their place in the strategy (`node`), or once the run has its
-            answer (`background`). `agent.settle()` says when that is; it needs a store.
+        subjects: The subjects of facts for nodes that name none. By default, those that the strategy's memory nodes name, or the user
+            if it has none; EVERYTHING is always among them.
+        recall: `run`, or True: before the first model turn of a run, the model is shown what is known. `node`: also what is new before
+            each later turn. False: only nodes show it. By default `run`, if the agent has a model and a provider, and no node of the
+            strategy needs this feature.
+        learn: True: facts about the subjects are learned from each run that has ended, before it is returned. `background`: the run does
+            not wait for that, and the taps `save_facts` and `auto_detect_facts` do not learn at their place but then, too;
+            `agent.settle()` says when it is done, and it needs a store. False: only taps learn. By default True where `recall` is `run`
+            by default, and else False.
+        tools: Whether the model is offered the tool `recall_facts`, which searches all facts.
+        limit: How many facts at most a model is shown at once. Those about the subject with the lowest priority number come first, and of
+            these the newest.
+        characters: How many characters of facts at most a model is shown at once.
+        timezone: The time zone of the day that a model is told when it looks for facts, as a tzinfo or a name such as `Europe/Oslo`; by
+            default that of the machine.
+
+    Raises:
+        TypeError: the provider is not one, or a setting has another type.
+        ValueError: a setting is out of range, or not known.
     """
 
     def __init__(
@@ -91,10 +109,18 @@ class AgentMemory:
         product_name: str | None = None,
         organization_name: str | None = None,
         subjects: Iterable[Subject] | None = None,
-        learn: Literal["node", "background"] = "node",
+        recall: Literal["run", "node"] | bool | None = None,
+        learn: bool | Literal["background"] | None = None,
+        tools: bool = True,
+        limit: int = 100,
+        characters: int = 12_000,
+        timezone: tzinfo | str | None = None,
     ) -> None:
-        if learn not in ("node", "background"):
-            raise ValueError(f"learn={learn!r} is not known; there are 'node' and 'background'")
+        check_word("recall", recall, ("run", "node", True, False, None))
+        check_word("learn", learn, ("background", True, False, None))
+        check_flag("tools", tools)
+        for name, value in (("limit", limit), ("characters", characters)):
+            check_limit(name, value)
         if provider is not None and (isinstance(provider, type) or not isinstance(provider, FactProvider)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 "provider= is an object that keeps facts, such as FileMemoryProvider(folder) or "
@@ -107,13 +133,19 @@ class AgentMemory:
             kind: Scope(kind, name) for kind, name in zip(ScopeKind, names, strict=True) if name is not None
         }
         self._subjects = None if subjects is None else _by_priority(subjects)
+        self._recalls, self._learns = recall, learn
         self.background: bool = learn == "background"
-        """Whether the taps learn once the run has its answer."""
+        """Whether it and the taps learn once the run has its answer."""
+        self.learns: bool = bool(learn)
+        """Whether it learns from runs that have ended; where `learn` is not given, that is known when it is installed."""
+        self._limit, self._characters, self._zone = limit, characters, _zone_of(timezone)
+        self.tools: tuple[Tool, ...] = (recall_tool(self),) if tools else ()
+        """The tools that the model is offered besides the agent's own."""
         self._ctx: Context | None = None
         self._vouches = False
 
     def install(self, agent: Agent[Any, Any]) -> None:
-        """Take over the agent's name and the subjects of its nodes, and check that each kind of scope that these use has a name.
+        """Take over the agent's name and the subjects of its nodes, offer the tool, and check that each kind of scope has a name.
 
         They are attributes of the functions of nodes that need this feature: `subjects` and `scopes`.
 
@@ -122,13 +154,18 @@ class AgentMemory:
         """
         self._scopes.setdefault(ScopeKind.AGENT, Scope.agent(agent.strategy.name))
         named: list[Subject] = []
+        by_itself = agent.model is not None and not isinstance(self.provider, NoMemory)
         for path, element in agent.strategy.walk():
             if AgentMemory in getattr(element, "needs", ()):
+                by_itself = False
                 named.extend(getattr(element.function, "subjects", None) or ())
                 for place in getattr(element.function, "scopes", None) or ():
                     self._scope(place, path)
+        self._recalls = by_itself if self._recalls is None else self._recalls
+        self.learns = by_itself if self._learns in (None, "background") else bool(self._learns)
         if self._subjects is None:
-            self._subjects = _by_priority(named)
+            self._subjects = _by_priority(named or ([_extraction.USER] if self._recalls or self.learns else []))
+        agent.offer(self.tools)
 
     async def begin(self, ctx: Context) -> None:
         """Refuse an owner if the provider cannot keep owners apart.
@@ -164,6 +201,41 @@ class AgentMemory:
         bound = copy.copy(self)
         bound._ctx = ctx  # noqa: SLF001  a copy of itself
         return bound
+
+    async def before_request(self, ctx: Context, tools: Sequence[Tool]) -> None:
+        """Show the model what is known, if that is due.
+
+        Raises:
+            StoreError: it could not be read.
+        """
+        if self._recalls == "node" or (
+            self._recalls and not any(isinstance(step, ActionStep) for step in ctx.memory.run_steps)
+        ):
+            await self.bind(ctx).load_all_facts_to_agent()
+
+    async def make_room(self, ctx: Context, tools: Sequence[Tool]) -> bool:
+        """Do nothing: how many facts are shown is limited."""
+        return False
+
+    def shown(self, result: ToolResult) -> ToolResult:
+        """Return a result as it is."""
+        return result
+
+    async def ended(self, ctx: Context, output: Any) -> None:
+        """Find facts in the run that has ended, and save them.
+
+        Raises:
+            StoreError: they could not be saved.
+            ModelRequestError: the request failed. An answer that cannot be used is an ExtractionFailed event instead.
+        """
+        if self.learns:
+            await self.bind(ctx).detect_facts()
+
+    def learns_for(self, feature: object) -> bool:
+        """Return whether another feature saves what it learns where this one does."""
+        if not (self.learns and isinstance(feature, AgentMemory)):
+            return False
+        return self.provider is feature.provider and self._scope(ScopeKind.AGENT) == feature._scope(ScopeKind.AGENT)  # noqa: SLF001  of this class
 
     def vouched(self) -> Self:
         """Return this memory for values that you vouch for, such as what a person typed in: `vouched().save(fact)`.
@@ -203,7 +275,7 @@ class AgentMemory:
         Raises:
             StoreError: it could not be read.
         """
-        return self._heard(resolve(await self._found((concept,), subjects, scopes)))
+        return self.heard(resolve(await self._found((concept,), subjects, scopes)))
 
     async def load_all(
         self, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
@@ -213,7 +285,7 @@ class AgentMemory:
         Raises:
             StoreError: it could not be read.
         """
-        return self._heard(resolve(await self._found(None, subjects, scopes)))
+        return self.heard(resolve(await self._found(None, subjects, scopes)))
 
     async def known(
         self,
@@ -271,7 +343,8 @@ class AgentMemory:
         within = self._scope(scope)
 
         async def find(concept: Concept, key: str) -> list[Found]:
-            found = await self._ask(key, _extraction.answer_messages(concept, steps), _extraction.answer())
+            messages = _extraction.answer_messages(concept, steps, _extraction.day_of(steps, self._zone))
+            found = await self._ask(key, messages, _extraction.answer())
             try:
                 fact = _extraction.found_fact(concept, found.values) if found is not None else None
             except ValueError as error:
@@ -298,11 +371,13 @@ class AgentMemory:
         steps, trust = self._said()
 
         async def find(key: str) -> list[Found]:
-            there = [fact for fact, _, _ in await self._found(None, asked, places)]
+            there = await self._found(None, asked, places)
             # The description of a concept is stored text too: it is not shown if it is trusted less than the conversation.
-            shown = [fact.concept for fact in there if not is_less(fact.source.trust, trust)]
-            known = [fact.concept for fact in there]
-            found = await self._ask(key, _extraction.detection_messages(asked, shown, steps), _extraction.detection())
+            trusted = [KnownFact(*each) for each in there if not is_less(each[0].source.trust, trust)]
+            shown = [each.fact.concept for each in fitting(trusted, self._limit, self._characters)]
+            known = [fact.concept for fact, _, _ in there]
+            messages = _extraction.detection_messages(asked, shown, steps, _extraction.day_of(steps, self._zone))
+            found = await self._ask(key, messages, _extraction.detection())
             if found is None:
                 return []
             if len(found.facts) > _extraction.MOST_FACTS:
@@ -330,7 +405,7 @@ class AgentMemory:
         """
         check_given("history(concept, subject, scope)", concept=concept, subject=subject, place=scope)
         provider = self._keeping("history")
-        return self._heard(await provider.history(concept, subject, self._scope(scope), **self._options()))
+        return self.heard(await provider.history(concept, subject, self._scope(scope), **self._options()))
 
     async def forget(
         self,
@@ -402,12 +477,13 @@ class AgentMemory:
             for fact in await self.provider.load(concept, subject, scope, **options)
         ]
 
-    def _heard(self, facts: list[Fact]) -> list[Fact]:
+    def heard(self, facts: Iterable[Fact]) -> list[Fact]:
         """Return facts that a node or a tool reads; from now on, their trust limits that of the run."""
+        found = list(facts)
         if self._ctx is not None:
-            for fact in facts:
+            for fact in found:
                 self._ctx.memory.lower_trust(fact.source.trust)
-        return facts
+        return found
 
     async def _keep(self, find: Callable[[str], Awaitable[Sequence[Found]]], trust: str) -> list[Found]:
         """Save the facts that `find` returns for a key, and return them as saved. Recorded by name, so that it happens once."""
@@ -446,7 +522,7 @@ class AgentMemory:
         return replace(stamped, version=version or 0), subject, scope
 
     async def _show(self, found: Sequence[KnownFact]) -> list[Fact]:
-        """Show the model those facts that it does not see already."""
+        """Show the model those facts that it does not see already, as many as there is room for. Return all."""
         ctx = self._running()
 
         async def unseen() -> list[KnownFact]:
@@ -456,13 +532,14 @@ class AgentMemory:
                 if isinstance(step, FactsStep | SummaryStep)
                 for known in step.facts
             }
+            room = fitting(found, self._limit, self._characters)
             return [
-                known for known in found if shown.get((known.fact.concept.keyword, known.subject)) != known.fact.values
+                known for known in room if shown.get((known.fact.concept.keyword, known.subject)) != known.fact.values
             ]
 
         new = await found_once(ctx, self, unseen)
         if new:
-            await ctx.add(FactsStep(tuple(new)))
+            await ctx.add(FactsStep(tuple(new), len(found) - len(fitting(found, self._limit, self._characters))))
             ctx.emit(FactsLoaded(ctx.run_id, ctx.node, len(new)))
         return [known.fact for known in found]
 
@@ -484,7 +561,12 @@ class AgentMemory:
         except OutputError as error:
             self._failed(str(error))
             return None
-        return parse(response.message)
+        found = parse(response.message)
+        if found.malformed:
+            self._failed(
+                f"{counted(found.malformed, 'entry')} of the answer did not have the form of a fact; the others are kept"
+            )
+        return found
 
     def _failed(self, reason: str) -> None:
         ctx = self._running()
@@ -534,6 +616,26 @@ def _checked_subjects(subjects: Iterable[Subject]) -> list[Subject]:
     for each in found:
         check_given("subjects=[subject]", subject=each)
     return found
+
+
+def _zone_of(given: tzinfo | str | None) -> tzinfo | None:
+    """Return a time zone.
+
+    Raises:
+        ValueError: there is none of that name.
+        TypeError: it is neither a time zone nor a name.
+    """
+    if given is None or isinstance(given, tzinfo):
+        return given
+    check_text("timezone", given)
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(given)
+    except (ValueError, OSError, LookupError):
+        raise ValueError(
+            f"timezone={given!r} is not known; write a name such as 'Europe/Oslo', or datetime.UTC"
+        ) from None
 
 
 def _by_priority(subjects: Iterable[Subject]) -> list[Subject]:

@@ -221,10 +221,12 @@ class FactsStep(Step):
     kind: ClassVar[str] = "facts"
 
     facts: tuple[KnownFact, ...]
+    left_out: int = 0
+    """How many more are known, for which there was no room."""
 
     def to_messages(self) -> list[Message]:
         """Return the messages that a model is sent for them: one block of escaped data."""
-        return [facts_message(self.facts)] if self.facts else []
+        return [facts_message(self.facts, self.left_out)] if self.facts else []
 
 
 @dataclass(slots=True)

@@ -109,7 +109,7 @@ def _value(value: Any, found: Mapping[int, Known]) -> Any:
     if isinstance(value, KnownFact | KnownNote):
         return found.get(id(value), value)
     if isinstance(value, FactsMessage):
-        return facts_message(_value(value.facts, found))
+        return facts_message(_value(value.facts, found), value.left_out)
     if isinstance(value, NotesMessage):
         return notes_message(_value(value.notes, found))
     if isinstance(value, tuple):

@@ -131,7 +131,8 @@ def _write_prompt(prompt: Prompt, target: Target) -> Json:
 def _write_message(message: Message, target: Target) -> Json:
     """Return a message. Of facts and notes that can be looked up again, only the references are written."""
     if isinstance(message, FactsMessage) and target.refers_to_facts and any(known.kept for known in message.facts):
-        return {"facts": [_write_fact(known, target) for known in message.facts]}
+        written: dict[str, Json] = {"facts": [_write_fact(known, target) for known in message.facts]}
+        return {**written, "left_out": message.left_out} if message.left_out else written
     if isinstance(message, NotesMessage) and target.refers_to_notes and any(note.kept for note in message.notes):
         return {"notes": [_write_note(note, target) for note in message.notes]}
     return message_json(message, target.blobs)
@@ -139,7 +140,8 @@ def _write_message(message: Message, target: Target) -> Json:
 
 def _read_message(data: Json, source: Source) -> Message:
     if "facts" in data:
-        return facts_message(tuple(read_fact_json(each, source.facts) for each in as_list(data["facts"])))
+        facts = tuple(read_fact_json(each, source.facts) for each in as_list(data["facts"]))
+        return facts_message(facts, as_int(data.get("left_out", 0)))
     if "notes" in data:
         return notes_message(tuple(read_note_json(each, source.notes) for each in as_list(data["notes"])))
     return read_message(data, source.blobs)

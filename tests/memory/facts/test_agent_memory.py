@@ -126,7 +126,7 @@ async def test_unknown_subjects_and_answers_that_are_no_facts_are_dropped(provid
     """What nobody asked for, and a model's ways to say that it knows nothing, are not kept."""
     entries = [
         fact("secret", "k", subject="system"),
-        *(fact(word, f"k{n}") for n, word in enumerate(("unknown", "Not mentioned.", "N/A", "none", " "))),
+        *(fact(word, f"k{n}") for n, word in enumerate(("unknown", "Not mentioned.", "N/A", "null", " "))),
         fact("Oslo", "x" * 2000),
         fact(),
     ]
@@ -415,7 +415,7 @@ async def test_a_declared_trust_is_only_lowered(provider):
     ask, act = llm_request(), execute_tools()
     strategy = Strategy("talk", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
     agent = Agent(strategy, model=ScriptedModel([ToolCalls([ToolCall("note", {"pet": "cat"})]), "ok"]), tools=[note])
-    agent.install(AgentMemory, provider=provider)
+    agent.install(AgentMemory, provider=provider, recall=False, learn=False)
     await agent.run("I have a cat.")
     [kept] = await provider.load(Concept("pet"), USER, HERE)
     assert kept.source.trust == "inferred"

@@ -57,7 +57,7 @@ talk = Strategy("talk", START >> load_facts(CITY, TOOLS, subjects=[USER]) >> ask
 def agent_of(strategy, provider, store, *replies, tools=(), name=None, description="", **names):
     about = {} if name is None else {"name": name, "description": description}
     agent = Agent(strategy, model=ScriptedModel(replies), store=store, tools=tools, **about)
-    agent.install(AgentMemory, provider=provider, **names)
+    agent.install(AgentMemory, provider=provider, **names, recall=False, learn=False)
     return agent
 
 
@@ -297,7 +297,7 @@ def with_helper(facts, store, *replies, answers=(), provider=None):
     outer = Strategy("outer", START >> turn, turn.on(ToolCalls) >> act >> turn, turn.on(str) >> END)
     agent = Agent(outer, model=ScriptedModel(replies), tools=[helper], store=store)
     if provider is not None:
-        agent.install(AgentMemory, provider=provider)
+        agent.install(AgentMemory, provider=provider, recall=False, learn=False)
     return agent, helper
 
 
@@ -624,7 +624,7 @@ async def main():
         return FOUND
     model = ScriptedModel([lambda request: "Hello!" if request.output is None else detected(request)] * 4)
     agent = Agent(strategy, model=model, store=SqliteStore(folder + "/runs/runs.db"))
-    agent.install(AgentMemory, provider=Dying(folder + "/facts"))
+    agent.install(AgentMemory, provider=Dying(folder + "/facts"), recall=False, learn=False)
     done = await (agent.run("Hi!", run_id="r") if die_at else agent.resume("r"))
     print(done.output)
 

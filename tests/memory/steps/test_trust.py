@@ -143,7 +143,7 @@ class Flow:
     def agent(self, model, provider, notes, store):
         """An agent that executes it, made anew for each life of a program."""
         agent = Agent(self.strategy, model=model, store=store, tools=[look, keep, *self.agents])
-        agent.install(AgentMemory, provider=provider, subjects=[USER])
+        agent.install(AgentMemory, provider=provider, subjects=[USER], recall=False, learn=False)
         agent.install(NoteMemory, notes=notes, recall=False, learn=False, tools=False)
         return agent
 
@@ -238,7 +238,7 @@ async def saved_by(strategy, *replies, tools=(), steps=None, notes=None, provide
     """Run a strategy, and return how far the fact `k` that it saves can be trusted, with the result."""
     provider = provider or StoreMemoryProvider(MemoryStore())
     agent = Agent(strategy, model=ScriptedModel(replies), tools=tools, **given)
-    agent.install(AgentMemory, provider=provider, subjects=[USER], agent_name="flow")
+    agent.install(AgentMemory, provider=provider, subjects=[USER], agent_name="flow", recall=False, learn=False)
     agent.install(NoteMemory, notes=notes or Notes(MemoryStore()), recall=False, learn=False, tools=False)
     result = await agent.run("Go.", steps=steps)
     [fact] = await provider.load(Concept("k"), USER, HERE) or [None]
@@ -299,7 +299,7 @@ async def test_a_run_that_is_executed_again_saves_with_the_same_trust():
     _, before = await saved_by(looks_then(own("clear", "clear", "")), LOOK, tools=[look])
     provider = StoreMemoryProvider(MemoryStore())
     agent = Agent(Strategy("flow", START >> own("read", "read", "outside") >> SAVE >> END), store=MemoryStore())
-    agent.install(AgentMemory, provider=provider, subjects=[USER])
+    agent.install(AgentMemory, provider=provider, subjects=[USER], recall=False, learn=False)
     agent.install(NoteMemory, notes=Notes(MemoryStore()), recall=False, learn=False, tools=False)
     await provider.save(SingleFact(Concept("outside"), "x", source=Source(trust="")), USER, HERE)
     await agent.run("Go.", run_id="one", steps=before.memory)
@@ -404,7 +404,7 @@ async def test_descriptions_of_untrusted_facts_are_not_shown_to_the_model_that_f
     await provider.save(SingleFact(Concept("pet", "the user's pet"), "x", source=Source(trust="inferred")), USER, HERE)
     model = ScriptedModel([{"facts": [{"subject": "user", "keyword": "k", "value": "Oslo"}]}])
     agent = Agent(Strategy("flow", START >> auto_detect_facts(subjects=[USER]) >> END), model=model)
-    agent.install(AgentMemory, provider=provider)
+    agent.install(AgentMemory, provider=provider, recall=False, learn=False)
     await agent.run("I live in Oslo.")
     asked = model.requests[0].messages[0].text
     assert "the user's pet" in asked.replace("\\u0027", "'")
@@ -462,7 +462,7 @@ async def test_the_error_of_a_branch_is_trusted_as_what_the_branch_heard(kind, r
 
     def agent():
         made = Agent(strategy, model=ScriptedModel([LOOK]), tools=[look], store=store if restored else None)
-        made.install(AgentMemory, provider=provider, subjects=[USER])
+        made.install(AgentMemory, provider=provider, subjects=[USER], recall=False, learn=False)
         made.install(NoteMemory, notes=Notes(MemoryStore()), recall=False, learn=False, tools=False)
         return made
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from graphagent import _clock
-from graphagent._options import check_flag, check_word
+from graphagent._options import check_flag, check_limit, check_word
 from graphagent._raised import awaited
 from graphagent.errors import FeatureError
 from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted
@@ -95,8 +95,7 @@ class NoteMemory(NoteView):
         check_word("learn", learn, ("background", True, False, None))
         check_flag("tools", tools)
         for name, value in (("limit", limit), ("characters", characters)):
-            if type(value) is not int or value < 1:
-                raise ValueError(f"{name}={value!r} is no limit; give a whole number from 1 on")
+            check_limit(name, value)
         if isinstance(min_score, bool) or not isinstance(min_score, int | float) or not 0 <= min_score <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"min_score={min_score!r} is not a number from 0 to 1")
         self.notes = Notes() if notes is None else notes
