@@ -45,6 +45,21 @@ _ADVICE = {
     422: "the request is invalid for this server",
     429: "rate limit or quota exceeded",
 }
+_SAID = (
+    # LiteLLM
+    (r"invalid model name passed in model=", "the server has no model of that name; GET /models says which it has"),
+    # vLLM
+    (
+        r"max_tokens=\d+ cannot be greater than max_model_len",
+        "the answer alone may fill more than the model takes; allow fewer tokens, by parameters={'max_tokens': …}",
+    ),
+    # llama.cpp, of an embedder
+    (
+        r"too large to process.*batch size",
+        "a text is longer than the batch of the server; start it with a larger --ubatch-size, or shorten the text",
+    ),
+)
+"""What servers say of a request that would fail again, whatever the status, with advice."""
 
 
 class MakesError(Protocol):
@@ -174,7 +189,7 @@ class Server:
     def _failure(self, error: Exception) -> Exception | None:
         """Return the error to raise, which does not repeat what was sent; None if the server did not fail."""
         if isinstance(error, APIStatusError):
-            advice = self._advice_for(error.status_code)
+            advice = advice_of(error.response.text) or self._advice_for(error.status_code)
             return self._error(
                 f"{self} answered {error.status_code}{_codes(error)}" + (f": {advice}" if advice else ""),
                 status=error.status_code,
@@ -363,8 +378,15 @@ def _codes(error: APIError) -> str:
     return safe_codes(error.code, error.type, error.param)
 
 
+def advice_of(said: str) -> str:
+    """Return what to do about the words of a server; empty if they are not known."""
+    return next((advice for words, advice in _SAID if re.search(words, said, re.IGNORECASE | re.DOTALL)), "")
+
+
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    milliseconds, wait = headers.get("retry-after-ms", ""), headers.get("retry-after", "")
+    milliseconds = headers.get("retry-after-ms", "")
+    # LiteLLM passes on the headers of the server behind it under other names.
+    wait = headers.get("retry-after") or headers.get("llm_provider-retry-after", "")
     try:
         if milliseconds:
             return float(milliseconds) / 1_000

@@ -13,7 +13,7 @@ from graphagent.llm._chat_answer import from_body
 from graphagent.llm._chat_messages import chat_messages, shorten_ids
 from graphagent.llm._chat_stream import Chunks
 from graphagent.llm._families import family_of
-from graphagent.llm._wire import SCHEMA_REFUSALS, schema_instruction
+from graphagent.llm._wire import SCHEMA_REFUSALS, offered, schema_instruction, tool_refusals
 
 if TYPE_CHECKING:
     from graphagent.llm._endpoint import WireRequest
@@ -32,8 +32,8 @@ _MISSING_DATA = r"(reasoning|signature).*(must be passed back|is missing)|missin
 class ChatExchange:
     """One request over Chat Completions.
 
-    What a server may refuse of it: a format for the answer, which is then put into the prompt; a reasoning effort beside tools,
-    then `none`; the ids of calls, then shorter ones; data that were returned to it, or are missing.
+    What a server may refuse of it: a format for the answer, which is then put into the prompt; a tool choice, or to keep to the
+    schema of a tool that must be called; a reasoning effort beside tools, then `none`; the ids of calls, then shorter ones; data that were returned to it, or are missing.
     """
 
     path = "/chat/completions"
@@ -48,7 +48,7 @@ class ChatExchange:
     @property
     def refusals(self) -> dict[str, str]:
         """The parts that can be left out, each with a regular expression for a refusal of it."""
-        found = {"call ids": _CALL_IDS}
+        found = {"call ids": _CALL_IDS} | tool_refusals(self.asked)
         if self.asked.streaming:
             found["stream_options"] = "stream_options"
         if self.asked.request.output is not None:
@@ -63,18 +63,18 @@ class ChatExchange:
     def body(self, left_out: AbstractSet[str]) -> dict[str, Any]:
         """Return the JSON of the request, without the parts in `left_out`."""
         body = to_body(
-            self.asked.request,
+            offered(self.asked, left_out),
             self.asked.model,
+            strict="strict" in tool_refusals(self.asked).keys() - left_out,
             schema_in_prompt=not left_out.isdisjoint(SCHEMA_REFUSALS),
             family=None if "data" in left_out else self._family,
             fill="missing data" in left_out,
         )
         if "call ids" in left_out:
             shorten_ids(body["messages"])
-        if self.asked.streaming:
-            body["stream"] = True
-            if "stream_options" not in left_out:
-                body["stream_options"] = {"include_usage": True}
+        body["stream"] = self.asked.streaming
+        if self.asked.streaming and "stream_options" not in left_out:
+            body["stream_options"] = {"include_usage": True}
         body |= {**self._extra, **self._given}
         if "effort" in left_out and self.asked.request.tools:
             body["reasoning_effort"] = "none"
@@ -97,6 +97,7 @@ def to_body(
     request: ModelRequest,
     model: str,
     *,
+    strict: bool = False,
     schema_in_prompt: bool = False,
     family: ModelFamily | None = None,
     fill: bool = False,
@@ -106,6 +107,7 @@ def to_body(
     Args:
         request: What is asked.
         model: The name of the model.
+        strict: Have the server keep to the schemas of tools.
         schema_in_prompt: Put the output format into the prompt, and do not send it as a setting.
         family: Return what servers of this family attached to earlier answers.
         fill: Send what the family has for calls of other models.
@@ -116,7 +118,12 @@ def to_body(
         body["tools"] = [
             {
                 "type": "function",
-                "function": {"name": each.name, "description": each.description, "parameters": dict(each.parameters)},
+                "function": {
+                    "name": each.name,
+                    "description": each.description,
+                    "parameters": dict(each.parameters),
+                    **({"strict": True} if strict else {}),
+                },
             }
             for each in request.tools
         ]

@@ -11,6 +11,7 @@ _STATUSES = (None, 400, 413, 422, 500)
 
 _SAID = r"""
     context_length_exceeded                                 # the code of OpenAI, Azure, Groq and others
+    | ContextWindowExceededError                            # LiteLLM
     | exceed_context_size                                   # the type of llama.cpp
     | maximum\ (context|prompt|model)\ length                # OpenAI, vLLM, DeepSeek, Mistral, OpenRouter, xAI
     | exceeds?\ (the\ )?(model\ )?context\ (window|limit)     # OpenAI, llama-cpp-python, Anthropic

@@ -161,7 +161,7 @@ class Endpoint:
             with self._server.failures():
                 data = await client.post(exchange.path, body=body, cast_to=object)
             if isinstance(data, str):  # what the client makes of other kinds of content
-                raise self._server.no_json(data)
+                return self._read_streamed(data, exchange)
             return exchange.read(data, str(self._server))
 
     async def _ask_streaming(
@@ -211,6 +211,27 @@ class Endpoint:
                         scope.deadline = min(scope.deadline, current_time() + _LAST_WORDS)
                 if piece is None:
                     break
+        return self._whole(answer, exchange)
+
+    def _read_streamed(self, content: str, exchange: Exchange) -> ModelResponse:
+        """Read the answer of a server that streams unasked."""
+        events, answer = Events(), exchange.streamed()
+        found = [*events.add(content.encode("utf-8", "replace")), *events.add(None)]
+        if not found:
+            raise self._server.no_json(content)
+        for event in found:
+            if event == b"[DONE]":
+                answer.add(DONE, str(self._server))
+                break
+            answer.add(self._read_json(event.decode()), str(self._server))
+        return self._whole(answer, exchange)
+
+    def _whole(self, answer: StreamedAnswer, exchange: Exchange) -> ModelResponse:
+        """Read a streamed answer whose events have been collected.
+
+        Raises:
+            ModelRequestError: it has no end, or is not the protocol.
+        """
         if not answer.finished:
             raise ModelRequestError(f"the answer of {self._server} broke off before its end; try again")
         return exchange.read(answer.body(), str(self._server))

@@ -116,10 +116,19 @@ MODEL_FAMILIES: tuple[ModelFamily, ...] = (
 """The known families. The first whose host fits is taken, otherwise the first whose models fit; servers that none fits are
 returned nothing."""
 
+_OTHER_SERVICES = ("azure.com", "groq.com", "together.xyz")
+"""Hosts of services that want nothing back, or by the name of the model."""
+
 
 def is_openai(host: str) -> bool:
     """Return whether a host is OpenAI's own, as it is where none is named."""
     return host in ("", "api.openai.com") or host.endswith(".api.openai.com")
+
+
+def is_service(host: str) -> bool:
+    """Return whether a host is that of a known service, and not of a server that anybody may run, such as vLLM."""
+    known = (*_OTHER_SERVICES, *(each for family in MODEL_FAMILIES for each in family.hosts))
+    return is_openai(host) or any(host == each or host.endswith(f".{each}") for each in known)
 
 
 @lru_cache(maxsize=64)

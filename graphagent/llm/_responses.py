@@ -14,7 +14,7 @@ from graphagent.errors import ModelRequestError
 from graphagent.llm._families import is_openai
 from graphagent.llm._responses_answer import ResponseEvents, from_body
 from graphagent.llm._responses_items import input_items
-from graphagent.llm._wire import SCHEMA_REFUSALS, mapping, schema_instruction
+from graphagent.llm._wire import SCHEMA_REFUSALS, mapping, offered, schema_instruction, tool_refusals
 
 if TYPE_CHECKING:
     from graphagent.llm._endpoint import WireRequest
@@ -35,7 +35,8 @@ _REFUSALS = {
 class ResponsesExchange:
     """One request over Responses.
 
-    What a server may refuse of it: a format for the answer, which is then put into the prompt; encrypted reasoning, asked for or
+    What a server may refuse of it: a format for the answer, which is then put into the prompt; a tool choice, or to keep to the
+    schema of a tool that must be called; encrypted reasoning, asked for or
     returned.
     """
 
@@ -50,7 +51,8 @@ class ResponsesExchange:
     @property
     def refusals(self) -> dict[str, str]:
         """The parts that can be left out, each with a regular expression for a refusal of it."""
-        return _REFUSALS if self.asked.request.output is None else _REFUSALS | SCHEMA_REFUSALS
+        found = _REFUSALS | tool_refusals(self.asked)
+        return found if self.asked.request.output is None else found | SCHEMA_REFUSALS
 
     def body(self, left_out: AbstractSet[str]) -> dict[str, Any]:
         """Return the JSON of the request, without the parts in `left_out`.
@@ -59,15 +61,15 @@ class ResponsesExchange:
             ModelRequestError: a background response is asked for.
         """
         body = to_body(
-            self.asked.request,
+            offered(self.asked, left_out),
             self.asked.model,
             family=self._family,
+            strict="strict" in tool_refusals(self.asked).keys() - left_out,
             reasoning=left_out.isdisjoint(("reasoning", "this reasoning")),
             schema_in_prompt=not left_out.isdisjoint(SCHEMA_REFUSALS),
             encrypted="include" not in left_out,
         )
-        if self.asked.streaming:
-            body["stream"] = True
+        body["stream"] = self.asked.streaming  # `transformers serve` streams where it is left out
         for given in (self.asked.parameters, self.asked.request.parameters):
             add_parameters(body, given)
         if body.get("background"):
@@ -83,7 +85,11 @@ class ResponsesExchange:
         Raises:
             ModelRequestError: it is an error, or is not the protocol.
         """
-        return from_body(data, server, self._family)
+        limits: dict[str, Any] = {}
+        if not is_openai(self.asked.host):  # which says itself that an answer was cut off
+            for given in (self.asked.parameters, self.asked.request.parameters):
+                add_parameters(limits, given)
+        return from_body(data, server, self._family, limits.get("max_output_tokens"))
 
     def streamed(self) -> ResponseEvents:
         """Return an empty answer, which collects the events of a streamed one."""
@@ -95,6 +101,7 @@ def to_body(
     model: str,
     family: str,
     *,
+    strict: bool = False,
     reasoning: bool = True,
     schema_in_prompt: bool = False,
     encrypted: bool = True,
@@ -105,6 +112,7 @@ def to_body(
         request: What is asked.
         model: The name of the model.
         family: Return what servers of this family attached to earlier answers.
+        strict: Have the server keep to the schemas of tools.
         reasoning: Return their reasoning too, which models without any refuse.
         schema_in_prompt: Put the output format into the prompt, and do not send it as a setting.
         encrypted: Ask for the reasoning, which models without any refuse.
@@ -114,7 +122,7 @@ def to_body(
     if encrypted:
         body["include"] = [_ENCRYPTED]
     if request.tools:
-        # Strict is the default of this protocol. It would make each optional parameter a required one, and refuse schemas
+        # Strict is the default of this protocol. Of OpenAI, it would make each optional parameter a required one, and refuse schemas
         # that cannot be enforced; arguments are checked before a tool is called anyway.
         body["tools"] = [
             {
@@ -122,7 +130,7 @@ def to_body(
                 "name": each.name,
                 "description": each.description,
                 "parameters": dict(each.parameters),
-                "strict": False,
+                "strict": strict,
             }
             for each in request.tools
         ]

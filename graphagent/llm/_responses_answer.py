@@ -20,8 +20,14 @@ _UNFINISHED = ("queued", "in_progress")
 """The states of a response that is still being made, which this client does not wait for."""
 
 
-def from_body(data: object, server: str, family: str) -> ModelResponse:
-    """Read a server's JSON answer; `server` says in errors who answered, and `family` names the data that it wants back.
+def from_body(data: object, server: str, family: str, limit: object = None) -> ModelResponse:
+    """Read a server's JSON answer.
+
+    Args:
+        data: The answer.
+        server: Says in errors who answered.
+        family: Names the data that the server wants back.
+        limit: How many tokens it may have, of a server that may cut it off and say that it was completed, as llama.cpp does.
 
     Raises:
         ContentFilterError: the server's content filter withheld the answer.
@@ -52,6 +58,8 @@ def from_body(data: object, server: str, family: str) -> ModelResponse:
     if status == "incomplete":
         reason = _reason_in(body)
         reason = _REASONS.get(reason, reason)
+    elif limit and usage.output_tokens == (body.get("max_output_tokens") or limit):
+        reason = "length"
     elif message.tool_calls:
         reason = "tool_calls"
     else:

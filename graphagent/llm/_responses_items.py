@@ -144,7 +144,8 @@ def _said(text: str, data: Mapping[str, Any], *, with_id: bool) -> dict[str, Any
         ]
         if "".join(map(text_of, content)) != text:  # made anew
             content = text
-    item = dict(data) if "role" in data else {"role": "assistant", **data}
+    # Without its type, llama.cpp takes a message for one of the user, and refuses it.
+    item = dict(data) if "role" in data else {"type": "message", "role": "assistant", **data}
     return item | {"content": text if content is None else content}
 
 

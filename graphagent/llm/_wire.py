@@ -1,18 +1,24 @@
-"""What both protocols of OpenAI have in common: texts and images, arguments of calls, numbers."""
+"""What both protocols of OpenAI have in common: the choice of tools, texts and images, arguments of calls, numbers."""
 
 from __future__ import annotations
 
 import base64
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, cast
 
+from graphagent.llm._families import is_openai, is_service
 from graphagent.llm._images import Image
 from graphagent.llm._messages import MONEY, Part, Text, ToolCall, ToolResult
 from graphagent.llm._output import read_answer
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from graphagent.llm._endpoint import WireRequest
+    from graphagent.llm._messages import ModelRequest
     from graphagent.llm._output import OutputFormat
 
 SCHEMA_REFUSALS = {
@@ -20,10 +26,37 @@ SCHEMA_REFUSALS = {
     "schema": r"response_format|text\.format|json_schema|structured.?output",
 }
 """How servers refuse a format for the answer. One that refuses a single schema may accept the next."""
+FORCE_REFUSALS = {"required": r"tool.?choice"}
+"""How servers refuse to have a tool called."""
+STRICT_REFUSALS = {"strict": r"\bstrict\b|schema for function|function_parameters|grammar|schema contains"}
+"""How servers refuse to keep to the schema of a tool."""
+_CHOICES = ("auto", "none", "required")
 _MOST_TOKENS = 10**15
 """The largest number of tokens that is believed; JSON can express infinity."""
 _LEAST_MONEY, _MOST_MONEY = Decimal("1e-12"), Decimal("1e15")
 """The amounts that are believed; digits beyond are artefacts of binary fractions."""
+
+
+def offered(asked: WireRequest, left_out: AbstractSet[str]) -> ModelRequest:
+    """Return a request as its server can be made to keep to the tool choice: one tool that must be called is offered alone.
+
+    OpenAI keeps to the name of a tool. Others take it for `auto` in silence, as llama.cpp does, and do call one if that is
+    `required`; those that refuse that word are sent the name.
+    """
+    request = asked.request
+    tools = tuple(each for each in request.tools if each.name == request.tool_choice)
+    if not tools or request.tool_choice in _CHOICES or is_openai(asked.host):
+        return request
+    return replace(request, tools=tools, tool_choice=request.tool_choice if "required" in left_out else "required")
+
+
+def tool_refusals(asked: WireRequest) -> dict[str, str]:
+    """Return the parts of a request that concern its tools and can be left out, each with a regular expression for a refusal of it."""
+    request = asked.request
+    if not request.tools or request.tool_choice in ("auto", "none"):
+        return {}
+    found = {} if is_service(asked.host) else dict(STRICT_REFUSALS)
+    return found if request.tool_choice in _CHOICES or is_openai(asked.host) else found | FORCE_REFUSALS
 
 
 def schema_instruction(output: OutputFormat[Any]) -> str:

@@ -30,6 +30,9 @@ from graphagent.llm import (
     structured,
     tool,
 )
+from graphagent.llm._chat import ChatExchange
+from graphagent.llm._endpoint import WireRequest
+from graphagent.llm._responses import ResponsesExchange
 from graphagent.llm.openai import OpenAIModel
 from graphagent.testing import Cut, RawResponse, openai_server
 
@@ -41,6 +44,12 @@ KEY = "sk-topsecret-key"
 async def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
+
+
+@tool
+async def subtract(a: int, b: int) -> int:
+    """Subtract the second number from the first."""
+    return a - b
 
 
 def failing(status, message="no", **headers):
@@ -78,6 +87,7 @@ async def test_a_text_answer_and_its_usage():
         {
             "model": "m",
             "messages": [{"role": "user", "content": "Hello, topsecret"}],
+            "stream": False,
             "temperature": 0,
             "seed": 2,
             "top_k": 3,
@@ -374,6 +384,75 @@ async def test_a_server_that_does_not_stream_is_understood():
     async with openai_server([RawResponse(200, {"content-type": "application/json"}, body)]) as server:
         assert (await asked(server, on_text=pieces.append)).message.text == "Hi."
     assert pieces == ["Hi."]
+
+
+UNASKED = {
+    "chat": """data: {"choices": [{"delta": {"content": "Hi "}}]}
+
+data: {"choices": [{"delta": {"content": "you."}, "finish_reason": "stop"}]}
+
+data: [DONE]
+
+""",
+    "responses": """event: response.completed
+data: {"type": "response.completed", "response": {"status": "completed", "output": [
+data: {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi you."}]}]}}
+""",
+}
+
+
+@pytest.mark.parametrize("protocol", UNASKED)
+async def test_a_server_that_streams_unasked_is_understood(protocol):
+    """Events in answer to a request that says `stream: false` are put together; without their end, they broke off."""
+    half = RawResponse(200, EVENTS, 'data: {"choices": [{"delta": {"content": "Hi "}}]}\n\n')
+    async with openai_server([RawResponse(200, EVENTS, UNASKED[protocol]), half]) as server:
+        assert (await asked(server, protocol=protocol)).message.text == "Hi you."
+        with pytest.raises(ModelRequestError, match="broke off before its end"):
+            await asked(server, protocol=protocol, max_retries=0)
+    assert [each["stream"] for each in server.requests] == [False, False]
+
+
+@pytest.mark.parametrize("protocol", ["chat", "responses"])
+async def test_one_tool_that_must_be_called_is_offered_alone(protocol):
+    """Some servers take its name for `auto`. What one refuses is left out: first that it keeps to the schema, then the word `required`."""
+    request = ModelRequest(HELLO.messages, (add, subtract), "add")
+    refusals = [failing(400, "Unknown field 'strict'"), failing(400, "tool_choice must be auto or a function")]
+    async with (
+        openai_server(["One.", *refusals, "Two.", "Three."]) as server,
+        OpenAIModel("m", protocol=protocol, base_url=server.base_url) as model,
+    ):
+        for _ in range(3):
+            await model.respond(request)
+    sent = []
+    for body in server.requests:
+        [offered] = body["tools"]
+        sent.append((offered.get("function", offered).get("strict", False), body["tool_choice"] == "required"))
+    assert sent == [(True, True), (True, True), (False, True), (False, False), (False, False)]
+
+
+def test_openai_is_sent_the_name_of_a_tool_and_all_tools():
+    """It keeps to a name, and its cache of prompts begins with the tools; a service that is known is not asked to be strict."""
+    request = ModelRequest(HELLO.messages, (add, subtract), "add")
+    for kind in (ChatExchange, ResponsesExchange):
+        own = kind(WireRequest(request, "m", "api.openai.com", {}, None, False)).body(set())
+        assert (len(own["tools"]), own["tool_choice"]["type"]) == (2, "function")
+        service = kind(WireRequest(request, "m", "api.deepseek.com", {}, None, False)).body(set())
+        [offered] = service["tools"]
+        assert (offered.get("function", offered).get("strict", False), service["tool_choice"]) == (False, "required")
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "advice"),
+    [
+        (400, "litellm.BadRequestError: Invalid model name passed in model=gpt", "GET /models says"),
+        (400, "max_tokens=9000 cannot be greater than max_model_len=max_total_tokens=512", "allow fewer tokens"),
+        (400, "litellm.ContextWindowExceededError: ...", "the prompt is too long"),
+    ],
+)
+async def test_words_of_servers_have_advice(status, words, advice):
+    """What LiteLLM and vLLM say of a request that would fail again."""
+    async with openai_server([failing(status, words)]) as server:
+        assert advice in str(await refused(server))
 
 
 @pytest.mark.parametrize("streaming", [False, True])

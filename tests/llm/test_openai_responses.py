@@ -92,6 +92,7 @@ async def test_an_answer_and_its_usage():
             "model": "m",
             "input": [{"role": "user", "content": "Hello, topsecret"}],
             "store": False,
+            "stream": False,
             "include": ["reasoning.encrypted_content"],
             "reasoning": {"effort": "high"},
             "text": {"verbosity": "low"},
@@ -247,8 +248,17 @@ async def test_a_model_without_reasoning_is_not_sent_that_of_another(streaming):
         for _ in range(2):
             await second.respond(ModelRequest(messages), [].append if streaming else None)
     sent = [[each.get("type") or each["role"] for each in body["input"]] for body in server.requests[1:]]
-    assert sent == [["user", "reasoning", "message", "user"], *[["user", "assistant", "user"]] * 2]
+    assert sent == [["user", "reasoning", "message", "user"], *[["user", "message", "user"]] * 2]
     assert "id" not in server.requests[2]["input"][1]
+
+
+async def test_an_answer_with_all_tokens_that_were_allowed_was_cut_off():
+    """llama.cpp and `transformers serve` call it completed. A limit that the server names counts: LiteLLM raises small ones."""
+    usage = {"input_tokens": 3, "output_tokens": 8}
+    answer, raised = whole(said("Half a sen"), usage=usage), whole(said("All."), usage=usage, max_output_tokens=16)
+    async with openai_server([answer, answer, raised]) as server:
+        reasons = [(await asked(server, max_completion_tokens=limit)).finish_reason for limit in (8, 9, 8)]
+    assert reasons == ["length", "stop", "stop"]
 
 
 # Failures

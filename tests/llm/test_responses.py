@@ -145,7 +145,7 @@ def test_a_full_request():
                         {"type": "input_text", "text": "this?"},
                     ],
                 },
-                {"role": "assistant", "content": "Let me see."},
+                {"type": "message", "role": "assistant", "content": "Let me see."},
                 {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1}'},
                 {
                     "type": "function_call_output",
@@ -227,7 +227,7 @@ def test_data_of_another_family_are_not_sent():
     """A server gets text and calls of another's answer, without ids and reasoning."""
     message = answered(reasoning(1), said("Adding.", phase="commentary"), called(1)).message
     assert input_items([message], "g") == [
-        {"role": "assistant", "content": "Adding."},
+        {"type": "message", "role": "assistant", "content": "Adding."},
         {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"},
     ]
 
@@ -236,7 +236,7 @@ def test_ids_are_sent_only_with_their_reasoning():
     """A server refuses an item by its id without the reasoning before it; the phase is no id."""
     parts = answered(reasoning(1), said("Adding.", phase="commentary"), called(1)).message.parts
     assert input_items([Message("assistant", parts[1:])], "f") == [
-        {"role": "assistant", "content": "Adding.", "phase": "commentary"},
+        {"type": "message", "role": "assistant", "content": "Adding.", "phase": "commentary"},
         {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"},
     ]
 

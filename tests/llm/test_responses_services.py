@@ -199,7 +199,7 @@ async def test_without_reasoning_the_other_items_go_back(refused):
         await model.respond(ModelRequest((*ASK, Message("assistant", parts), result)))
     _, before, after, call, _ = json.loads(requests[-1])["input"]
     assert before == json.loads(items[0])
-    assert after == {"role": "assistant", "content": "After.", "phase": "final_answer"}
+    assert after == {"type": "message", "role": "assistant", "content": "After.", "phase": "final_answer"}
     assert call == {name: value for name, value in json.loads(CALL).items() if name != "id"}
 
 

@@ -89,11 +89,12 @@ def formats(requests):
 @protocols
 @streamed
 async def test_a_forced_tool_is_forced_once(protocol, stream):
-    """The server is told its name, and the requests that follow are free."""
+    """The server is offered it alone, and the requests that follow are free."""
     strategy = first(llm_request(force=count))
     output, requests = await run(strategy, [call("count"), call(number=2), "In Norway."], protocol, stream=stream)
     assert output == "In Norway."
-    assert choices(requests) == ["count", None, None]
+    assert choices(requests) == ["required", None, None]
+    assert [len(body["tools"]) for body in requests] == [1, 2, 2]
 
 
 @protocols
