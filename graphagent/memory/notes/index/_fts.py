@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
 
-FORMAT = 5
-TOKENIZER: tuple[str, ...] = ("porter", "unicode61", "remove_diacritics", "2")
+FORMAT = 6
+TOKENIZER: tuple[str, ...] = ("porter", "unicode61", "remove_diacritics", "2", "categories", "L* N* Co M*")
+"""Marks are parts of words: without them, each vowel sign ends a word of an Indic script."""
 
 SCHEMA = (
     (
         "CREATE VIRTUAL TABLE notes_words USING fts5(text, tags, content='', contentless_delete=1,"
-        f" tokenize='{' '.join(TOKENIZER)}')"
+        f' tokenize="{" ".join(map(repr, TOKENIZER))}")'
     ),
     (
         "CREATE TABLE notes_rows (row INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, id TEXT NOT NULL,"

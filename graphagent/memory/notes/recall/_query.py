@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from itertools import chain
 
 from graphagent import _clock
-from graphagent.memory.notes.index._words import folded, has_characters, normal, separated, words_of_name
+from graphagent.memory.notes.index._words import NAME, WORD, folded, has_characters, normal, separated, words_of_name
 from graphagent.memory.notes.recall._time_rules import MONTH_LEADS, MONTHS
 from graphagent.memory.notes.recall._times import Span, times_of
 
-_WORD = re.compile(r"[^\W_]+")
-_POSSESSIVE = re.compile(r"(?P<word>[^\W_]+)(?:['’]s\b)?")
-_MAYBE_NAME = re.compile(r"(?<![\w'’])(?P<name>[^\W\d_]\w*)(?P<of>['’]s\b|(?=,))?")
+_WORD = re.compile(WORD)
+_POSSESSIVE = re.compile(rf"(?P<word>{WORD})(?:['’]s\b)?")
+_MAYBE_NAME = re.compile(rf"(?<![\w'’])(?P<name>{NAME})(?P<of>['’]s\b|(?=,))?")
 """A word, and what shows that it is a name, if it has a capital letter, even where a sentence begins."""
 _COMPOUND = re.compile(r"[^\W\d_]+(?:[-\u2010][^\W\d_]+)+")
 _NEAR = 32

@@ -461,3 +461,25 @@ async def test_tables_that_were_built_again_meanwhile_are_searched_with_vectors_
         [first, *_] = await notes.recall("bees on the roof")
         assert first.record.content == TEXTS[3]
         assert embedder.calls == 2  # the question is asked again
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("दावा", "बीमा का दावा मंगलवार को भेजा"),
+        ("मीरा", "मीरा ने फोन किया"),
+        ("தமிழ்", "தமிழ் பாடம் நாளை"),
+        ("ẹ̀kọ́", "Mo fẹ́ràn ẹ̀kọ́ ní ilé-ìwé"),
+        ("eko", "Mo fẹ́ràn ẹ̀kọ́ ní ilé-ìwé"),
+        ("Lodz", "My grandmother lived in Łódź"),
+        ("Da Nang", "ảnh của Đà Nẵng"),
+        ("irmakta", "Kız kardeşim ırmakta yüzer"),
+        ("Tromso", "Vi flytter til Tromsø"),
+    ],
+)
+async def test_a_word_ends_at_no_vowel_sign_and_is_found_without_its_strokes(question, text):
+    """A question finds the note with its whole word alone, and not those with a part of it."""
+    others = ["पान की दुकान बंद है", "सीता घर पर है", "நாளை மழை", "Ó dára", "Lost and found", "İyi günler", "The sky is blue"]
+    notes = Notes(MemoryStore())
+    await notes.remember_many([*others, text])
+    assert [(match.record.content, match.score) for match in await notes.recall(question)] == [(text, 1.0)]
