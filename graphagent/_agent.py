@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import partial
 from itertools import starmap
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast, get_origin, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, Self, TypeVar, Unpack, cast, get_origin, overload
 
 import anyio
 
@@ -25,6 +25,7 @@ from graphagent._options import (
     check_flag,
     check_methods,
     check_model,
+    check_names,
     check_options,
     check_settings,
     check_text,
@@ -90,6 +91,35 @@ P = ParamSpec("P")
 _NO_TASK: Any = object()
 
 
+_INSTEAD = {
+    **dict.fromkeys(("instructions", "prompt", "system_message", "backstory"), "Agent(…, system_prompt='…')"),
+    **dict.fromkeys(
+        ("output_type", "result_type", "response_format", "response_model"),
+        "a node that returns it: llm_request(output=…) or task(output=…)",
+    ),
+    **dict.fromkeys(("llm", "chat_model"), "Agent(…, model=OpenAIModel('gpt-5-mini'))"),
+    **dict.fromkeys(
+        ("checkpointer", "session", "db"), "Agent(…, store=SqliteStore('runs.db')), and agent.run(message, thread='…')"
+    ),
+    **dict.fromkeys(("max_steps", "max_iterations", "max_iter", "recursion_limit"), "Agent(…, max_turns={value})"),
+    **dict.fromkeys(
+        ("deps_type", "context_type"), "Context[Deps] in your nodes and tools, and agent.run(task, deps=…)"
+    ),
+    **dict.fromkeys(
+        ("memory", "memory_manager"), "agent.install(AgentMemory, provider=…) or agent.install(NoteMemory, notes=…)"
+    ),
+    **dict.fromkeys(
+        ("features", "middleware", "hooks", "callbacks"),
+        "agent.install(Feature, …), agent.on(Event, function) or step_callbacks=[function]",
+    ),
+    "handoffs": "Agent(…, tools=[other_agent]), or other_agent.as_node() in the strategy",
+    "output_key": "the value that the last node returns: result.output",
+    "retries": ".retry(attempts={value}) on a node",
+    "temperature": "OpenAIModel(…, temperature={value})",
+}
+"""What to write for arguments that agents of other libraries have."""
+
+
 class Agent(Generic[I, O]):
     """Runs a strategy.
 
@@ -146,7 +176,15 @@ class Agent(Generic[I, O]):
         max_cost: Decimal | str | float | None = None,
         max_seconds: float | None = None,
         allow_unpriced: bool = False,
+        **others: Never,
     ) -> None:  # long because each option is checked and explained where it is set
+        if others:
+            check_names("Agent", others, _INSTEAD, cast("Any", Agent).__init__.__kwdefaults__)
+        if isinstance(strategy, str):
+            raise TypeError(
+                f"an agent runs a Strategy, not a text; write Agent(single_run(), model=OpenAIModel({strategy.rpartition(':')[2]!r})), "
+                "with single_run of graphagent_strategies and OpenAIModel of graphagent.llm.openai"
+            )
         if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
             named = getattr(strategy, "__name__", "")
             called = f"{named}(), if {named} makes one, or " if named and not isinstance(strategy, type) else ""

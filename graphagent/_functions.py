@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
-from inspect import isawaitable, iscoroutinefunction
+from inspect import CO_VARARGS, isawaitable, iscoroutinefunction
 from threading import Thread, current_thread
+from types import FunctionType
 from typing import Any, cast, final
 
 from anyio import CapacityLimiter, to_thread
@@ -116,3 +117,10 @@ def name_of(function: object) -> str:
         function = cast("partial[object]", function).func
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', '')}"
+
+
+def accepts_one(function: object) -> bool:
+    """Return whether something can be called with one argument, as far as that is seen without a call."""
+    if isinstance(function, FunctionType):
+        return function.__code__.co_argcount > 0 or bool(function.__code__.co_flags & CO_VARARGS)
+    return callable(function)

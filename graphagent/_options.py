@@ -38,6 +38,25 @@ def check_options(owner: str, options: Iterable[str], known: Collection[str], *m
             raise TypeError(f"{owner} has no option {name!r}; {hint}")
 
 
+def check_names(owner: str, given: Mapping[str, object], instead: Mapping[str, str], known: Collection[str]) -> None:
+    """Refuse arguments that something does not have, of which some are known from elsewhere.
+
+    Args:
+        owner: What takes the arguments.
+        given: The arguments that it does not have.
+        instead: The line to write for some of them, by their names; `{value}` stands for what was passed, if that is a number or a flag.
+        known: The names that it takes.
+
+    Raises:
+        TypeError: there is one.
+    """
+    for name, value in given.items():
+        if name in instead:
+            shown = repr(value) if isinstance(value, int | float) else "…"
+            raise TypeError(f"{owner} has no option {name!r}; write {instead[name].format(value=shown)}")
+    check_options(owner, given, known)
+
+
 def check_settings(
     feature: str, make: Callable[..., object], args: Collection[object], settings: Mapping[str, object]
 ) -> None:

@@ -33,7 +33,7 @@ class OutputFormat(Generic[T]):
 
     name: str
     """The name of the format in requests: letters, digits, `_` and `-`."""
-    schema: Mapping[str, Any]
+    schema: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The JSON schema of the answer, always an object; a type that is not an object is its property `value`."""
     strict: bool = False
     """Whether the schema is in the subset that servers can enforce: every property required, no others allowed."""
@@ -41,6 +41,16 @@ class OutputFormat(Generic[T]):
     """Whether the answer is the property `value`."""
     adapter: TypeAdapter[T] | None = field(default=None, repr=False, compare=False)
     """Makes the value; without one, the value is the plain JSON."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"the name of an output format is text; to make the format of a type, write OutputFormat.of({getattr(self.name, '__name__', '…')})"
+            )
+        if not self.schema:
+            raise TypeError(
+                f"output format {self.name!r} has no JSON schema; to make the format of a type, write OutputFormat.of(Type)"
+            )
 
     @overload
     @staticmethod

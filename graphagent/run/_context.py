@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, cast
 
 from graphagent._article import kind_of
 from graphagent._features import implementing
+from graphagent._functions import accepts_one
 from graphagent._options import check_word
 from graphagent.errors import FeatureError, UnknownOutcomeError
 from graphagent.llm import Deny
@@ -377,6 +378,11 @@ class Context(Generic[Deps]):
             limit: How many are executed at once. Default: all.
         """
         effects, given = self._effects, list(works)
+        for work in given:
+            if not accepts_one(work):
+                raise TypeError(
+                    "ctx.gather takes coroutine functions of a context, such as [lambda ctx: ctx.ask('Where?'), lambda ctx: ctx.ask('When?')]"
+                )
         place = effects.count("gather")
         results: dict[int, T] = {}
 

@@ -41,6 +41,10 @@ class ScriptedModel:
     def __init__(self, replies: Iterable[Reply] = (), *, name: str = "scripted") -> None:
         if isinstance(replies, str):
             raise TypeError(f"the replies are one string; for a single reply write ScriptedModel([{replies!r}])")
+        if callable(replies):
+            raise TypeError(
+                "the replies are one function; for one that answers every request write ScriptedModel(itertools.repeat(function))"
+            )
         self.name = name
         """The name of the model."""
         self.requests: list[ModelRequest] = []

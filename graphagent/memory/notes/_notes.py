@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Never, Self
 
 from graphagent._article import kind_of
-from graphagent._options import check_flag, check_model
+from graphagent._options import check_flag, check_model, check_names
 from graphagent.memory._byte_cache import check_cache_bytes
 from graphagent.memory.notes._service import NoteService
 from graphagent.memory.notes._settings import NoteSettings
@@ -22,6 +23,18 @@ from graphagent.memory.notes.index._repository import NoteRepository
 if TYPE_CHECKING:
     from graphagent.protocols import Embedder, Model, NoteIndex, Reranker, Store
     from graphagent.store import SqliteStore
+
+
+_INSTEAD = {
+    **{each.name: f"Notes(…, settings=NoteSettings({each.name}={{value}}))" for each in fields(NoteSettings)},
+    "key": "Notes(EncryptedStore(SqliteStore('notes.db'), key='env:GRAPHAGENT_KEY'))",
+    "llm": "Notes(…, model=OpenAIModel('gpt-5-mini'))",
+    "storage": "Notes('notes.db'), or Notes(store)",
+    "path": "Notes('notes.db')",
+    "root_scope": "Notes(…).scope('/path')",
+    "read_only": "Notes(…).slice(['/'], read_only=True)",
+}
+"""What to write for arguments that Notes do not have: their settings, and those of other libraries."""
 
 
 class Notes(NoteView):
@@ -70,7 +83,10 @@ class Notes(NoteView):
         on_progress: Callable[[int, int], object] | None = None,
         cache_bytes: int = 64 * 2**20,
         late_interaction: bool = True,
+        **others: Never,
     ) -> None:
+        if others:
+            check_names("Notes", others, _INSTEAD, Notes.__init__.__kwdefaults__ or ())
         check_cache_bytes(cache_bytes)
         check_flag("late_interaction", late_interaction)
         _check_makers(model, embedder)

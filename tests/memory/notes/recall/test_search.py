@@ -479,7 +479,15 @@ async def test_tables_that_were_built_again_meanwhile_are_searched_with_vectors_
 )
 async def test_a_word_ends_at_no_vowel_sign_and_is_found_without_its_strokes(question, text):
     """A question finds the note with its whole word alone, and not those with a part of it."""
-    others = ["पान की दुकान बंद है", "सीता घर पर है", "நாளை மழை", "Ó dára", "Lost and found", "İyi günler", "The sky is blue"]
+    others = [
+        "पान की दुकान बंद है",
+        "सीता घर पर है",
+        "நாளை மழை",
+        "Ó dára",
+        "Lost and found",
+        "İyi günler",
+        "The sky is blue",
+    ]
     notes = Notes(MemoryStore())
     await notes.remember_many([*others, text])
     assert [(match.record.content, match.score) for match in await notes.recall(question)] == [(text, 1.0)]
