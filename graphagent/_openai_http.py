@@ -7,6 +7,7 @@ import re
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from os import environ
 from typing import TYPE_CHECKING, Any, Protocol
@@ -29,12 +30,17 @@ from openai import (
 
 from graphagent._clock import now
 from graphagent._options import check_mapping, check_number, check_text, check_whole
+from graphagent._retry import Retry, may_pass, repeated
 
 if TYPE_CHECKING:
     from openai._types import RequestOptions
 
 _OPENAI = "https://api.openai.com/v1"
 _LONGEST_DETAIL = 2_000
+_WAIT, _MOST_WAIT = 0.5, 60.0
+"""Seconds before a request is repeated, and the longest Retry-After that is waited for."""
+_NOT_SENT = ("ConnectError", "ConnectTimeout", "PoolTimeout")
+"""The exceptions of the HTTP library for a connection that could not be made."""
 
 _ADVICE = {
     400: "the request is invalid for this server",
@@ -66,10 +72,30 @@ class MakesError(Protocol):
     """Makes the error of the client of a server."""
 
     def __call__(
-        self, text: str, /, *, status: int | None = None, retry_after: float | None = None, detail: str = ""
+        self,
+        text: str,
+        /,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        detail: str = "",
+        sent: bool = True,
+        is_final: bool = False,
     ) -> Exception:
-        """Make it: `text` repeats nothing that was sent, `detail` may."""
+        """Make it: `text` repeats nothing that was sent, `detail` may. `is_final` says that the same request would fail again."""
         ...
+
+
+@dataclass(eq=False)
+class _Failure(Exception):
+    """A request that failed."""
+
+    text: str
+    status: int | None = None
+    retry_after: float | None = None
+    detail: str = ""
+    sent: bool = True
+    is_final: bool = False
 
 
 class Server:
@@ -118,7 +144,9 @@ class Server:
         self._base_url = (base_url or "").strip() or None
         self._api_key = api_key
         self._headers = dict(headers or {})
-        self._settings: dict[str, Any] = {"max_retries": max_retries, "default_query": dict(query or {})}
+        self.retry = Retry(max_retries + 1, wait=_WAIT, max_wait=_MOST_WAIT)
+        """How often a request is repeated, by `post`, and by whoever makes requests with the client."""
+        self._settings: dict[str, Any] = {"max_retries": 0, "default_query": dict(query or {})}
         if timeout is not None:
             self._settings["timeout"] = timeout
         self._advice = {**_ADVICE, **(advice or {})}
@@ -153,9 +181,19 @@ class Server:
         # Without a key, and without a header or the password of the address in its place, no header is sent at all.
         keyed = not self._has_none() or "authorization" in map(str.lower, self._with_login()[1])
         options: RequestOptions = {} if keyed else {"headers": {"Authorization": Omit()}}
-        async with self.client() as client:
-            with self.failures():
-                answer = await client.post(path, body=body, cast_to=object, options=options)
+
+        async def attempt() -> object:
+            async with self.client() as client:
+                try:
+                    return await client.post(path, body=body, cast_to=object, options=options)
+                except Exception as error:
+                    failure = self._failure(error)
+                    if failure is None:
+                        raise
+                    raise failure from None
+
+        with self.failures():
+            answer = await repeated(attempt, self.retry, _may_pass)
         if isinstance(answer, str):  # what the client makes of other kinds of content
             raise self.no_json(answer)
         return answer
@@ -174,61 +212,74 @@ class Server:
         try:
             yield
         except Exception as error:
-            failure = self._failure(error)
+            failure = error if isinstance(error, _Failure) else self._failure(error)
             if failure is None:
                 raise
-            raise failure from None
+            raise self._error_of(failure) from None
 
     def no_json(self, content: str = "") -> Exception:
         """Return the error for a response that is not JSON."""
-        return self._error(
-            f"{self} answered with something other than JSON; check base_url (most end in /v1)",
-            detail=content[:_LONGEST_DETAIL],
-        )
+        return self._error_of(self._no_json(content))
 
-    def _failure(self, error: Exception) -> Exception | None:
-        """Return the error to raise, which does not repeat what was sent; None if the server did not fail."""
+    def _no_json(self, content: str = "") -> _Failure:
+        text = f"{self} answered with something other than JSON; check base_url (most end in /v1)"
+        return _Failure(text, detail=content[:_LONGEST_DETAIL])
+
+    def _error_of(self, failure: _Failure) -> Exception:
+        error = self._error(
+            failure.text, status=failure.status, retry_after=failure.retry_after, detail=failure.detail, sent=failure.sent,
+            is_final=failure.is_final,
+        )  # fmt: skip
+        for note in getattr(failure, "__notes__", ()):
+            error.add_note(note)
+        return error
+
+    def _failure(self, error: Exception) -> _Failure | None:
+        """Return how a request failed, without what was sent; None if the server did not fail."""
         if isinstance(error, APIStatusError):
-            advice = advice_of(error.response.text) or self._advice_for(error.status_code)
-            return self._error(
+            headers, known = error.response.headers, _advice_of(error.response.text)
+            advice = known or self._advice_for(error.status_code)
+            return _Failure(
                 f"{self} answered {error.status_code}{_codes(error)}" + (f": {advice}" if advice else ""),
                 status=error.status_code,
-                retry_after=_retry_after(error.response.headers),
+                retry_after=_retry_after(headers),
                 detail=(error.response.text or error.message)[:_LONGEST_DETAIL],
+                is_final=bool(known) or headers.get("x-should-retry") == "false",
             )
         if isinstance(error, APITimeoutError):
-            return self._error(f"{self} did not answer in time; try again, or increase timeout=")
+            sent = type(error.__cause__).__name__ not in _NOT_SENT
+            return _Failure(f"{self} did not answer in time; try again, or increase timeout=", sent=sent)
         if isinstance(error, APIConnectionError):
             cause = error.__cause__ or error
             if type(cause).__name__ == "LocalProtocolError":  # its text shows the header, and the key in it
                 return self._bad_header()
-            return self._error(
+            return _Failure(
                 f"{self} cannot be reached ({type(cause).__name__}); check base_url, and that the server is running",
                 detail=str(cause)[:_LONGEST_DETAIL],
+                sent=type(cause).__name__ not in _NOT_SENT,
             )
         if isinstance(error, APIError):
-            return self._error(
-                f"{self} failed while it answered{_codes(error)}", detail=error.message[:_LONGEST_DETAIL]
-            )
+            return _Failure(f"{self} failed while it answered{_codes(error)}", detail=error.message[:_LONGEST_DETAIL])
         if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
-            return self._error(
+            return _Failure(
                 f"what is to be sent to {self} contains half a surrogate pair, which UTF-8 cannot encode; "
-                f"clean the text with .encode('utf-8', 'replace').decode()"
+                f"clean the text with .encode('utf-8', 'replace').decode()",
+                sent=False,
+                is_final=True,
             )
         if isinstance(error, UnicodeEncodeError):
             return self._bad_header()
         if isinstance(error, json.JSONDecodeError | RecursionError):
-            return self.no_json()
+            return self._no_json()
         # While a stream is read, errors come from the HTTP library, httpx or httpx2, as the client's version has it.
         name = type(error).__name__
         if isinstance(error, OSError | EndOfStream) or type(error).__module__.partition(".")[0] in ("httpx", "httpx2"):
-            return self._error(f"the connection to {self} broke before the end of the answer ({name}); try again")
+            return _Failure(f"the connection to {self} broke before the end of the answer ({name}); try again")
         return None
 
-    def _bad_header(self) -> Exception:
-        return self._error(
-            f"the key or a header for {self} contains a character that HTTP does not allow, such as a trailing line break"
-        )
+    def _bad_header(self) -> _Failure:
+        text = f"the key or a header for {self} contains a character that HTTP does not allow, such as a trailing line break"
+        return _Failure(text, sent=False, is_final=True)
 
     def _advice_for(self, status: int) -> str:
         if status == 401:  # a server that was named is not sent the key of the environment
@@ -249,7 +300,9 @@ class Server:
             )
         except OpenAIError:
             raise self._error(
-                f"{self} needs a key: set OPENAI_API_KEY, pass api_key=, or pass base_url= of a server without keys"
+                f"{self} needs a key: set OPENAI_API_KEY, pass api_key=, or pass base_url= of a server without keys",
+                sent=False,
+                is_final=True,
             ) from None
         if self._base_url:  # OPENAI_ORG_ID and OPENAI_PROJECT_ID belong to the key of the environment
             client.organization = client.project = None
@@ -265,7 +318,9 @@ class Server:
         try:
             address, _, login = _taken_apart(self._base_url or address_of_environment() or _OPENAI)
         except ValueError:
-            raise self._error("OPENAI_BASE_URL is not an address such as 'http://localhost:11434/v1'") from None
+            raise self._error(
+                "OPENAI_BASE_URL is not an address such as 'http://localhost:11434/v1'", sent=False, is_final=True
+            ) from None
         if login is None or "authorization" in map(str.lower, self._headers):
             return address, self._headers
         return address, {**self._headers, "Authorization": login}
@@ -378,7 +433,11 @@ def _codes(error: APIError) -> str:
     return safe_codes(error.code, error.type, error.param)
 
 
-def advice_of(said: str) -> str:
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, _Failure) and may_pass(error.status, is_final=error.is_final)
+
+
+def _advice_of(said: str) -> str:
     """Return what to do about the words of a server; empty if they are not known."""
     return next((advice for words, advice in _SAID if re.search(words, said, re.IGNORECASE | re.DOTALL)), "")
 

@@ -1,11 +1,25 @@
-"""How often something that raises is tried again: a node, or a call of a tool."""
+"""How often something that raises is tried again: a node, a call of a tool, or a request to a server."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TypeVar
+
+import anyio
 
 from graphagent._article import counted
 from graphagent._options import check_number, check_whole
+
+T = TypeVar("T")
+
+_PASSING = (None, 408, 409, 425, 429)
+"""Statuses of errors that may go away, besides 500 and above. None: the server could not be reached, or broke off."""
+is_repeated: ContextVar[bool] = ContextVar("is_repeated", default=False)
+"""Whether something around a request repeats it, so that the model itself does not."""
+pausing: ContextVar[Callable[[float], Awaitable[None]] | None] = ContextVar("pausing", default=None)
+"""How what limits the rate of requests waits so many seconds before another request for one answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +67,40 @@ class Retry:
             )
             return None
         return max(min(self.wait * self.factor ** (attempt - 1), self.max_wait), asked)
+
+
+async def repeated(attempt: Callable[[], Awaitable[T]], retry: Retry, may_help: Callable[[Exception], bool]) -> T:
+    """Return what an attempt returns, which is made again as a Retry says.
+
+    Args:
+        attempt: Makes an attempt.
+        retry: How often, after which errors, and with which waits.
+        may_help: Whether another attempt may help after an error.
+
+    Raises:
+        Exception: as the last attempt raised it.
+    """
+    number = 1
+    while True:
+        try:
+            return await attempt()
+        except retry.errors as error:
+            pause = retry.pause(number, error) if number < retry.attempts and may_help(error) else None
+            if pause is None:
+                raise
+        number += 1
+        await before_another(pause)
+
+
+async def before_another(seconds: float = 0) -> None:
+    """Wait before another request for the same answer, which counts in the limits around it."""
+    pause = pausing.get()
+    await (anyio.sleep(seconds) if pause is None else pause(seconds))
+
+
+def may_pass(status: int | None, *, is_final: bool) -> bool:
+    """Return whether a request that failed with a status may succeed a little later."""
+    return not is_final and (status in _PASSING or (status or 0) >= 500)
 
 
 def check_errors(what: str, kind: object) -> None:

@@ -371,14 +371,21 @@ class ModelError(GraphAgentError):
     usage: Usage | None = None
     """The tokens that it took nevertheless, where the server counted them; they count in the run."""
     failed: tuple[FailedRequest, ...] = ()
-    """All requests that failed, the last one included, where a wrapper such as RetryModel or FallbackModel raises it."""
+    """All requests that failed, the last one included, where a request was repeated or another model asked."""
 
 
 class ModelRequestError(ModelError):
     """The server refused a request, answered with something other than the protocol, or cannot be reached."""
 
     def __init__(
-        self, message: str, *, status: int | None = None, retry_after: float | None = None, detail: str = ""
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        detail: str = "",
+        sent: bool = True,
+        is_final: bool = False,
     ) -> None:
         self.status = status
         """The HTTP status, where there was an answer."""
@@ -386,6 +393,10 @@ class ModelRequestError(ModelError):
         """Seconds that the server asked to wait."""
         self.detail = detail
         """What the server said. It may repeat what was sent: never log it unasked."""
+        self.sent = sent
+        """Whether anything was sent: nothing was without a key, or if no connection could be made. Then it is not a turn."""
+        self.is_final = is_final
+        """Whether the same request would fail again, whatever the status is."""
         super().__init__(message)
 
 
@@ -445,6 +456,7 @@ class AllModelsFailedError(ModelRequestError):
             status=asked[0].status if asked else None,
             retry_after=min(waits, default=None),
             detail="\n".join(each.detail for each in asked if each.detail),
+            sent=any(getattr(each, "sent", True) for each in self.errors),
         )
 
 

@@ -16,6 +16,8 @@ _ADVICE = {
     413: "the request is too large; give a smaller batch=",
     422: "the request is invalid for this server; a text that is too long or too many at once (batch=) may be why",
 }
+_NEUTRAL = ("user", "encoding_format")
+"""Parameters on which vectors do not depend."""
 
 
 class OpenAIEmbedder:
@@ -50,19 +52,22 @@ class OpenAIEmbedder:
             dimensions: how many numbers a vector is to have, of models that leave the choice.
             batch: how many texts go into one request at most.
             timeout: seconds to wait for each piece of an answer; 10 minutes without it.
-            max_retries: how often the client tries again what may work the second time (429, 5xx, lost connections),
-                waiting as long as the server's Retry-After says.
+            max_retries: how often a request is repeated that may succeed later (429, 5xx, lost connections), after 0.5 seconds, 1, 2 …, or as
+                long as the server's Retry-After says; after one of more than 60 seconds it is not repeated.
             headers: sent along with every request.
             query: Parameters added to the address of every request.
-            parameters: sent along in the body of every request, such as `input_type="document"`.
+            parameters: sent along in the body of every request, such as `input_type="document"`. They belong to the name, since
+                vectors that were made with others cannot be compared; only `user` and `encoding_format` do not.
 
         Raises:
             ValueError: `base_url` is no address, or a number is too small.
         """
         if batch < 1 or (dimensions is not None and dimensions < 1):
             raise ValueError("batch and dimensions are numbers of 1 or more")
-        self.name = model if dimensions is None else f"{model}/{dimensions}"
-        """The model, with its dimensions where they were chosen."""
+        chosen = [f"{name}={value}" for name, value in sorted(parameters.items()) if name not in _NEUTRAL]
+        self.name = "/".join([model, *([] if dimensions is None else [str(dimensions)]), *chosen])
+        """The model, with its dimensions and parameters where they were chosen: `m/100/input_type=document`."""
+        self._dimensions = dimensions
         self._body = parameters | {"model": model} | ({} if dimensions is None else {"dimensions": dimensions})
         self._batch = batch
         self._server = Server(
@@ -119,6 +124,12 @@ class OpenAIEmbedder:
         if len(vectors) != len(texts):
             raise EmbedderError(
                 f"{self._server} answered with {counted(len(vectors), 'vector')} for {counted(len(texts), 'text')}"
+            )
+        found = next((len(each) for each in vectors if len(each) != (self._dimensions or len(each))), None)
+        if found is not None:
+            raise EmbedderError(
+                f"{self._server} answered with vectors of {counted(found, 'number')}, and dimensions={self._dimensions} were asked for: the "
+                f"model does not leave the choice; leave dimensions= out"
             )
         return vectors
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-import anyio
-
 from graphagent._article import counted, kind_of
-from graphagent._retry import Retry, check_errors
+from graphagent._retry import Retry, before_another, check_errors, is_repeated, may_pass, repeated
 from graphagent.errors import (
     AllModelsFailedError,
     ContentFilterError,
@@ -28,8 +26,6 @@ from graphagent.llm._wrappers import TextRelay, check_model, response_of, tells_
 if TYPE_CHECKING:
     from graphagent.protocols import Model
 
-_PASSING = (None, 408, 409, 425, 429)
-"""Statuses of errors that may go away, besides 500 and above. None: the server could not be reached, or broke off."""
 _NEVER = (RunError, ScriptError, Veto)
 """Errors that another model cannot fix: budgets and everything else that ends a run, and an exhausted script."""
 
@@ -40,7 +36,7 @@ class RetryModel:
     These are 429, 5xx, 408, 409, 425 and lost connections. Between attempts it waits as a Retry says, or as long as the Retry-After
     of the server where that is longer; if it is longer than `max_wait`, the error is raised. Attempts that failed are in the `failed`
     of the response, or of the error. If streamed text has arrived already, an error is raised at once, since the text would come a
-    second time.
+    second time. What models inside repeat by themselves (`max_retries=`) they leave to it.
     """
 
     def __init__(self, model: Model, retry: Retry | int) -> None:
@@ -82,26 +78,56 @@ class RetryModel:
         Raises:
             ModelRequestError: the last attempt failed, or what failed would fail again.
         """
-        relay = None if on_text is None else TextRelay(on_text)
-        attempt = 0
-        failed: list[FailedRequest] = []
-        while True:
-            attempt += 1
-            try:
-                response = await response_of(self.model, self.model.respond(request, relay))
-            except self.retry.errors as error:
-                failed += failures(self.model, error)
-                last = attempt >= self.retry.attempts or (relay and relay.has_heard) or not _may_pass(error)
-                pause = None if last else self.retry.pause(attempt, error)
-                if pause is None:
-                    _report(error, failed)
-                    raise
-            else:
-                return _reporting(response, failed)
-            await anyio.sleep(pause)
+        token = is_repeated.set(True)
+        try:
+            return await answered(
+                self.model,
+                self.retry,
+                lambda relay: response_of(self.model, self.model.respond(request, relay)),
+                on_text,
+            )
+        finally:
+            is_repeated.reset(token)
 
     def __repr__(self) -> str:
         return f"<{self.model!r}, asked up to {counted(self.retry.attempts, 'time')}>"
+
+
+async def answered(
+    model: Model,
+    retry: Retry,
+    ask: Callable[[TextRelay | None], Awaitable[ModelResponse]],
+    on_text: Callable[[str], None] | None,
+) -> ModelResponse:
+    """Return the answer of a model, which is asked again as a Retry says, where that may help.
+
+    What failed before is in `failed` of the response, or of the error.
+
+    Raises:
+        ModelRequestError: the last attempt failed, or what failed would fail again.
+    """
+    relay = None if on_text is None else TextRelay(on_text)
+    failed: list[FailedRequest] = []
+    was_sent = False
+
+    async def attempt() -> ModelResponse:
+        nonlocal was_sent
+        try:
+            return await ask(relay)
+        except Exception as error:
+            failed.extend(failures(model, error))
+            was_sent = was_sent or getattr(error, "sent", True)
+            raise
+
+    def may_help(error: Exception) -> bool:
+        return not (relay and relay.has_heard) and _may_pass(error)
+
+    try:
+        response = await repeated(attempt, retry, may_help)
+    except Exception as error:
+        _report(error, failed, sent=was_sent)
+        raise
+    return _reporting(response, failed)
 
 
 class FallbackModel:
@@ -161,12 +187,14 @@ class FallbackModel:
         reasons: list[tuple[str, str]] = []
         failed: list[FailedRequest] = []
         for model in self.models:
+            if errors:
+                await before_another()
             try:
                 response = await response_of(model, model.respond(request, relay))
             except Exception as error:
                 failed += failures(model, error)
                 if isinstance(error, _NEVER) or (relay and relay.has_heard) or not self._takes(error):
-                    _report(error, failed)
+                    _report(error, failed, sent=any(getattr(each, "sent", True) for each in (*errors, error)))
                     raise
                 errors.append(error)
                 reasons.append((model.name, _reason(error)))
@@ -175,7 +203,7 @@ class FallbackModel:
                     response = replace(response, model=model.name)
                 return _reporting(response, failed)
         all_failed = AllModelsFailedError(reasons, errors)
-        _report(all_failed, failed)
+        _report(all_failed, failed, sent=all_failed.sent)
         raise all_failed from errors[-1]
 
     def __repr__(self) -> str:
@@ -199,7 +227,7 @@ def _may_pass(error: Exception) -> bool:
         return any(map(_may_pass, error.errors))
     if not isinstance(error, ModelRequestError) or isinstance(error, PromptTooLongError | ContentFilterError):
         return False
-    return (error.status in _PASSING or (error.status or 0) >= 500) and not is_overflow(error)
+    return may_pass(error.status, is_final=error.is_final) and not is_overflow(error)
 
 
 def failures(model: Model, error: Exception) -> tuple[FailedRequest, ...]:
@@ -214,9 +242,11 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, GraphAgentError) else type(error).__name__
 
 
-def _report(error: Exception, failed: list[FailedRequest]) -> None:
+def _report(error: Exception, failed: list[FailedRequest], *, sent: bool) -> None:
     if isinstance(error, ModelError):
         error.failed = tuple(failed)
+    if isinstance(error, ModelRequestError):
+        error.sent = sent
 
 
 def _reporting(response: ModelResponse, failed: list[FailedRequest]) -> ModelResponse:

@@ -14,18 +14,19 @@ from anyio import CancelScope, current_time
 from openai import AsyncOpenAI, AsyncStream
 
 from graphagent._article import kind_of
+from graphagent._retry import before_another
 from graphagent.errors import ContentFilterError, ModelRequestError
 from graphagent.llm._content_filter import filter_of, objection
 from graphagent.llm._context_overflow import is_overflow
 from graphagent.llm._messages import FailedRequest
 from graphagent.llm._output import read_json
 from graphagent.llm._wire import paired
-from graphagent.llm._wrappers import TextRelay
 
 if TYPE_CHECKING:
     from graphagent._openai_http import Server
     from graphagent.llm._families import ModelFamily
     from graphagent.llm._messages import ModelRequest, ModelResponse
+    from graphagent.llm._wrappers import TextRelay
 
 _LAST_WORDS = 1.0
 """How many seconds a server has to close a stream after announcing its end."""
@@ -110,19 +111,18 @@ class Endpoint:
         """Close the connections of this event loop as soon as pending requests are answered."""
         await self._server.aclose()
 
-    async def ask(self, exchange: Exchange, on_text: Callable[[str], None] | None) -> ModelResponse:
+    async def ask(self, exchange: Exchange, relay: TextRelay | None) -> ModelResponse:
         """Send a request, and return the answer. What the server refuses is left out of another request, and of later ones.
 
         Args:
             exchange: The request, in a protocol.
-            on_text: Called with each piece of text, if the answer is to be streamed.
+            relay: Hears each piece of text, if the answer is to be streamed.
 
         Raises:
             ModelRequestError: the server refused, answered with something other than the protocol, or cannot be reached.
         """
         asked, refusals = exchange.asked, exchange.refusals
         left_out, failed = set(self._left_out), list[FailedRequest]()
-        relay = None if on_text is None else TextRelay(on_text)
         while True:
             body = exchange.body(left_out)
             try:
@@ -131,7 +131,9 @@ class Endpoint:
                 unsendable = _no_json(body)
                 if not unsendable:
                     raise
-                raise ModelRequestError(f"what is to be sent to {self} is no JSON: {unsendable}") from error
+                raise ModelRequestError(
+                    f"what is to be sent to {self} is no JSON: {unsendable}", sent=False, is_final=True
+                ) from error
             except ModelRequestError as error:
                 refused = next(
                     (what for what, said in refusals.items() if what not in left_out and _refuses(error, said)), None
@@ -146,6 +148,7 @@ class Endpoint:
                     raise named from error.__cause__
                 left_out.add(refused)
                 failed.append(FailedRequest(asked.model, str(error)))
+                await before_another()
                 continue
             if not failed:
                 return response
@@ -283,14 +286,21 @@ class Events:
 
 
 def request_error(
-    text: str, /, *, status: int | None = None, retry_after: float | None = None, detail: str = ""
+    text: str,
+    /,
+    *,
+    status: int | None = None,
+    retry_after: float | None = None,
+    detail: str = "",
+    sent: bool = True,
+    is_final: bool = False,
 ) -> ModelRequestError:
     """Return an error of the server, with advice if its content filter objected or the prompt was too long."""
     categories = filter_of(detail)
     if categories is not None:
         text = f"{text}; {objection(categories)}"
         return ContentFilterError(text, categories=categories, status=status, detail=detail)
-    error = ModelRequestError(text, status=status, retry_after=retry_after, detail=detail)
+    error = ModelRequestError(text, status=status, retry_after=retry_after, detail=detail, sent=sent, is_final=is_final)
     if not is_overflow(error):
         return error
     text += "; the prompt is too long: shorten it, or keep prompts short with agent.install(ContextWindow, tokens=…)"

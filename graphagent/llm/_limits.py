@@ -12,6 +12,7 @@ from anyio import sleep
 
 from graphagent._clock import now
 from graphagent._concurrency import Reply
+from graphagent._retry import before_another, pausing
 from graphagent.errors import ModelError
 from graphagent.llm._attempts import failures
 from graphagent.llm._wrappers import check_model, tells_cost
@@ -27,7 +28,8 @@ class LimitedModel:
     """A model with limits, which all runs that share the object keep together: `LimitedModel(model, concurrency=8, per_minute=500)`.
 
     Requests that have to wait are served in the order in which they came, in any number of tasks, threads and event loops. One that
-    is cancelled leaves the queue. A minute is any 60 seconds, not one of the clock on the wall.
+    is cancelled leaves the queue. A minute is any 60 seconds, not one of the clock on the wall. Where the model is asked several
+    times for one answer, each request counts, and none keeps its place while it waits for the next one.
     """
 
     def __init__(
@@ -82,28 +84,62 @@ class LimitedModel:
         Raises:
             ModelRequestError: as the model raises it.
         """
-        if self._places is None:
-            return await self._respond(request, on_text)
-        await self._places.enter()
+        admission = _Admission(self._places, self._pace)
+        token = None
         try:
-            return await self._respond(request, on_text)
-        finally:
-            self._places.leave()
-
-    async def _respond(self, request: ModelRequest, on_text: Callable[[str], None] | None) -> ModelResponse:
-        if self._pace is None:
-            return await self.model.respond(request, on_text)
-        await self._pace.wait()
-        try:
+            await admission.enter()
+            token = pausing.set(admission.pause)
             response = await self.model.respond(request, on_text)
         except ModelError as error:
-            self._pace.count(_tokens(failures(self.model, error)))
+            admission.count(failures(self.model, error))
             raise
-        self._pace.count(_tokens((response, *response.failed)))
+        finally:
+            if token is not None:
+                pausing.reset(token)
+            admission.leave()
+        admission.count((response, *response.failed))
         return response
 
     def __repr__(self) -> str:
         return f"<{self.model!r} with {', '.join(f'{name}={limit}' for name, limit in self.limits.items())}>"
+
+
+class _Admission:
+    """What an answer takes of the limits: a place while a request is pending, and a part of the minute."""
+
+    def __init__(self, places: _Places | None, pace: _Pace | None) -> None:
+        self._places, self._pace = places, pace
+        self._around = pausing.get()
+        self._has_place = False
+
+    async def enter(self) -> None:
+        """Wait until a request may begin."""
+        if self._places is not None:
+            await self._places.enter()
+            self._has_place = True
+        if self._pace is not None:
+            await self._pace.wait()
+
+    def leave(self) -> None:
+        """Give the place back, if it has one."""
+        if self._places is not None and self._has_place:
+            self._has_place = False
+            self._places.leave()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait before another request for the same answer, without a place."""
+        self.leave()
+        token = pausing.set(self._around)
+        try:
+            await before_another(seconds)
+        finally:
+            pausing.reset(token)
+        await self.enter()
+
+    def count(self, requests: Iterable[ModelResponse | FailedRequest]) -> None:
+        """Count the tokens of requests that were answered, or failed."""
+        if self._pace is not None:
+            self._pace.count(_tokens(requests))
 
 
 def _tokens(requests: Iterable[ModelResponse | FailedRequest]) -> int:

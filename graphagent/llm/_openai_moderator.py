@@ -36,7 +36,8 @@ class OpenAIModerator:
             base_url: The address of the server, such as `http://localhost:8000/v1`. By default OPENAI_BASE_URL or OpenAI's own.
             api_key: The key; by default OPENAI_API_KEY, but never for a `base_url` that is given here.
             timeout: Seconds to wait for each piece of an answer, by default 10 minutes. The whole may take longer.
-            max_retries: How often the client repeats a request that may succeed later.
+            max_retries: How often a request is repeated that may succeed later (429, 5xx, lost connections), after 0.5 seconds, 1, 2 …, or as
+                long as the server's Retry-After says; after one of more than 60 seconds it is not repeated.
             headers: Sent with every request.
 
         Raises:

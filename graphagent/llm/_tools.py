@@ -20,7 +20,7 @@ from graphagent._concurrency import Slots
 from graphagent._functions import in_thread
 from graphagent._options import check_flag, check_mapping, check_text, check_word, check_zone
 from graphagent._raised import translate
-from graphagent._retry import Retry
+from graphagent._retry import Retry, repeated
 from graphagent.errors import RunError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.llm._images import Image, has_pillow, with_images
 from graphagent.llm._messages import ToolCall, ToolResult, sendable
@@ -171,21 +171,11 @@ class Tool:
             ArgumentsError: the arguments do not fit.
             ToolTimeoutError: the last attempt took longer than `timeout`.
         """
-        attempt = 1
-        while True:
-            try:
-                return await self._attempt(arguments, context)
-            except Exception as error:
-                retry = self.retry
-                if retry is None or attempt >= retry.attempts or not isinstance(error, retry.errors):
-                    raise
-                if _is_final(error, context):
-                    raise
-                pause = retry.pause(attempt, error)
-                if pause is None:
-                    raise
-            attempt += 1
-            await anyio.sleep(pause)
+        if self.retry is None:
+            return await self._attempt(arguments, context)
+        return await repeated(
+            lambda: self._attempt(arguments, context), self.retry, lambda error: not _is_final(error, context)
+        )
 
     async def _attempt(self, arguments: Mapping[str, Any], context: Any) -> Any:
         try:

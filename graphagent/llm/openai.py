@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 from graphagent._article import kind_of
 from graphagent._openai_http import Server, address_of_environment
 from graphagent._options import check_options, check_text, check_word
+from graphagent._retry import Retry, is_repeated
+from graphagent.llm._attempts import answered
 from graphagent.llm._chat import ChatExchange
 from graphagent.llm._endpoint import Endpoint, Exchange, WireRequest, request_error
 from graphagent.llm._families import ModelFamily, family_named, is_openai
@@ -71,8 +73,9 @@ class OpenAIModel:
             api_key: The key; by default OPENAI_API_KEY, but never for a `base_url` that is given here: such a server gets only a
                 key that was meant for it.
             timeout: Seconds to wait for each piece of an answer, by default 10 minutes. The whole may take longer.
-            max_retries: How often the client repeats a request that may succeed later (429, 5xx, lost connections), waiting as
-                long as the server's Retry-After says.
+            max_retries: How often a request is repeated that may succeed later (429, 5xx, lost connections), as by a RetryModel with
+                `Retry(max_retries + 1, wait=0.5)`: after a longer Retry-After of the server it waits as long, up to 60 seconds. A
+                RetryModel around the model is asked instead.
             headers: Sent with every request.
             family: The family of the data that the server attaches to its answers and wants back: its name in MODEL_FAMILIES, or
                 one of your own. By default that of the host or of the model's name.
@@ -102,18 +105,17 @@ class OpenAIModel:
         self._protocol = protocol
         self._family = family_named(family) if isinstance(family, str) else family
         self._base_url = base_url
-        self._endpoint = Endpoint(
-            Server(
-                f"model {model!r}",
-                error=request_error,
-                base_url=base_url,
-                api_key=api_key,
-                timeout=timeout,
-                max_retries=max_retries,
-                headers=headers,
-                advice=_ADVICE,
-            )
+        server = Server(
+            f"model {model!r}",
+            error=request_error,
+            base_url=base_url,
+            api_key=api_key,
+            timeout=timeout,
+            max_retries=max_retries,
+            headers=headers,
+            advice=_ADVICE,
         )
+        self._endpoint, self._retry = Endpoint(server), server.retry
 
     @property
     def base_url(self) -> str:
@@ -153,7 +155,8 @@ class OpenAIModel:
         host = self._host()
         exchange = _PROTOCOLS[self._protocol or ("responses" if is_openai(host) else "chat")]
         asked = WireRequest(request, self.name, host, self.parameters, self._family, on_text is not None)
-        response = await self._endpoint.ask(exchange(asked), on_text)
+        retry = Retry(1) if is_repeated.get() else self._retry
+        response = await answered(self, retry, lambda relay: self._endpoint.ask(exchange(asked), relay), on_text)
         check_said(response)
         return response
 

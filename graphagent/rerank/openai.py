@@ -54,8 +54,8 @@ class OpenAIReranker:
                 them in one.
             field: The name of the texts in a request: `documents`, and for text-embeddings-inference `texts`.
             timeout: Seconds to wait for each piece of an answer; 10 minutes without it.
-            max_retries: How often the client tries again what may work the second time (429, 5xx, lost connections), waiting as
-                long as the server's Retry-After says.
+            max_retries: How often a request is repeated that may succeed later (429, 5xx, lost connections), after 0.5 seconds, 1, 2 …, or as
+                long as the server's Retry-After says; after one of more than 60 seconds it is not repeated.
             headers: Sent with every request.
             query: Parameters added to the address of every request.
             parameters: Sent along in the body of every request, such as `return_documents=False`.

@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 
 from graphagent._article import kind_of
 from graphagent._features import implementing
-from graphagent.errors import FeatureError, ModelError, PromptTooLongError
+from graphagent.errors import FeatureError, ModelError, ModelRequestError, PromptTooLongError
 from graphagent.events import (
     AnswerTruncated,
     ModelRequested,
@@ -170,6 +170,8 @@ class Asking:
             response = run.with_ids(await _response_of(model, model.respond(request, on_text)))
         except BaseException as error:
             self.unheard.drop()
+            if isinstance(error, ModelRequestError) and not error.sent and self.counts:
+                self.turns -= 1
             if isinstance(error, ModelError):
                 self._report_failed(failures(model, error))
             raise

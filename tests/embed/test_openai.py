@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 
+import anyio
 import numpy as np
 import pytest
 
@@ -55,13 +56,13 @@ async def test_nothing_is_asked_for_no_texts(server):
 
 
 async def test_settings_go_along(server):
-    """Dimensions, parameters, headers and the query are sent; dimensions are part of the name."""
+    """Dimensions, parameters, headers and the query are sent; dimensions and parameters are part of the name."""
     embedder = OpenAIEmbedder(
         "m", base_url=server.base_url, dimensions=7, headers={"x-team": "a"}, query={"v": "1"}, input_type="document"
     )
     async with embedder:
         [vector] = await embedder.embed(["text"])
-    assert (embedder.name, len(vector)) == ("m/7", 7)
+    assert (embedder.name, len(vector)) == ("m/7/input_type=document", 7)
     assert server.requests == [{"model": "m", "dimensions": 7, "input_type": "document", "input": ["text"]}]
     assert server.headers[0]["x-team"] == "a"
 
@@ -100,6 +101,36 @@ async def test_another_answer_is_no_vectors(server, value, said):
     async with OpenAIEmbedder("m", base_url=server.base_url) as embedder:
         with pytest.raises(EmbedderError, match=said):
             await embedder.embed(["a", "b"])
+
+
+async def test_vectors_of_another_length_than_was_asked_for_are_refused(server):
+    """A server may ignore `dimensions`; its vectors would be kept under a name that is not theirs."""
+    answered(server, {"data": [{"index": 0, "embedding": [1.0] * 384}]})
+    async with OpenAIEmbedder("m", base_url=server.base_url, dimensions=100) as embedder:
+        with pytest.raises(EmbedderError, match=r"vectors of 384 numbers, and dimensions=100 were asked for"):
+            await embedder.embed(["a"])
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "asked", "advice"),
+    [
+        (500, "input (600 tokens) is too large to process. increase the physical batch size", 1, "--ubatch-size"),
+        (503, "Loading model", 3, "the server failed"),
+    ],
+)
+async def test_only_what_may_pass_is_repeated(server, monkeypatch, status, words, asked, advice):
+    """A text that is too long for the batch of llama.cpp fails again, whatever the status says; a server that starts is asked again."""
+    waits = []
+
+    async def sleep(seconds):
+        waits.append(seconds)
+
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    answered(server, {"error": {"code": status, "message": words, "type": "server_error"}}, status)
+    async with OpenAIEmbedder("m", base_url=server.base_url) as embedder:
+        with pytest.raises(EmbedderError, match=advice):
+            await embedder.embed(["a"])
+    assert (len(server.requests), len(waits)) == (asked, asked - 1)
 
 
 async def test_the_order_is_that_of_the_numbers(server):

@@ -7,7 +7,7 @@ import pickle
 import anyio
 import pytest
 
-from graphagent import Agent
+from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.errors import (
     AllModelsFailedError,
     BudgetError,
@@ -21,7 +21,8 @@ from graphagent.graph import Retry
 from graphagent.llm import FailedRequest, FallbackModel, Message, ModelRequest, PricedModel, Prices, RetryModel
 from graphagent.llm._internal import is_overflow
 from graphagent.llm.openai import OpenAIModel
-from graphagent.testing import Cut, ScriptedModel, openai_server
+from graphagent.nodes import llm_request
+from graphagent.testing import Cut, RawResponse, ScriptedModel, openai_server
 from graphagent_strategies import single_run
 
 HELLO = ModelRequest((Message.user("Hello?"),))
@@ -104,6 +105,76 @@ async def test_it_waits_as_long_as_the_server_asks(monkeypatch):
     assert info.value.__notes__ == ["not tried again: the server asked to wait 900 seconds, and max_wait=60"]
     await RetryModel(ScriptedModel([*busy, "Hello."]), Retry(4, wait=1.0, max_wait=900)).respond(HELLO)
     assert waits == [1.0, 7.0, 1.0, 7.0, 900.0]
+
+
+BUSY_SERVER = RawResponse(429, {"content-type": "application/json"}, "{}")
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """The seconds between attempts, for which nobody waits."""
+    waited = []
+
+    async def sleep(seconds):
+        waited.append(seconds)
+
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    return waited
+
+
+async def test_a_model_repeats_what_may_go_away_and_each_attempt_is_heard(waits):
+    """`max_retries` is ours: the run hears of each failed request. A RetryModel around it decides instead."""
+    heard = []
+    with openai_server([BUSY_SERVER, BUSY_SERVER, "Hello.", BUSY_SERVER, BUSY_SERVER]) as server:
+        async with OpenAIModel("m", base_url=server.base_url) as model:
+            agent = Agent(single_run(), model=model)
+            agent.on(ModelRequestFailed, lambda event: heard.append(event.reason))
+            assert (await agent.run("Hello?")).output == "Hello."
+            assert [each.partition(" answered ")[2] for each in heard] == ["429: rate limit or quota exceeded"] * 2
+            assert [each for each in waits if each] == [0.5, 1.0]
+            with pytest.raises(ModelRequestError) as raised:
+                await RetryModel(model, Retry(2, wait=0)).respond(HELLO)
+    assert (len(server.requests), len(raised.value.failed)) == (5, 2)
+
+
+async def test_a_model_waits_for_a_minute_and_not_for_longer(waits):
+    """A longer Retry-After is an error at once, with a note; LiteLLM has that of the server behind it under another name."""
+    answers = [
+        RawResponse(429, {"content-type": "application/json", name: seconds}, "{}")
+        for name, seconds in (("llm_provider-retry-after", "59"), ("retry-after", "119"))
+    ]
+    with openai_server([*answers, "too late"]) as server:
+        async with OpenAIModel("m", base_url=server.base_url) as model:
+            with pytest.raises(ModelRequestError) as raised:
+                await model.respond(HELLO)
+    assert [each for each in waits if each] == [59.0]
+    assert raised.value.__notes__ == ["not tried again: the server asked to wait 119 seconds, and max_wait=60"]
+
+
+async def test_what_is_wrong_with_the_settings_is_not_tried_again(waits, monkeypatch):
+    """A missing key and what cannot be sent are errors at once, without a turn; so is a connection that is refused, in the end."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    closed = "http://127.0.0.1:1/v1"
+    failed, errors = [], []
+
+    @node
+    async def note(ctx: Context, error: ModelRequestError) -> str:
+        errors.append(error)
+        return "failed"
+
+    ask = llm_request()
+    strategy = Strategy("ask", START >> ask >> END, ask.on_error(ModelRequestError) >> note >> END)
+    for model, tried in (
+        (OpenAIModel("m"), 1),
+        (OpenAIModel("m", base_url=closed, api_key="…"), 1),
+        (OpenAIModel("m", base_url=closed), 3),
+    ):
+        failed.clear()
+        errors.clear()
+        agent = Agent(strategy, model=model)
+        agent.on(ModelRequestFailed, failed.append)
+        result = await agent.run("Hello?")
+        assert (len(failed), result.turns, [error.sent for error in errors]) == (tried, 0, [False])
 
 
 async def test_a_server_that_drops_the_connection_is_asked_again():

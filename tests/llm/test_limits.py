@@ -13,7 +13,8 @@ from anyio.lowlevel import checkpoint
 from graphagent import Agent
 from graphagent._clock import clock
 from graphagent.errors import ModelRequestError
-from graphagent.llm import FallbackModel, LimitedModel, Message, ModelRequest, ModelResponse, Usage
+from graphagent.graph import Retry
+from graphagent.llm import FallbackModel, LimitedModel, Message, ModelRequest, ModelResponse, RetryModel, Usage
 from graphagent.llm.openai import OpenAIModel
 from graphagent.testing import ScriptedModel, openai_server
 from graphagent_strategies import single_run
@@ -233,6 +234,36 @@ async def test_tokens_of_requests_that_failed_count(time, last):
         await model.respond(HELLO)
     await model.respond(HELLO)
     assert time.slept == [60.0]
+
+
+BUSY = ModelRequestError("busy", status=429)
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        lambda: RetryModel(ScriptedModel([BUSY, BUSY, "Hello."]), Retry(3, wait=0)),
+        lambda: FallbackModel(*(ScriptedModel([each]) for each in (BUSY, BUSY, "Hello."))),
+        lambda: LimitedModel(RetryModel(ScriptedModel([BUSY, BUSY, "Hello."]), Retry(3, wait=0)), concurrency=1),
+    ],
+)
+async def test_each_request_for_an_answer_counts(time, inner):
+    """Also within the limit: a wrapper that asks again, or another model, waits for the minute."""
+    response = await LimitedModel(inner(), per_minute=1).respond(HELLO)
+    assert (response.message.text, time.slept) == ("Hello.", [60.0, 60.0])
+
+
+async def test_what_waits_for_another_attempt_keeps_no_place():
+    """Meanwhile another request has it; who is cancelled then gives back nothing twice."""
+    scripted = ScriptedModel([BUSY, "Hello.", BUSY, "Hello."])
+    model = LimitedModel(RetryModel(scripted, Retry(2, wait=9_999)), concurrency=1)
+    for _ in range(2):
+        async with anyio.create_task_group() as group:
+            group.start_soon(model.respond, HELLO)
+            await anyio.wait_all_tasks_blocked()
+            assert (await model.respond(HELLO)).message.text == "Hello."
+            group.cancel_scope.cancel()
+        assert model._places._free == 1
 
 
 async def test_a_clock_that_is_set_back_delays_nobody_for_long(time):
