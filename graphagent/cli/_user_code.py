@@ -6,8 +6,8 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
@@ -122,6 +122,22 @@ def _returns(function: Callable[..., object], kinds: set[type[Any]]) -> bool:
     return text.partition("[")[0].rpartition(".")[2] in {each.__name__ for each in kinds}
 
 
+@contextmanager
+def _loading(place: str) -> Generator[None]:
+    """Load a user's module: it sees no arguments of the command, and standard output is for the result of the command."""
+    arguments, sys.argv = sys.argv, [place]
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except SystemExit as error:
+        raise typer.BadParameter(
+            f"{place!r} ends the process when it is loaded (exit code {error.code!r}); put what it does as a program under "
+            f"if __name__ == '__main__':"
+        ) from None
+    finally:
+        sys.argv = arguments
+
+
 def _module(place: str) -> ModuleType:
     sys.path.insert(0, str(Path.cwd()))
     if place.endswith(".py") or "/" in place or "\\" in place:
@@ -132,7 +148,7 @@ def _module(place: str) -> ModuleType:
         sys.path.insert(0, str(path.parent.absolute()))
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
-        with redirect_stdout(sys.stderr):  # standard output is for the result of the command
+        with _loading(place):
             spec.loader.exec_module(module)
         return module
     if not all(part.isidentifier() for part in place.split(".")):
@@ -140,7 +156,7 @@ def _module(place: str) -> ModuleType:
             f"{place!r} names neither a module nor a Python file; write pkg.module:name or file.py:name"
         )
     try:
-        with redirect_stdout(sys.stderr):
+        with _loading(place):
             return importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name is None or not (place == error.name or place.startswith(f"{error.name}.")):

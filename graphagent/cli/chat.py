@@ -151,7 +151,9 @@ class _Conversation:
         """Print the model, the folder of the memory, how many facts are known, and how to encrypt them if they are not."""
         facts = self._portal.call(self._known)
         self._told = {(fact.concept.keyword, fact.values) for fact in facts}
-        self.note(f"model {self._model.name} · memory {memory.folder} · {counted(len(facts), 'fact')} known")
+        self.note(
+            f"model {self._model.name} · memory {memory.folder} · {counted(len(facts), 'fact')} known to {_options.AGENT_NAME!r}"
+        )
         if self._store is not None:
             known = self._portal.call(partial(list_runs, self._store, owner=self._owner, thread=self._thread))
             turns = counted(sum(head.status in ("done", "ended") for head in known), "turn")

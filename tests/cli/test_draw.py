@@ -139,3 +139,18 @@ def test_an_error_in_the_program_is_its_own(run, home):
     (home / "broken.py").write_text("import nowhere_to_be_found\n")
     with pytest.raises(ModuleNotFoundError, match="nowhere_to_be_found"):
         run("draw", "broken.py:x")
+
+
+@pytest.mark.parametrize("place", ["own.py", "own"])
+def test_a_program_is_loaded_without_the_arguments_of_the_command(run, home, place):
+    """A script that reads them as its own would do something else."""
+    (home / "own.py").write_text(f"import sys\nassert sys.argv == [{place!r}], sys.argv\n{PROGRAM}")
+    assert run("draw", f"{place}:loud").code == 0
+
+
+def test_a_program_that_ends_when_it_is_loaded_is_named(run, home):
+    """The error says what to write."""
+    (home / "ending.py").write_text(f"{PROGRAM}\nraise SystemExit(3)\n")
+    ended = run("draw", "ending.py:loud")
+    assert (ended.code, ended.out) == (2, "")
+    assert "if __name__ == '__main__'" in ended.said
