@@ -18,10 +18,14 @@ from graphagent.memory.transcript._transcript import Transcript
 
 DERIVED = frozenset(
     (
+        "_begun",
+        "_of",
+        "_projection",
         "_prompted",
         "_ranges",
         "_settled",
         "_shared",
+        "_summaries",
         "_visible",
         "_ends",
         "_latest",

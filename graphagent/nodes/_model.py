@@ -129,7 +129,7 @@ async def add_prompt(ctx: Context[Any], prompt: Prompt) -> None:
             f"map it to text before"
         )
     message = prompt if isinstance(prompt, Message) else Message.user(prompt)
-    for step in reversed(ctx.memory.run_steps):
+    for step in ctx.memory.backwards():
         if isinstance(step, ActionStep) and step.model_output_message is not None:
             break
         if (isinstance(step, TaskStep) and step.task == prompt) or (

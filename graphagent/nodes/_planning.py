@@ -30,14 +30,13 @@ async def plan_if_due(ctx: Context[Any], tools: Sequence[Tool]) -> bool:
     interval = ctx.planning_interval
     if interval is None:
         return False
-    since = interval  # the turns since the last plan: one that was taken back is made again
-    for step in ctx.memory.run_steps:
+    since = 0  # the turns since the last plan: one that was taken back is made again
+    for step in ctx.memory.backwards():
         if isinstance(step, PlanningStep):
-            since = 0
-        elif isinstance(step, ActionStep) and step.step_number:
-            since += 1
-    if since < interval:
-        return False
+            return False
+        since += isinstance(step, ActionStep) and bool(step.step_number)
+        if since == interval:
+            break
     names = ", ".join(tool.name for tool in tools)
     asked = Message.user(_PLAN.format(tools=_TOOLS.format(names=names) if names else ""))
     for again in (False, True):

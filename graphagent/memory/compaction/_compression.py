@@ -29,7 +29,7 @@ from graphagent.memory.facts._types import (
     check_given,
     least_trust,
 )
-from graphagent.memory.steps._types import FactsStep, FinalAnswerStep, MessageStep, Step, SummaryStep, TaskStep, Timing
+from graphagent.memory.steps._types import FactsStep, FinalAnswerStep, MessageStep, Step, SummaryStep, Timing
 
 if TYPE_CHECKING:
     from graphagent.llm import ModelResponse
@@ -126,9 +126,9 @@ class FoundFacts:
         said = [MessageStep(Message.user(step.summary)) if isinstance(step, SummaryStep) else step for step in steps]
         # The task stays in the prompt, and is no part of what is compressed; a fact that it tells is known all the same.
         there = {id(step) for step in steps}
-        said = [
-            *(step for step in ctx.memory.run_steps if isinstance(step, TaskStep) and id(step) not in there), *said,
-        ]  # fmt: skip
+        transcript = ctx.memory.transcript
+        tasks = [ctx.memory.steps[place] for place in transcript.projection.tasks if place >= transcript.begun]
+        said = [*(task for task in tasks if id(task) not in there), *said]
         trust = least_trust(("inferred", ctx.memory.trust))
         source = Source(ctx.run_id, len(ctx.memory.steps), ctx.node, trust)
         before = _carried(steps)
@@ -229,7 +229,7 @@ async def compress(ctx: Context, compression: Compression, *, cut: int | None = 
     """
     memory = ctx.memory
     cut = first_cut(memory, compression.keep) if cut is None else cut
-    covered = covered_steps(memory.steps, cut)
+    covered = covered_steps(memory, cut)
     if not covered:
         return None
     started = _clock.now()
@@ -315,8 +315,9 @@ def _chunks(steps: Sequence[Step], turns: int) -> Iterator[Sequence[Step]]:
 
 def _lines(ctx: Context, steps: Iterable[Step], most: int) -> Iterator[dict[str, str]]:
     """Yield the messages of steps, a line for each part. The task comes first, because it says what matters in the others."""
-    task = next((step for step in reversed(ctx.memory.steps) if isinstance(step, TaskStep)), None)
-    if task is not None:
+    tasks = ctx.memory.transcript.projection.tasks
+    if tasks:
+        task = ctx.memory.steps[tasks[-1]]
         yield {"task": shortened("".join(message.text for message in task.to_messages()), most)}
     for step in steps:
         if isinstance(step, SummaryStep):

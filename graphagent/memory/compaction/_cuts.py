@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from graphagent.memory.steps._projection import seen, stay_anyway
 from graphagent.memory.steps._types import (
     ActionStep,
     FactsStep,
@@ -27,16 +26,16 @@ def first_cut(memory: RunMemory, keep: int) -> int:
     Together with these turns, the messages since the turn before them are kept, or the message that the first of them answered.
     Without any turn, everything may be compressed.
     """
-    turns = [place for place, step in enumerate(memory.steps) if is_turn(step)]
+    turns = _turns(memory, keep)
     if not turns:
-        return max(_whole(memory.steps), default=0)
+        return max(_whole(memory.steps, 0), default=0)
     if len(turns) > keep:
         wanted = _after(memory.steps, turns[-1 - keep])
     else:
         wanted = _prompt_of(memory.steps, turns[0])
         if not any(isinstance(step, MessageStep | NotesStep) for step in memory.steps[:wanted]):
             return 0  # a history of tasks and facts alone is not worth a summary
-    return next((cut for cut in _allowed(memory) if cut >= wanted), 0)
+    return next((cut for cut in _allowed(memory, turns[0] if len(turns) > keep else 0) if cut >= wanted), 0)
 
 
 def cuts(memory: RunMemory, keep: int, *, measured: bool) -> list[int]:
@@ -44,8 +43,8 @@ def cuts(memory: RunMemory, keep: int, *, measured: bool) -> list[int]:
 
     Without any turn, any number of messages may be kept if their length is measured, and otherwise `keep` of them.
     """
-    turns = [place for place, step in enumerate(memory.steps) if is_turn(step)]
-    allowed = _allowed(memory)
+    turns = _turns(memory, keep)
+    allowed = _allowed(memory, turns[0] if len(turns) > keep else 0)
     if not turns:
         return allowed if measured else allowed[-1 - keep :]
     first, last = first_cut(memory, keep), turns[-1] + 1
@@ -53,10 +52,22 @@ def cuts(memory: RunMemory, keep: int, *, measured: bool) -> list[int]:
     return [cut for cut in allowed if cut == first or (cut > first and (cut in ends or cut >= last))]
 
 
-def _allowed(memory: RunMemory) -> list[int]:
-    """Return the positions that neither cut off the message that is to be answered nor part a result from its call."""
+def _turns(memory: RunMemory, keep: int) -> list[int]:
+    """Return the places of turns: of all that a model sees, and of one more than are kept at least, if there are as many."""
+    steps, first = memory.steps, memory.transcript.projection.first
+    found: list[int] = []
+    for place in range(len(steps) - 1, -1, -1):
+        if place < first and len(found) > keep:
+            break
+        if is_turn(steps[place]):
+            found.append(place)
+    return found[::-1]
+
+
+def _allowed(memory: RunMemory, start: int) -> list[int]:
+    """Return the positions from one on that neither cut off the message that is to be answered nor part a result from its call."""
     asked = _asked(memory)
-    return [place for place in _whole(memory.steps) if asked is None or place <= asked]
+    return [place for place in _whole(memory.steps, start) if asked is None or place <= asked]
 
 
 def _asked(memory: RunMemory) -> int | None:
@@ -71,17 +82,18 @@ def _asked(memory: RunMemory) -> int | None:
     return None
 
 
-def _whole(steps: Sequence[Step]) -> list[int]:
-    """Return the positions that do not part a result from its call."""
+def _whole(steps: Sequence[Step], start: int) -> list[int]:
+    """Return the positions behind a step that do not part a result from its call."""
     called: dict[str, int] = {}
     apart = set[int]()
-    for place, step in enumerate(steps):
+    for place in range(start, len(steps)):
+        step = steps[place]
         if isinstance(step, MessageStep):
             called.update((call.id, place) for call in step.message.tool_calls)
             for result in step.message.tool_results:
                 if result.call_id in called:
                     apart.update(range(called[result.call_id] + 1, place + 1))
-    return [place for place in range(1, len(steps) + 1) if place not in apart]
+    return [place for place in range(start + 1, len(steps) + 1) if place not in apart]
 
 
 def is_turn(step: Step) -> bool:
@@ -103,11 +115,11 @@ def _prompt_of(steps: Sequence[Step], turn: int) -> int:
     return next((place for place in before if isinstance(steps[place], TaskStep | MessageStep)), turn)
 
 
-def covered_steps(steps: Sequence[Step], cut: int) -> list[Step]:
+def covered_steps(memory: RunMemory, cut: int) -> list[Step]:
     """Return the steps before a position that a compression replaces: those that a model sees, without those that it always sees.
 
     There are none if these are only facts and summaries.
     """
-    stay = stay_anyway(steps)
-    covered = [steps[place] for place in seen(steps) if place < cut and place not in stay]
+    steps, projection = memory.steps, memory.transcript.projection
+    covered = [steps[place] for place in projection.places if place < cut and not projection.stays(place)]
     return [] if all(isinstance(step, FactsStep | SummaryStep) for step in covered) else covered

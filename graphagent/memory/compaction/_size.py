@@ -73,7 +73,7 @@ def largest_part(
 
 def _named(memory: RunMemory, message: Message) -> tuple[str, str]:
     """Return a name for a message of a prompt, and what to do if it is too long."""
-    step = next((step for step in reversed(memory.steps) if message in step.to_messages()), None)
+    step = next((step for step in reversed(memory.visible) if message in step.to_messages()), None)
     match step:
         case TaskStep():
             return "the task", "shorten it, or have a tool read what is long"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,7 +17,6 @@ from graphagent.llm._internal import SHORTEST, shortened
 from graphagent.memory.compaction._compression import WholeHistory, compress
 from graphagent.memory.compaction._cuts import covered_steps, cuts
 from graphagent.memory.compaction._size import estimate, is_turn, largest_part, prompt_size, tools_size
-from graphagent.memory.steps._projection import seen, stay_anyway
 from graphagent.memory.steps._types import ActionStep, MessageStep, Step
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class ContextWindow:
         memory, found = ctx.memory, False
         places = cuts(memory, self.compression.keep, measured=self.tokens is not None)
         for cut in _chosen(memory, places, limit, tools):
-            if not covered_steps(memory.steps, cut):
+            if not covered_steps(memory, cut):
                 continue
             if await compress(ctx, self.compression, cut=cut) is None:
                 break
@@ -213,7 +213,8 @@ def _chosen(memory: RunMemory, places: Sequence[int], limit: int, tools: Sequenc
     steps = memory.steps
     if not places:
         return []
-    shown = [place for place in seen(steps) if place not in stay_anyway(steps)]
+    projection = memory.transcript.projection
+    shown = [place for place in projection.places if not projection.stays(place)]
     sizes = {place: estimate(steps[place].to_messages()) for place in shown}
     fixed = estimate(memory.to_messages()) + tools_size(tools) - sum(sizes.values())
     room = min(limit // 2, limit - fixed - limit // 8)
@@ -246,18 +247,23 @@ async def _read_on(arguments: Mapping[str, Any], context: Any, *, most: int) -> 
 
 
 def _full(memory: RunMemory, call_id: str) -> str | None:
-    turns = [step for step in (*memory.steps, *((memory.open,) if memory.open else ())) if isinstance(step, ActionStep)]
-    results = (result for turn in reversed(turns) for result in turn.results)
+    steps = itertools.chain([] if memory.open is None else [memory.open], reversed(memory.steps))
+    results = (result for step in steps if isinstance(step, ActionStep) for result in step.results)
     return next((result.full for result in results if result.call_id == call_id and result.full), None)
 
 
 def _prune(memory: RunMemory, most: int) -> None:
     """Leave out all images but the last ones. If none was added since the last turn of this run, there is nothing to do."""
-    own = memory.run_steps
-    turn = next((place for place in range(len(own) - 1, -1, -1) if is_turn(own[place])), None)
-    if not any(_images(step) for step in (memory.steps if turn is None else own[turn:])):
+    since: list[Step] = []
+    for step in memory.backwards():
+        since.append(step)
+        if is_turn(step):
+            break
+    else:
+        since = memory.visible
+    if not any(map(_images, since)):
         return
-    for step in reversed(memory.steps):
+    for step in reversed(memory.visible):
         images = _images(step)
         if len(images) > most:
             _leave(step, images[len(images) - most :] if most else ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 from weakref import ref
 
 from graphagent._article import a, kind_of
@@ -122,6 +122,14 @@ class Step:
         from graphagent.memory.steps._dump import plain_steps
 
         return plain_steps([self])[0]
+
+
+def _slot(step: Step, name: str) -> Any:
+    """Return what a slot of a step has, and None if it was not set, without `__getattr__`."""
+    try:
+        return object.__getattribute__(step, name)
+    except AttributeError:
+        return None
 
 
 def _unassignable(kind: type[Step], name: str) -> str:
@@ -429,7 +437,7 @@ class ActionStep(Step):
     @property
     def is_answered(self) -> bool:
         """Whether a tool call has a result."""
-        return hasattr(self, "_ActionStep__answered") or bool(self.results)
+        return _slot(self, "_ActionStep__answered") is not None or bool(self.results)
 
     @property
     def model_input_messages(self) -> tuple[Message, ...]:
@@ -483,10 +491,10 @@ class ActionStep(Step):
 
     def __getattr__(self, name: str) -> Any:
         # A turn of many calls gets their results one by one. The tuple of all is made when it is read, not for each version.
-        if name != "results" or not hasattr(self, "_ActionStep__answered"):
+        if name != "results" or _slot(self, "_ActionStep__answered") is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         before, given = self, dict[str, ToolResult]()
-        while (earlier := before._results_made()) is None:
+        while (earlier := _slot(before, "results")) is None:
             before, later = before.__answered
             for result in reversed(later):
                 given.setdefault(result.call_id, result)
@@ -496,17 +504,10 @@ class ActionStep(Step):
         object.__delattr__(self, "_ActionStep__answered")
         return found
 
-    def _results_made(self) -> tuple[ToolResult, ...] | None:
-        """Return the results if their tuple was made."""
-        try:
-            return cast("tuple[ToolResult, ...]", object.__getattribute__(self, "results"))
-        except AttributeError:
-            return None
-
     def _calls(self) -> tuple[Message | None, tuple[ToolCall, ...], frozenset[str]]:
         """Return the message with its tool calls and their ids, which are looked for once."""
         message = self.model_output_message
-        found = getattr(self, "_ActionStep__called", None)
+        found = _slot(self, "_ActionStep__called")
         if found is None or found[0] is not message:
             calls = message.tool_calls if message else ()
             found = message, calls, frozenset([call.id for call in calls])

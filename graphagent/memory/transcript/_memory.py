@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, cast, overload
 from weakref import ref
 
 from graphagent._article import counted, kind_of
 from graphagent._options import check_text
 from graphagent.memory.facts._types import TRUST_LEVELS
-from graphagent.memory.steps._projection import seen
 from graphagent.memory.steps._types import ActionStep, Step, SystemPromptStep, field_names
 from graphagent.memory.transcript._fields import check_field, check_step
 from graphagent.memory.transcript._transcript import Edit, Item, Transcript
@@ -111,11 +111,17 @@ class RunMemory:
         """The steps of this run, without those before it."""
         return self.steps[self.transcript.begun :]
 
+    def backwards(self) -> Iterator[Step]:
+        """Yield the steps of this run, the last one first."""
+        transcript = self.transcript
+        for item in itertools.islice(reversed(transcript.items), len(transcript.items) - transcript.begun):
+            yield self.handle(item, transcript)
+
     @property
     def visible(self) -> list[Step]:
         """The steps that a model is sent, without those that a summary replaces."""
         steps = self.steps
-        return [steps[place] for place in seen(self.transcript.steps)]
+        return [steps[place] for place in self.transcript.projection.places]
 
     @property
     def open(self) -> ActionStep | None:

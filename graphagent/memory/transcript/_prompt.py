@@ -28,13 +28,18 @@ class Versions(list["Step"]):
     The messages that they make are derived once for all prompts that begin with the same versions.
     """
 
-    __slots__ = ("_ends", "_latest", "_messages", "_numbers", "_rules", "ids", "made")
+    __slots__ = ("_begun", "_ends", "_latest", "_messages", "_numbers", "_of", "_rules", "ids", "made")
 
     def __init__(self, steps: Iterable[Step] = (), ids: Iterable[int] | None = None) -> None:
         super().__init__(steps)
         self.ids = [*range(len(self))] if ids is None else [*ids]
         """The number of the first version of each; -1 for those that are not there any more."""
         self._latest: list[int] = []
+        """For each number the latest version of the step that began with it; -1 where none did."""
+        self._begun = [0]
+        """How many steps began before each number."""
+        self._of: dict[int, list[int]] = {}
+        """The versions of steps that have several, by the number of the first."""
         self._forget("")
 
     def _forget(self, rules: str) -> None:
@@ -62,36 +67,42 @@ class Versions(list["Step"]):
         """Return a copy."""
         return Versions(self, self.ids)
 
-    def latest(self, as_of: int) -> list[int]:
-        """Return for each number the latest version of the step that began with it; -1 where none did."""
-        found, ids = self._latest, self.ids
-        if len(found) > as_of + 1:
-            found.clear()
-        for number in range(len(found), as_of + 1):
+    def _look(self) -> list[int]:
+        """Take note of the versions that were added, and return the latest ones."""
+        latest, ids = self._latest, self.ids
+        for number in range(len(latest), len(ids)):
             id_ = ids[number]
-            found.append(number if id_ == number else -1)
+            latest.append(number if id_ == number else -1)
+            self._begun.append(self._begun[-1] + (id_ == number))
             if 0 <= id_ < number:
-                found[id_] = number
-        return found
+                latest[id_] = number
+                self._of.setdefault(id_, [id_]).append(number)
+        return latest
+
+    def _as_of(self, id_: int, as_of: int) -> int:
+        """Return the latest version of a step up to a number."""
+        latest = self._latest[id_]
+        return latest if latest <= as_of else self._of[id_][bisect_right(self._of[id_], as_of) - 1]
 
     def visible(self, ranges: Iterable[Range], as_of: int) -> list[int]:
         """Return the versions to which ranges refer."""
-        latest, found = self.latest(as_of), list[int]()
+        latest, found = self._look(), list[int]()
         for first, last, *version in ranges:
-            found += version or [each for each in latest[first : last + 1] if each >= 0]
+            steps = enumerate(latest[first : last + 1], first)
+            found += version or [each if each <= as_of else self._as_of(id_, as_of) for id_, each in steps if each >= 0]
         return found
 
     def ranges(self, items: Iterable[tuple[int, int]], found: list[Range], as_of: int) -> None:
         """Add steps, by their ids and versions, to ranges."""
-        latest = self.latest(as_of)
+        self._look()
         for id_, version in items:
-            if latest[id_] != version:
+            if self._as_of(id_, as_of) != version:
                 found.append((id_, id_, version))
             elif (
                 found
                 and len(found[-1]) == 2
                 and (last := found[-1][1]) < id_
-                and max(latest[last + 1 : id_], default=-1) < 0
+                and self._begun[last + 1] == self._begun[id_]
             ):
                 found[-1] = (found[-1][0], id_)
             else:

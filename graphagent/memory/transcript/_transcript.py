@@ -10,12 +10,13 @@ change.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from graphagent.memory.facts._types import least_trust
-from graphagent.memory.steps._projection import own_steps, seen
+from graphagent.memory.steps._projection import Projection, changes_alike, own_steps
 from graphagent.memory.steps._trust import is_less, level_of, trust_of
-from graphagent.memory.steps._types import ActionStep, Step, SummaryStep
+from graphagent.memory.steps._types import ActionStep, Step
 from graphagent.memory.transcript._prompt import Prompt, Range, Versions
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ class Transcript:
     """The steps of a run, or of a branch, in their order. Steps in it are never modified; an edit makes another version."""
 
     __slots__ = (
-        "_prompted", "_ranges", "_settled", "_shared", "_visible", "begun", "changes", "floor", "inherited", "items", "open", "rules",
-        "versions",
+        "_projection", "_prompted", "_ranges", "_settled", "_shared", "_summaries", "_visible", "begun", "changes", "floor", "inherited",
+        "items", "open", "rules", "versions",
     )  # fmt: skip
 
     _settled: int
@@ -81,6 +82,7 @@ class Transcript:
         """How many steps there were when the run, and when the branch, began."""
         self.changes: list[Change] = []
         self._shared = False
+        self._projection = Projection()
         self._prompted: tuple[object, list[Message], Prompt] | None = None
         """What was returned as the prompt last, since nothing has changed; first what the versions had made of it."""
         self._forget_messages()
@@ -97,6 +99,14 @@ class Transcript:
         return [versions[item.version] for item in self.items]
 
     @property
+    def projection(self) -> Projection:
+        """Which of the steps a model sees."""
+        found = self._projection
+        for item in self.items[found.count :]:
+            found.add(self.versions[item.version])
+        return found
+
+    @property
     def open_step(self) -> Step | None:
         """The open step."""
         return None if self.open is None else self.versions[self.open.version]
@@ -111,7 +121,7 @@ class Transcript:
     def last_turn(self) -> tuple[Item, ActionStep] | None:
         """The last turn that the model answered: the open one, or one among the steps, as in a branch."""
         versions = self.versions
-        for item in reversed(self.items) if self.open is None else (self.open, *reversed(self.items)):
+        for item in chain([] if self.open is None else [self.open], reversed(self.items)):
             step = versions[item.version]
             if isinstance(step, ActionStep) and step.model_output_message is not None:
                 return item, step
@@ -126,8 +136,8 @@ class Transcript:
     @property
     def trust(self) -> str:
         """The least trust of everything that flowed in."""
-        step = self.open_step
-        return trust_of(self.steps if step is None else (*self.steps, step), self.floor)
+        items = chain([] if self.open is None else [self.open], self.items)
+        return trust_of((self.versions[item.version] for item in items), self.floor)
 
     def find(self, id_: int) -> tuple[int, Item] | None:
         """Return a step and its place, which is -1 for the open one; None for one that is not there any more."""
@@ -143,21 +153,23 @@ class Transcript:
 
     def prompt(self) -> tuple[list[Message], Prompt]:
         """Return the messages that a model is sent now, and the reference to them."""
-        versions, items = self.versions, self.items
+        versions, items, projection = self.versions, self.items, self.projection
         if self._prompted is not None and self._prompted[0] is versions.made:
             return [*self._prompted[1]], self._prompted[2]
         tail = items[self._settled :]
-        if any(isinstance(versions[item.version], SummaryStep) for item in tail):
-            # A summary may replace steps that were settled before it.
+        if self._summaries != projection.summaries:
+            # A summary replaces steps that were settled before it.
             self._forget_messages()
-            tail = [items[place] for place in seen(self.steps)]
+            tail = [items[place] for place in projection.places]
         last = next((n for n in range(len(tail), 0, -1) if isinstance(versions[tail[n - 1].version], ActionStep)), 0)
         if last:
             # What is visible up to the last model turn stays as it is, whatever follows.
             self._visible += [item.version for item in tail[:last]]
             versions.ranges(tail[:last], self._ranges, len(versions) - 1)
-            self._settled = len(items) - (len(tail) - last)
             tail = tail[last:]
+            self._settled = len(items) - len(tail)
+            if tail == items[self._settled :]:
+                self._summaries = projection.summaries
         rest = tail if self.open is None else [*tail, self.open]
         ranges = [*self._ranges]
         versions.ranges(rest, ranges, len(versions) - 1)
@@ -236,6 +248,8 @@ class Transcript:
                 self.lower(before)
         if start < len(self.items) - len(added) or removed:
             self._forget_messages()
+            if not (len(removed) == len(steps) == 1 and changes_alike(self.versions[removed[0].version], steps[0])):
+                self._projection = Projection()
 
     def add(self, number: int, step: Step, *, lasting: bool = False) -> None:
         """Add a step at the end: `change` for the most frequent case."""
@@ -295,6 +309,7 @@ class Transcript:
         if self.changes and self.changes[-1].number > number:
             self._own()
             self._forget_messages()
+            self._projection = Projection()
         while self.changes and self.changes[-1].number > number:
             change = self.changes.pop()
             self.lower(trust_of(self.versions[item.version] for item in change.added))
@@ -306,6 +321,7 @@ class Transcript:
             self._again(change)
         if lasting:
             self._forget_messages()
+            self._projection = Projection()
 
     def _again(self, change: Change) -> None:
         """Make a lasting change again that was undone with others."""
@@ -334,6 +350,6 @@ class Transcript:
 
     def _forget_messages(self) -> None:
         self._prompted = None
-        self._settled = 0
+        self._settled, self._summaries = 0, -1
         self._visible: list[int] = []
         self._ranges: list[Range] = []
