@@ -375,6 +375,8 @@ class Feature(Protocol):
     async def ended(self, ctx: Context[Any], output: Any) -> None:
         """Look at a run that has ended. Its output is stored if there is a store, and nothing that this raises changes that.
 
+        The output is None where somebody ended the run before it came to END.
+
         Called again when a run that has ended is resumed, since its process may have died here. If runs of sub-agents have the
         same feature, it is called for the outermost run alone, and not at all in a rerun on recorded results.
         """

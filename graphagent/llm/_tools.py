@@ -55,7 +55,7 @@ class Approve:
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """Refuses a tool call, of which the model sees the reason, or a value that a node asks about."""
+    """Refuses a tool call, of which the model sees the reason, or a value that a node asks about; or declines any other question."""
 
     reason: str = ""
     """Why, for the model."""

@@ -55,9 +55,9 @@ class ResumeOptions(TypedDict, total=False):
     answer: object
     """The answer to its only open question."""
     answers: Mapping[str, object] | None
-    """Answers to several, by their ids."""
+    """Answers to several, by their ids. `Deny(reason)` declines whatever is asked."""
     results: Mapping[str, object] | None
-    """Results of deferred tool calls, by the ids of the calls."""
+    """Results of deferred tool calls, by the ids of the calls; `ToolError(reason)` for one that failed."""
     owner: str
     """For whom it runs."""
     allow_changed: bool

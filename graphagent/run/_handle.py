@@ -216,8 +216,8 @@ class Run(Generic[O]):
 
         Args:
             answer: The answer to the only open question.
-            answers: Answers to several, by their ids.
-            results: Results of deferred tool calls, by the ids of the calls.
+            answers: Answers to several, by their ids. `Deny(reason)` declines whatever is asked.
+            results: Results of deferred tool calls, by the ids of the calls; `ToolError(reason)` for one that failed.
 
         Raises:
             AnswerError: an answer does not fit its question. None of the answers is recorded.

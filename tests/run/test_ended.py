@@ -28,12 +28,14 @@ from graphagent.history import (
     verify_runs,
 )
 from graphagent.llm import Deny, ToolCall, ToolCalls
+from graphagent.memory import AgentMemory, StoreMemoryProvider
 from graphagent.nodes import ask_human, execute_tools, llm_request
 from graphagent.protocols import Feature
 from graphagent.run import list_runs
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
+from tests.run.test_background import LEARN, Townsman, cities
 
 BROKEN = "Error: this call was broken off, and nobody knows whether it took effect"
 asking = Strategy("asking", START >> ask_human("Go on?", str) >> END)
@@ -247,6 +249,22 @@ async def test_features_learn_from_a_run_that_was_ended(background, how):
     assert seen == ([] if background else [("r", 1, None)])
     assert await agent.settle() == (1 if background else 0)
     assert seen == [("r", 1, None)]
+
+
+async def test_what_was_left_to_be_learned_is_learned_from_a_run_that_was_ended():
+    """A tap that waited for the end of the run learns what was said until then, in any process."""
+    store = MemoryStore()
+    talk = Strategy("talk", START >> llm_request(tools=False) >> LEARN >> ask_human("More?", str) >> END)
+
+    def agent():
+        made = Agent(talk, model=Townsman(), store=store)
+        made.install(AgentMemory, provider=StoreMemoryProvider(store), agent_name="talk", learn="background")
+        return made
+
+    await agent().run("I live in Oslo.", run_id="r")
+    assert await agent().settle() == 0
+    await agent().end("r")
+    assert (await agent().settle(), await agent().settle(), await cities(store)) == (1, 0, ["Oslo"])
 
 
 # ---- who has it

@@ -500,8 +500,8 @@ async def test_forgetting_a_sealed_run_destroys_its_keys(tmp_path):
         await agent.run("x", run_id="a")
         before = [item.key async for item in plain.scan(("d",))]
         await agent.run("x", run_id="b")
-        assert len([item async for item in plain.scan(("d",))]) == len(before) + 2, (
-            "a head and its entries are a domain each"
+        assert len([item async for item in plain.scan(("d",))]) == len(before) + 3, (
+            "a head, its entries and the mark that it waits are a domain each"
         )
         await prune_runs(store, run_ids=["b"])
         assert [item.key async for item in plain.scan(("d",))] == before

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from graphagent.store._items import Change, Item, Key
     from graphagent.store.sealed._operations import SealedStore
 
-_DOMAINS = {"facts": 5, "runs": 5, "notes": 2, "cache": 4}
-"""The depths of the rooms that graphagent itself uses: facts are forgotten by owner, scope (kind, name) and subject, runs and cached values singly."""
+_DOMAINS = {"facts": 5, "runs": 5, "notes": 2, "cache": 4, "waiting": 3}
+"""The depths of the rooms that graphagent itself uses: facts are forgotten by owner, scope (kind, name) and subject; runs, their marks and cached values singly."""
 
 
 class EncryptedStore:
@@ -28,9 +28,9 @@ class EncryptedStore:
     detected from within. `docs/format.md` specifies the format and says what remains visible.
 
     A domain is what is forgotten together: the items whose keys begin with the same n segments. `domains` contains n for rooms of
-    your own, such as `{"documents": 3}`; it is 5 for `facts`, 4 for `runs` and 2 for others, and cannot be changed once the room
-    has been used. The first use of a domain reads all of it; after that no operation gets slower as the store grows. `key` is 32
-    bytes, or one of the other forms of `KeySource`.
+    your own, such as `{"documents": 3}`; it is 5 for `facts` and `runs`, 4 for `cache`, 3 for `waiting` and 2 for others, and cannot
+    be changed once the room has been used. The first use of a domain reads all of it; after that no operation gets slower as the
+    store grows. `key` is 32 bytes, or one of the other forms of `KeySource`.
 
     Knowledge of the domains is cached in about `cache_bytes` of memory, at 300 bytes for each item. Beyond that, the domains that
     were not used for longest are dropped, with the knowledge which versions they had, and are read in full at their next use. The
