@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from graphagent.errors import RunNotFoundError
 from graphagent.graph._internal import Each
 from graphagent.log._internal import (
     OVER,
@@ -134,7 +133,8 @@ class Reader:
         self.config = config
         """The agent's configuration, which knows the types of values; None: they are read as plain data."""
         self.entries: list[Entry] = []
-        self.log: Log | None = None
+        self.log: Log
+        """The log, which is set when it has been read."""
         self._asked: dict[tuple[str, str], QuestionKind] = {}
         """The kinds of questions, by the frames that asked and the keys of the answers."""
         self._shown: tuple[bytes, Sequence[Mapping[str, Any]]] = b"", ()
@@ -184,7 +184,6 @@ class Reader:
 
     def value(self, stored: Any, kind: Any = Any) -> Any:
         """Return a value of an entry: as plain data, if its declared type is not known."""
-        assert self.log is not None
         return self.log.codec.take_if_fits(stored, kind)
 
     def kind_of(self, source: Source) -> Any:
@@ -271,8 +270,6 @@ async def read_for(config: RunConfig, owner: str, run_id: str, *, until: int | N
         RunNotFoundError: there is no such run.
         DamagedStoreError: it is not what was written.
     """
-    if config.store is None:
-        raise RunNotFoundError(run_id, owner)
     reader = Reader(config)
     reader.log = await read_log(config, owner, run_id, until=until, watch=reader.watch)
     return reader
@@ -280,14 +277,11 @@ async def read_for(config: RunConfig, owner: str, run_id: str, *, until: int | N
 
 async def history(config: RunConfig, owner: str, run_id: str) -> list[Entry]:
     """Return the entries of a run, or of that of a sub-agent in it."""
-    if config.store is None:
-        raise RunNotFoundError(run_id, owner)
-    root = await root_of(config.store, owner, run_id)
+    root = await root_of(config.runs, owner, run_id)
     reader = await read_for(config, owner, root)
-    if root == run_id or reader.log is None:
+    if root == run_id:
         return reader.entries
-    path = run_id[len(root) + 1 :]
-    agent = next(each for each in reader.log.state.activations() if each.path == path)
+    agent = next(each for each in reader.log.state.activations() if f"{root}/{each.path}" == run_id)
     return [each for each in reader.entries if each.begun_at.startswith(agent.frame.path)]
 
 
@@ -299,9 +293,7 @@ async def state_at(config: RunConfig, owner: str, run_id: str, number: int) -> S
         ValueError: it has no such entry.
     """
     check_number(run_id, number, (await read_for(config, owner, run_id)).entries)
-    log = (await read_for(config, owner, run_id, until=number)).log
-    assert log is not None
-    return snapshot(config, log, number)
+    return snapshot(config, (await read_for(config, owner, run_id, until=number)).log, number)
 
 
 def check_number(run_id: str, number: object, entries: Sequence[Entry]) -> None:

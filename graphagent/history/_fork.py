@@ -63,8 +63,7 @@ async def fork(
         raise ValueError("a fork parts at one place: give one of at=, before= and after=")
     entries = (await read_for(config, owner, origin)).entries
     number = number_at(origin, entries, at, before, after)
-    store, run_id = config.store, run_id or _clock.new_id()
-    assert store is not None
+    store, run_id = config.runs, run_id or _clock.new_id()
     if await store.get(header_key(owner, run_id)) is not None:
         raise RunExistsError(run_id, owner)
     header, _ = await read_header(store, owner, origin)

@@ -123,7 +123,6 @@ async def read_run(
     root = await root_of(store, owner, run_id)
     reader = await read_stored(store, owner, root, look_up=look_up)
     log = reader.log
-    assert log is not None
     path = run_id[len(root) + 1 :]
     agent = next((each for each in log.state.activations() if each.path == path), None)
     if agent is None:

@@ -76,10 +76,8 @@ async def list_questions(store: Store, *, owner: str | None = None) -> list[Pend
 
 async def questions(config: RunConfig, owner: str | None) -> list[PendingQuestion]:
     """Return the open questions of the runs of an agent."""
-    store = config.store
-    assert store is not None
     found: list[PendingQuestion] = []
-    for head in await _waiting(store, owner):
+    for head in await _waiting(config.runs, owner):
         if head.strategy == config.strategy.name:
             with suppress(RunNotFoundError):  # it was removed meanwhile
                 log = await read_log(config, head.owner, head.run_id)

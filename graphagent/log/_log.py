@@ -1,7 +1,8 @@
 """The log of a run: append, commit, read.
 
 `append` makes the bytes of an entry, applies it to the state, and keeps the bytes for the next commit; `commit` makes durable what
-anybody has appended. Without a store both work, and the second returns at once.
+anybody has appended. Without a store both work, and the second returns at once. The file is long because who appends, who commits and
+who renews a claim at the same time share what a commit that failed has left.
 """
 
 from __future__ import annotations

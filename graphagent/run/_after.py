@@ -115,8 +115,7 @@ async def settle(config: RunConfig, owner: str | None = None) -> int:
     Raises:
         Exception: what was raised for one of the runs, other than that a model or a memory failed, once the others are through.
     """
-    store = config.store
-    assert store is not None
+    store = config.runs
     failed: list[Exception] = []
     owners = [owner] if owner is not None else sorted({key[1] for key in await _due(config, store)})
     done = 0

@@ -110,6 +110,12 @@ class RunConfig:
     """The declared types of values by their origins, as far as they were asked for."""
 
     @property
+    def runs(self) -> Store:
+        """The store in which the runs are, of an agent that has one."""
+        assert self.store is not None
+        return self.store
+
+    @property
     def refers(self) -> tuple[bool, bool]:
         """Whether features can look up facts, and notes, so that the log has references to them instead of their texts."""
         facts = any(feature.refers for feature in implementing(self.features, "refers"))

@@ -32,13 +32,12 @@ async def read_log(
         DamagedStoreError: it is not what was written.
         StoreError: it could not be read.
     """
-    assert config.store is not None
 
     async def look_up(codec: EntryCodec, rows: Sequence[bytes]) -> None:
         await look_up_references(config.features_at, owner, codec, rows)
 
     log = await Log.read(
-        config.store, owner, run_id, types=config.kind_of_step, look_up=look_up, until=until, watch=watch
+        config.runs, owner, run_id, types=config.kind_of_step, look_up=look_up, until=until, watch=watch
     )
     log.codec.refers[""] = config.refers
     return log
@@ -54,9 +53,8 @@ async def read_run(config: RunConfig, owner: str, run_id: str, *, allow_changed:
         ToolServerError: the settings of a server do not fit the tools that the run has of it.
         DamagedStoreError: it is not what was written.
     """
-    assert config.store is not None
     past = Past(config.ruled_in) if config.has_rules else None
-    root = await root_of(config.store, owner, run_id)
+    root = await root_of(config.runs, owner, run_id)
     log = await read_log(config, owner, root, watch=past.watch if past is not None else None)
     run = run_over(config, log, allow_changed=allow_changed)
     run.past = past
