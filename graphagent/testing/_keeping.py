@@ -89,8 +89,12 @@ async def _owners(provider: KeepingProvider, scope: Scope, owner: str) -> None:
             for name, facts in (await found(each)).items():
                 promise(values_of(facts) == values, fails(name))
     promise(values_of(await provider.load(CITY, USER, scope)) == [("Paris",)], "without owner= the owner is ''")
-    # In this order, a provider that ignores owners removes no fact of anybody else.
-    for who, everything in (("", False), (other, False), (owner, True)):
+    # In this order, a provider that ignores owners removes no fact of anybody else; only then is there one of nobody again.
+    for who, everything in (("", False), (other, False), (owner, False), (owner, True)):
+        if everything:
+            for again in ("", owner):
+                await provider.save(SingleFact(CITY, "Paris"), USER, scope, owner=again)
+                kept[again] = [("Paris",)]
         await provider.forget(scope=None if everything else scope, owner=who, everything=everything)
         kept[who] = []
         for each, values in kept.items():
@@ -98,6 +102,7 @@ async def _owners(provider: KeepingProvider, scope: Scope, owner: str) -> None:
                 promise(
                     values_of(facts) == values, "forgetting removes what an owner has, and leaves other owners alone"
                 )
+    await provider.forget(scope=scope)
 
 
 async def _union(provider: KeepingProvider, scope: Scope, owner: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+import anyio
+
 from graphagent import _clock
 from graphagent.memory import (
     EVERYTHING,
@@ -24,6 +26,8 @@ from graphagent.testing._promise import keeps, promise
 from graphagent.testing._samples import CITY, ODD, TOOLS, USER, VALUES, added_up, called, values_of
 
 _Own = TypeVar("_Own", bound=FactProvider)
+_MANY = 30
+"""How many concepts, values and saves at once nobody may drop."""
 
 
 async def check_provider(make: Callable[[], _Own], *, reopen: Callable[[_Own], FactProvider] | None = None) -> None:
@@ -48,6 +52,10 @@ async def check_provider(make: Callable[[], _Own], *, reopen: Callable[[_Own], F
             await keeps("provider", _cleared, provider, scope)
     if isinstance(first, KeepingProvider):
         await check_keeping(make)
+    provider, scope = make(), Scope.product(f"check-{_clock.new_id()}")
+    await keeps("provider", _many, provider, scope)
+    if isinstance(provider, KeepingProvider):
+        await keeps("provider", _cleared, provider, scope)
     if reopen is not None:
         scope = Scope.product(f"check-{_clock.new_id()}")
         await keeps("provider", _durable, make(), reopen, scope)
@@ -121,6 +129,35 @@ async def _everything(provider: FactProvider, scope: Scope) -> None:
     (await provider.load(CITY, USER, scope)).clear()
     left = {fact.concept.keyword for fact in await provider.load_all(USER, scope)}
     promise(left == keywords, "whoever changes a list that was returned changes nothing of what is stored")
+
+
+async def _many(provider: FactProvider, scope: Scope) -> None:
+    """Nothing is lost where there is much."""
+    concepts = [Concept(f"key-{number}", "one of many") for number in range(_MANY)]
+    async with anyio.create_task_group() as tasks:
+        for concept in concepts:
+            tasks.start_soon(provider.save, SingleFact(concept, concept.keyword), USER, scope)
+    expected = sorted((concept.keyword,) for concept in concepts)
+    for name, found in (
+        ("load_all", await provider.load_all(USER, scope)),
+        ("load_by_description", await provider.load_by_description("one of many", USER, scope)),
+    ):
+        promise(
+            sorted(values_of(found)) == expected,
+            f"{name} returns the facts of {_MANY} concepts, which were saved at the same time",
+        )
+    first = tuple(f"value {number}" for number in range(_MANY))
+    await provider.save(MultipleFacts(TOOLS, first), USER, scope)
+    async with anyio.create_task_group() as tasks:
+        for number in range(_MANY):
+            tasks.start_soon(provider.save, MultipleFacts(TOOLS, [f"later {number}"]), USER, scope)
+    found = added_up(await provider.load(TOOLS, USER, scope))
+    later = {f"later {number}" for number in range(_MANY)}
+    promise(
+        later <= set(found),
+        f"load returns the values of {_MANY} MultipleFacts, which were saved at the same time",
+    )
+    promise(found[:_MANY] == first, f"load returns all {_MANY} values of one MultipleFacts")
 
 
 async def _apart(provider: FactProvider, scope: Scope) -> None:

@@ -140,6 +140,34 @@ class LastMultipleByDescription(OneDict):
         return list({fact.concept: fact for fact in found}.values())
 
 
+@MUTANTS.breaks("load_all returns the facts of 30 concepts")
+class EightFacts(OneDict):
+    async def load_all(self, subject, scope):
+        return (await super().load_all(subject, scope))[:8]
+
+
+@MUTANTS.breaks("load returns the values of 30 MultipleFacts, which were saved at the same time")
+class LastThreeSaves(OneDict):
+    async def load(self, concept, subject, scope):
+        return (await super().load(concept, subject, scope))[-3:]
+
+
+@MUTANTS.breaks("load returns all 30 values of one MultipleFacts")
+class TenValues(OneDict):
+    async def save(self, fact, subject, scope):
+        if isinstance(fact, MultipleFacts):
+            fact = replace(fact, values=fact.values[:10])
+        await super().save(fact, subject, scope)
+
+
+@MUTANTS.breaks("saved at the same time")
+class ReadsThenWrites(OneDict):
+    async def save(self, fact, subject, scope):
+        there = list(self.disk.get((fact.concept, subject, scope), []))
+        await anyio.lowlevel.checkpoint()
+        self.disk[fact.concept, subject, scope] = [*there, fact] if isinstance(fact, MultipleFacts) else [fact]
+
+
 @MUTANTS.breaks("load returns one fact of a single concept: the last one saved")
 class OnlyNewValues(OneDict):
     """Takes a value that was saved before for one that is still the last."""
@@ -552,12 +580,20 @@ class Everybody(Own):
 
 
 @MUTANTS.breaks("forgetting removes what an owner has, and leaves other owners alone")
+class ForgetsNobodyToo(Own):
+    async def forget(self, *, owner="", everything=False, **filters):
+        if everything and owner:
+            await super().forget(owner="", everything=True)
+        return await super().forget(owner=owner, everything=everything, **filters)
+
+
+@MUTANTS.breaks("forgetting removes what an owner has, and leaves other owners alone")
 class ForgetForNobody(Own):
     async def forget(self, *, concept=None, subject=None, scope=None, owner="", everything=False):
         return await super().forget(concept=concept, subject=subject, scope=scope, everything=everything)
 
 
-@MUTANTS.breaks("import_ changes nothing of other owners")
+@MUTANTS.breaks("forgetting removes what an owner has, and leaves other owners alone")
 class ForgetForEverybody(Own):
     async def forget(self, *, owner="", everything=False, **filters):
         receipt = await super().forget(owner=owner, everything=everything, **filters)
