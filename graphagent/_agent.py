@@ -42,7 +42,7 @@ from graphagent.llm import Tool
 from graphagent.llm._internal import images_of, load_images
 from graphagent.memory import RunMemory
 from graphagent.protocols import Feature, ToolServer
-from graphagent.run import Budgets, Callback, Context, ResumeOptions, Run, RunOptions, RunResult, RunStream
+from graphagent.run import Budgets, Callback, ResumeOptions, Run, RunOptions, RunResult, RunStream
 from graphagent.run._internal import (
     RunConfig,
     begin,
@@ -59,6 +59,7 @@ from graphagent.run._internal import (
     check_tool_edges,
     checked_tools,
     compile_root,
+    context_of,
     deps_users,
     end_here,
     final_checks,
@@ -869,7 +870,7 @@ class Agent(Generic[I, O]):
                 has_rules=any(isinstance(each.element, Strategy) and each.element.path_rules for each in every),
                 learns_later=any(getattr(each, "background", False) for each in self._features.values()), learn_soon=self._learn_soon,
                 checks=self._checks, takes_calls=takes_calls(self.strategy), planning_interval=self._planning_interval, check_deps=partial(check_deps, users),
-                compile=compile_root, context=Context, handle=Run,
+                compile=compile_root, context=context_of, handle=Run,
             )  # fmt: skip
         return self._cached_config
 

@@ -278,14 +278,27 @@ class EntryPath(First[I, Never], Generic[I, O]):
 class Rule:
     """One condition or change of an outlet: `test` lets a value pass, `change` replaces it."""
 
-    __slots__ = ("change", "context", "error", "kinds", "label", "part", "test", "value", "verb", "what")
+    __slots__ = (
+        "change",
+        "context",
+        "error",
+        "kinds",
+        "label",
+        "part",
+        "takes_context",
+        "test",
+        "value",
+        "verb",
+        "what",
+    )
 
     def __init__(
         self,
         verb: str,
         what: str = "",
         *,
-        test: Callable[[Any, Any], bool] | None = None,
+        test: Callable[..., bool] | None = None,
+        takes_context: bool = False,
         change: Callable[[Any], Any] | None = None,
         kinds: tuple[Any, ...] = (),
         part: bool = False,
@@ -300,7 +313,9 @@ class Rule:
         self.label = f"{verb} {what}" if what else verb
         """Its text in pictures and errors, such as `on ToolCalls`."""
         self.test = test
-        """`(ctx, value) -> bool`; None if every value passes."""
+        """`(value) -> bool`; None if every value passes."""
+        self.takes_context = takes_context
+        """Whether the test is `(ctx, value) -> bool`."""
         self.change = change
         self.kinds = kinds
         """The types that pass, as the check of a strategy compares them."""
@@ -342,9 +357,9 @@ class Outlet(Path[I, O]):
             )
 
         if count == 1:
-            return self._add(Rule("when", function_label(test), test=lambda _, value: test(value)))
+            return self._add(Rule("when", function_label(test), test=test))
         context = _types.type_hints(test).get((needed(test) or [""])[0])
-        return self._add(Rule("when", function_label(test), test=test, context=context))
+        return self._add(Rule("when", function_label(test), test=test, takes_context=True, context=context))
 
     def map(self, change: Callable[[O], A]) -> Outlet[I, A]:
         """Pass on what `change` returns for the output. It must have no effects."""
@@ -448,18 +463,22 @@ class Node(Outlet[I, O]):
             )
         if len(kinds) == 1 and not is_type(kinds[0]):
             wanted = kinds[0]
+
+            def is_wanted(value: Any) -> bool:
+                return type(value) is type(wanted) and bool(value == wanted)
+
             return self._add(
                 Rule(
                     "on",
                     _types.one_value(wanted),
-                    test=lambda _, value: type(value) is type(wanted) and value == wanted,
+                    test=is_wanted,
                     kinds=(_types.literal(wanted),),
                     part=wanted is not None and _types.literal(wanted) is type(wanted),
                 )
             )
         fitting = _types.tester(kinds, self.output_type)
         shown = " | ".join(_types.show(kind) for kind in kinds)
-        return self._add(Rule("on", shown, test=lambda _, value: fitting(value), kinds=kinds))
+        return self._add(Rule("on", shown, test=fitting, kinds=kinds))
 
     def otherwise(self) -> Outlet[I, O]:
         """Begin the edge for every output that no edge before it takes."""

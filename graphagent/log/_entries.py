@@ -185,10 +185,8 @@ def finish_node(state: State, frame: Frame, to: str, value: Stored, source: Sour
         state.drop(frame)
     frame.nodes += nodes
     if nodes and frame.activation is None:
-        counting = frame.parent
-        while counting is not None:
-            counting.nodes += nodes
-            counting = counting.parent if counting.activation is None else None
+        for around in frame.counted_around():
+            around.nodes += nodes
     frame.moved(to, value, source, state.number)
 
 

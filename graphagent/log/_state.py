@@ -228,6 +228,18 @@ class Frame:
         assert frame.activation is not None
         return frame.activation
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the current node has done nothing, so that nothing of it is to be forgotten when it ends."""
+        return not (self.effects or self.started or self.inside or self.attempts or self.transcript.changes)
+
+    def counted_around(self) -> Iterator[Frame]:
+        """Yield the frames around this one in which its nodes count too: those of a sub-agent are its own."""
+        frame = self
+        while frame.activation is None and frame.parent is not None:
+            frame = frame.parent
+            yield frame
+
     def moved(self, node: str, value: Any, source: Source, number: int) -> None:
         """It is before a node: the first one, or that after one that ended."""
         self.node, self.value, self.source = node, value, source

@@ -56,8 +56,8 @@ def compile_root(strategy: Strategy[Any, Any], calling: Sequence[Within] = ()) -
         for name, known_as in ScopeRules(each, names).known_as.items()
     }
 
-    async def enter(execution: Execution, value: Any) -> Any:
-        return await execute(execution)
+    def enter(execution: Execution, value: Any) -> Awaitable[Any]:
+        return execute(execution)
 
     if not strategy.policies:
         return compiled, enter
@@ -78,7 +78,7 @@ def in_context(function: Callable[[Any, Any], Awaitable[Any]]) -> Call:
     """Return the call of a user's function: the one place that makes a context for it."""
 
     async def call(execution: Execution, value: Any) -> Any:
-        return await function(Context(execution), value)
+        return await function(Context(execution, execution.frame.latest), value)
 
     return call
 
@@ -176,7 +176,7 @@ def _strategy_call(compiled: CompiledStrategy, strategy: Strategy[Any, Any]) -> 
             if selection is not None and setting is not None:
                 always = execution.of_features()
                 tools = [tool for tool in execution.available(setting) if tool.name not in always]
-                await choose_tools(Context(execution), selection, setting, tools, value)
+                await choose_tools(Context(execution, frame.latest), selection, setting, tools, value)
             ran = 0 if most is None else round(execution.run.top.elapsed * 1000)
             log.append(BranchesStarted(at=frame.path, firsts=(compiled.first.name,), ran=ran))
             inside = frame.inside["branches"]

@@ -85,12 +85,15 @@ def _any_of(kinds: Sequence[Any]) -> Any:
 class CompiledEdge:
     """A conditional edge that leaves a node."""
 
-    __slots__ = ("changes", "errors", "label", "number", "rules", "target", "value_type")
+    __slots__ = ("changes", "errors", "label", "number", "rules", "target", "test", "value_type")
 
     def __init__(self, edge: Edge, target: CompiledNode) -> None:
         declared = _rules(edge)
         self.rules = tuple(rule for rule in declared if rule.test is not None or rule.change is not None)
         """Those that decide, or change the value."""
+        alone = self.rules[0] if len(self.rules) == 1 else None
+        self.test = None if alone is None or alone.takes_context else alone.test
+        """Its only condition, where that needs the output alone."""
         self.errors = tuple(rule.error for rule in declared if rule.error is not None)
         """The types of errors that it takes; none for an edge that takes outputs."""
         self.label = edge.label

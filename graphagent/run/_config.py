@@ -98,8 +98,8 @@ class RunConfig:
     """Whether a feature learns in the background."""
     learn_soon: Callable[[str], None] = lambda _: None
     """Is told the owner of a run that has ended, and from which something is to be learned in the background."""
-    context: Callable[[Any, Any], Any]
-    """Makes the `Context` that users' functions get, of the execution of a frame and the effects of its node."""
+    context: Callable[[Any], Any]
+    """Makes the `Context` that users' functions get, of the effects of a node or of a part of it."""
     handle: Callable[[Any], Any]
     """Makes the `Run` that users get of a run as the engine executes it."""
     check_deps: Callable[[object, str], None]

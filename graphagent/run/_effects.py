@@ -115,7 +115,7 @@ class Effects:
 
     def context(self) -> Any:
         """Return the `Context` that users' functions get."""
-        return self.execution.run.config.context(self.execution, self)
+        return self.execution.run.config.context(self)
 
     # ---- keys
 

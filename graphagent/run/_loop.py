@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from anyio.lowlevel import checkpoint
@@ -26,130 +26,285 @@ from graphagent.run._rules import check_rules
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
+    from graphagent.graph._internal import Rule
     from graphagent.protocols import Feature
     from graphagent.run._compiled import CompiledEdge, CompiledNode
     from graphagent.run._scope import Execution
 
 _EVERY = 127
 """After so many nodes other tasks get a turn, since nodes may never wait themselves. A mask: one less than a power of two."""
+_ON_THE_WAY = (NodeStarted, NodeFinishedEvent, PathTaken)
+"""The events of a node that does what it is to do."""
+_REFUSED: Any = object()
+"""An edge does not take an output."""
 
 
-async def execute(execution: Execution) -> Any:  # noqa: C901  the hot path: each call out of it would cost every node
+def execute(execution: Execution) -> Awaitable[Any]:
     """Execute the nodes of a frame from its current one to END, and return the value that arrives there.
 
     Raises:
         RunError: a node failed, no edge takes an output, or a budget is used up.
         Suspend: the run waits for people, or is to pause.
     """
+    run = execution.run
+    watched = bool(run.handlers) and any(kind in run.handlers for kind in _ON_THE_WAY)
+    wrapped = run.around_node is not None or execution.deadline is not None or execution.limits.within is not None
+    if watched or wrapped or run.log.durable or run.top.recorded is not None:
+        return _execute_in_full(execution)
+    return _execute_in_memory(execution)
+
+
+async def _execute_in_memory(execution: Execution) -> Any:  # noqa: C901  each call out of it would cost every node
+    """Execute the nodes of a frame in a run without a store, where nobody is told of each node, and no limit is around.
+
+    It does what `_execute_in_full` does, and leaves out what nobody sees. The place of a node in the budget is kept for the next
+    one, and a node that left nothing in the log leaves nothing to forget, so its end is a few fields of the frame.
+    """
     run, frame, limits = execution.run, execution.frame, execution.limits
-    log, top = run.log, run.top
-    durable, alone = log.durable, limits.parent is None
-    started, finished = run.handlers.get(NodeStarted), run.handlers.get(NodeFinishedEvent)
-    around, reports_path, recorded = run.around_node, PathTaken in run.handlers, top.recorded
-    node, deadline = execution.strategy.node(frame.node or ""), execution.deadline
+    log, top, counted = run.log, run.top, limits.frame
+    state, executions = log.state, frame.executions
+    node, value = execution.strategy.node(frame.node or ""), execution.input()
     assert node is not None
-    value, following = execution.input(), cast("CompiledNode | None", None)
+    following = cast("CompiledNode | None", None)
+    number = state.number if frame.is_new else -1
+    around = () if frame.activation is not None else tuple(frame.counted_around())
+    limits.running += 1
+    try:
+        while node is not DONE:
+            function = node.function
+            if function is None and node.rules:
+                check_rules(execution, node.rules)
+            nodes = counted.nodes
+            if nodes + limits.running > limits.max_nodes and node.counts:
+                limits.enter_next_node()
+            if nodes & _EVERY == _EVERY:
+                await checkpoint()
+            taken: CompiledEdge | None = None
+            try:
+                try:
+                    if function is not None:
+                        returned = await function(Context(execution, frame.latest), value)
+                    else:
+                        if not node.counts:  # the nodes inside have places of their own
+                            limits.running -= 1
+                        returned = await node.call(execution, value)
+                except BaseException as raised:
+                    await translate(raised, f"node {run.node_of(frame)!r}")
+                    raise
+                if node.kinds and not isinstance(returned, node.kinds):
+                    raise wrong_output(node.declared, returned)
+            except Exception as error:  # noqa: BLE001  raised again there, if no edge takes it
+                following, passed = _after_error(node, execution, error, value)
+                number = state.number
+            except BaseException as interruption:
+                _interrupted(node, execution, interruption)
+                raise
+            else:
+                if node.passes_input:
+                    returned = value
+                passed = returned
+                following = node.following
+                if following is None:
+                    try:
+                        for taken in node.edges:
+                            test = taken.test
+                            if test is None:
+                                passed = _offer(taken, execution, returned)
+                                if passed is not _REFUSED:
+                                    break
+                            else:
+                                try:
+                                    if test(returned):
+                                        passed = returned
+                                        break
+                                except Exception as error:
+                                    raise _rule_failed(taken, taken.rules[0], execution, error) from error
+                        else:
+                            raise _no_path(node, execution, returned)
+                    except BaseException as error:
+                        _failed(node, execution, error)
+                        raise
+                    following = taken.target
+                name = following.name
+                if state.number == number:
+                    state.number = number = number + 1
+                    frame.nodes += 1
+                    for each in around:
+                        each.nodes += 1
+                    frame.node, frame.value = name, passed
+                    frame.entered = frame.since = frame.latest = number
+                    if name:
+                        executions[name] = executions.get(name, 0) + 1
+                    else:
+                        frame.ended = number
+                else:
+                    tap = node.passes_input and (taken is None or not taken.changes)
+                    log.finish_node(frame, name, passed, None, tap, node.counts)
+                    number = state.number
+            finally:
+                if function is None and not node.counts:
+                    limits.running += 1
+            node, value = following, passed
+            if top.attention:
+                limits.running -= 1
+                try:
+                    run.between_nodes(frame)
+                finally:
+                    limits.running += 1
+    finally:
+        limits.running -= 1
+    return value
+
+
+async def _execute_in_full(execution: Execution) -> Any:
+    """Execute the nodes of a frame: with a store or without, with listeners, middleware, limits around it, and recorded outcomes."""
+    run, frame, limits = execution.run, execution.frame, execution.limits
+    log, top, deadline = run.log, run.top, execution.deadline
+    node, value = execution.strategy.node(frame.node or ""), execution.input()
+    assert node is not None
     while node is not DONE:
         if deadline is not None:
             await execution.stop_if_late(deadline)
         if node.rules:
             check_rules(execution, node.rules)
         if node.counts:
-            if alone and limits.frame.nodes + limits.running < limits.max_nodes:
-                limits.running += 1
-            else:
-                limits.enter_node()
-            if top.frame.nodes & _EVERY == _EVERY:
+            if run.frame.nodes & _EVERY == _EVERY:
                 await checkpoint()
-        if started is not None:
-            event: Any = NodeStarted(run.run_id, run.path_of(frame) + node.name, value)
-            for handler in started:
-                handler(event)
-        try:
-            try:
-                if around is not None:
-                    returned = await _around(node, execution, value, around)
-                elif node.function is not None:
-                    returned = await node.function(Context(execution), value)
-                else:
-                    returned = await node.call(execution, value)
-            except BaseException as raised:
-                await translate(raised, f"node {run.node_of(frame)!r}")
-                raise
-            if durable:
-                if node.declared is not Any and not is_a(returned, node.declared):
-                    raise wrong_output(node.declared, returned)
-            elif node.kinds and not isinstance(returned, node.kinds):
-                raise wrong_output(node.declared, returned)
-        except Exception as error:
-            if node.counts:
-                limits.count_running(-1)
-            if log.stale is not None:
-                raise
-            edge, caught, passed = _recover(node, execution, error, value)
-            following = edge.target
-            log.append(_recovered(node, execution, edge, caught, passed))
-        except BaseException as interruption:
-            if node.counts:
-                limits.count_running(-1)
-            if isinstance(interruption, Suspend):
-                raise Suspend from None
-            _failed(node, execution, interruption)
-            raise
-        else:
-            if node.counts:
-                if alone:
-                    limits.running -= 1
-                else:
-                    limits.count_running(-1)
-            if node.passes_input:
-                returned = value
-            taken: CompiledEdge | None = None
-            try:  # no error edge of the node takes what goes wrong after it
-                following, passed = node.following, returned
-                if following is not None:
-                    log.finish_node(frame, following.name, returned, node.output_type, node.passes_input, node.counts)
-                else:
-                    chosen = _choose(node.edges, execution, frame.latest, returned)
-                    if chosen is None:
-                        labels = [edge.label for edge in node.edges]
-                        raise run.of_run(NoPathError(run.path_of(frame) + node.name, returned, labels))
-                    taken, passed = chosen
-                    following, mapped = taken.target, taken.changes
-                    log.finish_node(
-                        frame, following.name, passed, taken.value_type if mapped else node.output_type,
-                        node.passes_input and not mapped, node.counts, taken.number, mapped,
-                    )  # fmt: skip
-            except SerializationError as error:
-                failed = run.of_run(NodeFailedError(run.path_of(frame) + node.name, error))
-                _failed(node, execution, failed)
-                _report_end(node, execution, returned)
-                raise failed from error
-            except BaseException as error:
-                _failed(node, execution, error)
-                _report_end(node, execution, returned)
-                raise
-            # The state has changed before: what a handler raises ends the run, and the node is not executed again.
-            if finished is not None:
-                _report_end(node, execution, returned)
-            if taken is not None and reports_path:
-                _report_path(node, execution, taken)
-        if recorded is not None:
-            recorded.left(frame, node.name)
-        node = following
-        if not durable:
-            value = passed
-        elif node is DONE and frame is top.frame:
+            limits.enter_node()
+        name = node.name
+        node, value = await _execute_node(node, execution, value)
+        if top.recorded is not None:
+            top.recorded.left(frame, name)
+        if log.durable:
             # The end of the run is committed together with the end of its last node, unless somebody looks in between.
-            if top.stops_soon or run.checks_answer:
+            if node is not DONE or frame is not top.frame:
                 await log.commit()
-            value = passed
-        else:
-            await log.commit()
-            value = execution.input()
+                value = execution.input()
+            elif top.stops_soon or run.checks_answer:
+                await log.commit()
         if top.attention:
             run.between_nodes(frame)
     return value
+
+
+async def _execute_node(node: CompiledNode, execution: Execution, value: Any) -> tuple[CompiledNode, Any]:
+    """Execute a node that has a place in the budget, with all that may be around it, and record its end.
+
+    Return the next node, and the value that it gets.
+    """
+    run, frame = execution.run, execution.frame
+    around, taken = run.around_node, cast("CompiledEdge | None", None)
+    output, ended = value, False
+    try:
+        try:
+            if NodeStarted in run.handlers:
+                run.emit(NodeStarted(run.run_id, run.path_of(frame) + node.name, value))
+            try:
+                try:
+                    if around is not None:
+                        returned = await _around(node, execution, value, around)
+                    elif node.function is not None:
+                        returned = await node.function(Context(execution, frame.latest), value)
+                    else:
+                        returned = await node.call(execution, value)
+                except BaseException as raised:
+                    await translate(raised, f"node {run.node_of(frame)!r}")
+                    raise
+                if run.log.durable:
+                    if node.declared is not Any and not is_a(returned, node.declared):
+                        raise wrong_output(node.declared, returned)
+                elif node.kinds and not isinstance(returned, node.kinds):
+                    raise wrong_output(node.declared, returned)
+            except Exception as error:  # noqa: BLE001  raised again there, if no edge takes it
+                return _after_error(node, execution, error, value)
+            except BaseException as interruption:
+                _interrupted(node, execution, interruption)
+                raise
+            output, ended = value if node.passes_input else returned, True
+            following, passed, taken = _leave(node, execution, output)
+        finally:
+            if node.counts:
+                execution.limits.count_running(-1)
+    except BaseException:
+        if ended:
+            _report_end(node, execution, output)
+        raise
+    # The state has changed before: what a handler raises ends the run, and the node is not executed again.
+    _report_end(node, execution, output)
+    if taken is not None:
+        _report_path(node, execution, taken)
+    return following, passed
+
+
+def _leave(node: CompiledNode, execution: Execution, output: Any) -> tuple[CompiledNode, Any, CompiledEdge | None]:
+    """Record that a node ended. Return the next one, the value that it gets, and the edge, where there was a choice.
+
+    Raises:
+        RunError: no edge takes the output, a condition raised, or the value cannot be stored.
+    """
+    run, frame = execution.run, execution.frame
+    following, passed, taken = node.following, output, cast("CompiledEdge | None", None)
+    try:  # no error edge of the node takes what goes wrong after it
+        if following is None:
+            taken, passed = _chosen(node, execution, output)
+            following = taken.target
+        mapped = taken is not None and taken.changes
+        kind = taken.value_type if taken is not None and mapped else node.output_type
+        number = None if taken is None else taken.number
+        tap = node.passes_input and not mapped
+        run.log.finish_node(frame, following.name, passed, kind, tap, node.counts, number, mapped)
+    except SerializationError as error:
+        failed = run.of_run(NodeFailedError(run.path_of(frame) + node.name, error))
+        _failed(node, execution, failed)
+        raise failed from error
+    except BaseException as error:
+        _failed(node, execution, error)
+        raise
+    return following, passed, taken
+
+
+def _chosen(node: CompiledNode, execution: Execution, output: Any) -> tuple[CompiledEdge, Any]:
+    """Return the first edge that takes an output, and the value that it passes on.
+
+    Raises:
+        NoPathError: none does.
+        NodeFailedError: a condition or a change raised.
+    """
+    for edge in node.edges:
+        passed = _offer(edge, execution, output)
+        if passed is not _REFUSED:
+            return edge, passed
+    raise _no_path(node, execution, output)
+
+
+def _no_path(node: CompiledNode, execution: Execution, output: Any) -> NoPathError:
+    run, labels = execution.run, [edge.label for edge in node.edges]
+    return run.of_run(NoPathError(run.path_of(execution.frame) + node.name, output, labels))
+
+
+def _after_error(node: CompiledNode, execution: Execution, error: Exception, given: Any) -> tuple[CompiledNode, Any]:
+    """Record that an error of a node was caught by one of its edges. Return the next node, and the value that it gets.
+
+    Raises:
+        Exception: no edge takes the error.
+    """
+    log = execution.run.log
+    if log.stale is not None:
+        raise error
+    edge, caught, passed = _recover(node, execution, error, given)
+    log.append(_recovered(node, execution, edge, caught, passed))
+    return edge.target, passed
+
+
+def _interrupted(node: CompiledNode, execution: Execution, interruption: BaseException) -> None:
+    """Record that a node was cancelled.
+
+    Raises:
+        Suspend: the run only stops here.
+    """
+    if isinstance(interruption, Suspend):
+        raise Suspend from None
+    _failed(node, execution, interruption)
 
 
 def _recovered(
@@ -219,28 +374,32 @@ async def _around(node: CompiledNode, execution: Execution, value: Any, features
     return returned
 
 
-def _choose(
-    edges: Sequence[CompiledEdge], execution: Execution, position: int, output: Any
-) -> tuple[CompiledEdge, Any] | None:
-    """Return the first edge that takes an output, and the value that it passes on; None if none does."""
-    context = None
-    for edge in edges:
-        value = output
-        for rule in edge.rules:
-            try:
-                if rule.test is not None:
-                    context = context or Context(execution, None, position)
-                    if not rule.test(context, value):
-                        break
-                elif rule.change is not None:
-                    value = rule.change(value)
-            except Exception as error:
-                run = execution.run
-                note_source(error, f".{rule.verb}({rule.what or '…'}) before {edge.target.name or 'END'!r}")
-                raise run.of_run(NodeFailedError(run.node_of(execution.frame), error)) from error
-        else:
-            return edge, value
-    return None
+def _offer(edge: CompiledEdge, execution: Execution, output: Any) -> Any:
+    """Return the value that an edge passes on for an output; `_REFUSED` if it does not take the output.
+
+    Raises:
+        NodeFailedError: a condition or a change raised.
+    """
+    value = output
+    for rule in edge.rules:
+        try:
+            if rule.change is not None:
+                value = rule.change(value)
+            elif rule.takes_context:
+                latest = execution.frame.latest
+                if rule.test is not None and not rule.test(Context(execution, latest, None, latest), value):
+                    return _REFUSED
+            elif rule.test is not None and not rule.test(value):
+                return _REFUSED
+        except Exception as error:
+            raise _rule_failed(edge, rule, execution, error) from error
+    return value
+
+
+def _rule_failed(edge: CompiledEdge, rule: Rule, execution: Execution, error: Exception) -> NodeFailedError:
+    run = execution.run
+    note_source(error, f".{rule.verb}({rule.what or '…'}) before {edge.target.name or 'END'!r}")
+    return run.of_run(NodeFailedError(run.node_of(execution.frame), error))
 
 
 def _report_end(node: CompiledNode, execution: Execution, output: Any) -> None:
@@ -266,17 +425,17 @@ def _recover(
     Raises:
         Exception: the error, if there is no such edge.
     """
-    run, frame = execution.run, execution.frame
-    path = run.path_of(frame) + node.name
+    run = execution.run
+    path = run.path_of(execution.frame) + node.name
     if NodeFailedEvent in run.handlers:
         run.emit(NodeFailedEvent(run.run_id, path, error))
     for edge in node.error_edges:
         caught = matching(error, edge.errors, run.lineage)
         if caught is not None:
-            chosen = _choose((edge,), execution, frame.latest, given if node.passes_input else caught)
-            if chosen is not None:
+            passed = _offer(edge, execution, given if node.passes_input else caught)
+            if passed is not _REFUSED:
                 _report_path(node, execution, edge)
-                return edge, caught, chosen[1]
+                return edge, caught, passed
     _failed(node, execution, error)
     if isinstance(error, RunError) and error.run_id in run.lineage:
         raise error

@@ -117,8 +117,7 @@ def _with_retry(call: Call, policy: Retry, element: Element, name: str, *, whole
                 value = value if whole else execution.input()
             await anyio.sleep(wait)
             if counted:
-                execution.limits.count_running(-1)
-                execution.limits.enter_node()
+                execution.limits.enter_next_node()
 
     return retrying
 

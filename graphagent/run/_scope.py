@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 from anyio.lowlevel import checkpoint
 
 from graphagent._features import implementing
-from graphagent.errors import UnpricedModelError
+from graphagent.errors import BudgetError, UnpricedModelError
 from graphagent.graph import ToolSelection
 from graphagent.llm._internal import tells_cost
 from graphagent.log._internal import UNSET
@@ -81,6 +81,19 @@ class Limits:
                 raise limits.run.budget_error("nodes", limits.max_nodes, limits.where)
             limits = limits.within
         self.count_running(1)
+
+    def enter_next_node(self) -> None:
+        """Count a node that begins in the place of one that has ended, and is counted by the frame.
+
+        Raises:
+            BudgetError: there is none left; the place is kept.
+        """
+        self.count_running(-1)
+        try:
+            self.enter_node()
+        except BudgetError:
+            self.count_running(1)
+            raise
 
     def count_running(self, nodes: int) -> None:
         """Change how many nodes are being executed, here and around."""
@@ -200,7 +213,7 @@ class Execution:
         if value is UNSET:
             return self.given()
         run = self.run
-        return run.log.take(value, run.kind_of(self.frame.source))
+        return run.log.take(value, run.kind_of(self.frame.source)) if run.log.durable else value
 
     @property
     def seconds_left(self) -> float | None:

@@ -53,7 +53,7 @@ def _takes(edge: Edge, value: object, ctx: Any) -> bool:
             return False
         value = caught
     for rule in rules:
-        if rule.test is not None and not rule.test(ctx, value):
+        if rule.test is not None and not (rule.test(ctx, value) if rule.takes_context else rule.test(value)):
             return False
         if rule.change is not None:
             value = rule.change(value)

@@ -373,9 +373,7 @@ def outlet(node: Node[Any, Any], head: tuple[str, tuple[Any, ...]], change: bool
 
 def takes(made: Any, value: Any) -> bool:
     """Tell whether an outlet surely takes a value: a test of the user's may always say no."""
-    return all(
-        rule.test is None or (not rule.label.startswith("when") and rule.test(None, value)) for rule in made.rules
-    )
+    return all(rule.test is None or (not rule.label.startswith("when") and rule.test(value)) for rule in made.rules)
 
 
 @given(

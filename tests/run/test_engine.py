@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from enum import Enum
 from typing import Any
 
@@ -11,11 +12,27 @@ import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap
 from graphagent.errors import BudgetError, ModelRequestError, NodeFailedError, NoPathError, RunError
-from graphagent.events import NodeFailed, PathTaken
+from graphagent.events import NodeFailed, NodeStarted, PathTaken
 from graphagent.llm import ToolCalls
 from graphagent.nodes import execute_tools, llm_request, passthrough
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
+
+pytestmark = pytest.mark.one_value("executor")
+
+
+@pytest.fixture(params=["in memory", "in full"], autouse=True)
+def executor(request, monkeypatch):
+    """The two ways to execute the nodes of a frame: where somebody hears of each of them, and where nobody does."""
+
+    def listened(*args, make=Agent, **settings):
+        agent = make(*args, **settings)
+        agent.on(NodeStarted, lambda event: None)
+        return agent
+
+    if request.param == "in full":
+        monkeypatch.setattr(sys.modules[__name__], "Agent", listened)
+
 
 text = passthrough(str, name="text")
 number = passthrough(int, name="number")

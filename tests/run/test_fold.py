@@ -76,7 +76,7 @@ async def test_what_is_not_in_the_state_is_live():
     run = agent.start("x", run_id="r")
     await run.finish()
     for kind, names in LIVE.items():
-        found = set(getattr(kind, "__slots__", ()))
+        found = set(getattr(kind, "__struct_fields__", getattr(kind, "__slots__", ())))
         if kind is Runtime:
             own = {name for name, value in vars(kind).items() if not isinstance(value, FunctionType | property)}
             found = {name for name in own if not name.startswith("__")} | set(vars(run._run))
