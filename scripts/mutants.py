@@ -2,7 +2,8 @@
 
 A mutant is a copy of the code with one change: another comparison, a truth turned round, a number that is one higher, a call
 left out, None for a result. A mutant is killed if a test fails of those that execute the changed line, also in a process that
-they start, and that pass without the change. All of the fast suite is executed once, to learn which tests these are.
+they start, and that pass without the change. All of the fast suite is executed once, to learn which tests these are;
+then one process collects them, and forks for each mutant a process in which the functions have other code.
 
 ```console
 $ python -m scripts.mutants --out before.json                 # 60 mutants of this commit, chosen by --seed
@@ -16,18 +17,24 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import gc
 import hashlib
 import itertools
 import json
 import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 HOME = Path(__file__).parents[1]
@@ -37,7 +44,7 @@ COMPARISONS = {
     ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
 }  # fmt: skip
 SEED = "caddaae65f6f"  # of the tests: both suites choose the same cases
-FIRST = 40  # tests that are tried before the others: the cheapest
+LONGEST = 3600.0  # seconds that the tests of a mutant may take, which may never end
 
 
 @dataclass(frozen=True)
@@ -50,12 +57,12 @@ class Mutant:
     line: int
     start: int
     end: int
-    text: bytes
+    text: str
     statement: bool
 
     def applied(self, source: bytes) -> bytes:
         """Return the source of the file with the change."""
-        return source[: self.start] + self.text + source[self.end :]
+        return source[: self.start] + self.text.encode() + source[self.end :]
 
 
 def choose(home: Path, number: int, seed: str) -> list[Mutant]:
@@ -88,7 +95,7 @@ def _of_file(home: Path, path: Path) -> Iterator[Mutant]:
         start, end = lines[node.lineno - 1] + node.col_offset, lines[node.end_lineno - 1] + node.end_col_offset
         name = f"{file}:{function}: {ast.unparse(node)} -> {text}"
         seen[name] += 1
-        yield Mutant(f"{name} #{seen[name]}", file, node.lineno, start, end, text.encode(), isinstance(node, ast.stmt))
+        yield Mutant(f"{name} #{seen[name]}", file, node.lineno, start, end, text, isinstance(node, ast.stmt))
 
 
 def _changes(tree: ast.AST, function: str = "") -> Iterator[tuple[str, Any, str]]:
@@ -156,19 +163,158 @@ def seen(number: int) -> None:
             file.write(json.dumps([test, number]) + "\n")
 
 
+_failed: list[str] = []
+
+
 def pytest_runtest_logreport(report: Any) -> None:
-    """Note whether a test passed, and how long it took."""
+    """Note how a test ended, and how long it took."""
+    if report.failed:
+        _failed.append(report.nodeid)
     noted = report.when == "call" or report.failed
     if noted and "MUTANTS_ENDED" in os.environ and "PYTEST_XDIST_WORKER" not in os.environ:
         with Path(os.environ["MUTANTS_ENDED"]).open("a") as file:
             file.write(json.dumps([report.nodeid, report.outcome, report.duration]) + "\n")
 
 
-def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Leave only the tests that are asked for, in that order."""
-    if "MUTANTS_TESTS" in os.environ:
-        asked = {id_: place for place, id_ in enumerate(json.loads(Path(os.environ["MUTANTS_TESTS"]).read_text()))}
-        items[:] = sorted((each for each in items if each.nodeid in asked), key=lambda each: asked[each.nodeid])
+def pytest_runtestloop(session: Any) -> bool | None:
+    """Instead of executing the tests once, execute those of each mutant until one fails."""
+    if "MUTANTS_PLAN" not in os.environ:
+        return None
+    items = {item.nodeid: item for item in session.items}
+    for line in Path(os.environ["MUTANTS_PLAN"]).read_text().splitlines():
+        told = json.loads(line)
+        tests = [items[id_] for id_ in told["tests"] if id_ in items]
+        killer = _killer(Mutant(**told["mutant"]), tests)
+        with Path(os.environ["MUTANTS_OUT"]).open("a") as file:
+            file.write(json.dumps({"key": told["mutant"]["key"], "tests": len(tests), "killer": killer}) + "\n")
+    return True
+
+
+def _killer(mutant: Mutant, tests: list[Any]) -> str | None:
+    """Return the first test that fails with the mutant and passes without it, None if there is none."""
+    path = Path(mutant.file)
+    source = path.read_bytes()
+    while tests:
+        path.write_bytes(mutant.applied(source))  # processes that a test starts read it
+        failed = _forked(partial(_first_failure_with, mutant, source, tests))
+        path.write_bytes(source)
+        if not failed:
+            return None
+        suspects = [item for item in tests if item.nodeid == failed]
+        if not suspects or not _forked(partial(_first_failure, suspects)):
+            return failed
+        tests = [item for item in tests if item not in suspects]
+    return None
+
+
+def _first_failure_with(mutant: Mutant, source: bytes, tests: list[Any]) -> str:
+    replace(mutant, source)
+    return _first_failure(tests)
+
+
+def replace(mutant: Mutant, source: bytes) -> None:
+    """Give each function that is there the code that it has in the mutant."""
+    gc.unfreeze()
+    found: dict[tuple[str, int], list[FunctionType]] = defaultdict(list)
+    for each in gc.get_objects():
+        if isinstance(each, FunctionType) and each.__code__.co_filename.endswith(mutant.file):
+            found[each.__code__.co_qualname, each.__code__.co_firstlineno].append(each)
+    for old, new in _codes(mutant, source):
+        for function in found[old.co_qualname, old.co_firstlineno]:
+            function.__code__ = new
+
+
+def _codes(mutant: Mutant, source: bytes) -> Iterator[tuple[CodeType, CodeType]]:
+    """Yield the code of each function that is another one in the mutant, before and after."""
+
+    def inside(code: CodeType) -> Iterator[CodeType]:
+        for each in code.co_consts:
+            if isinstance(each, CodeType):
+                yield each
+                yield from inside(each)
+
+    def by_name(text: bytes) -> dict[tuple[str, int], CodeType]:
+        times: dict[str, int] = defaultdict(int)
+        found = {}
+        for each in inside(compile(text, mutant.file, "exec")):
+            times[each.co_qualname] += 1
+            found[each.co_qualname, times[each.co_qualname]] = each
+        return found
+
+    before, after = by_name(source), by_name(mutant.applied(source))
+    for name, old in before.items():
+        new = after.get(name)
+        if new is not None and new.co_freevars == old.co_freevars and new != old:
+            yield old, new
+
+
+def _first_failure(tests: list[Any]) -> str:
+    """Return the id of the first test that fails, nothing if none does."""
+    for item, following in zip(tests, [*tests[1:], None], strict=True):
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+        if _failed:
+            return item.nodeid
+    return ""
+
+
+def _forked(do: Callable[[], str]) -> str:
+    """Return what a function returns in a process of its own, or what became of the process."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.setpgid(0, 0)
+        os.close(reading)
+        try:
+            os.write(writing, json.dumps(do()).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    answers = select.select([reading], [], [], LONGEST)[0]
+    said = os.read(reading, 10_000) if answers else b'"the tests do not end"'
+    os.close(reading)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return json.loads(said or b'"the process of the tests died"')
+
+
+def main() -> None:
+    """Choose mutants, test each, and say how many were killed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--number", type=int, default=60)
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--home", type=Path, default=HOME, help="the repository whose commit is tested")
+    parser.add_argument("--as", dest="before", type=Path, help="an earlier result, whose mutants are tested")
+    parser.add_argument(
+        "--tests", type=Path, help="where is kept which tests execute what; learnt if there is no such file"
+    )
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    earlier = {each["key"]: each["killer"] for each in _lines(given.before)} if given.before else {}
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copy = Copy(given.home.resolve(), Path(folder))
+        if earlier:
+            chosen = [each for room in ROOMS for each in of_room(copy.home, room) if each.key in earlier]
+        else:
+            chosen = choose(copy.home, given.number, given.seed)
+        kept = given.tests or Path(folder) / "tests"
+        if not kept.exists():
+            kept.write_text(json.dumps(copy.tests_of(dict(enumerate(chosen)))))
+        tests = json.loads(kept.read_text())
+        plan = [{"mutant": asdict(each), "tests": tests.get(each.key, [])} for each in chosen]
+        copy.test(plan, given.out.resolve())
+    ended = {each["key"]: each["killer"] for each in _lines(given.out)}
+    print(f"{sum(map(bool, ended.values()))} of {len(ended)} mutants are killed")
+    if earlier:
+        print(f"{len(earlier) - len(ended)} of {len(earlier)} are of code that is no longer there")
+    missed = [key for key, killer in ended.items() if earlier.get(key) and not killer]
+    for key in missed:
+        print(f"killed before, and not now: {key}")
+    sys.exit(bool(missed) or len(ended) < len(chosen))
+
+
+def _lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 class Copy:
@@ -181,25 +327,17 @@ class Copy:
         (self.home / ".venv").symlink_to(home / ".venv")
         shutil.copy(__file__, self.home / "mutants.py")
         self.python = str(home / ".venv" / "bin" / "python")
-        self.seen, self.ended, self.asked = (folder / name for name in ("seen", "ended", "asked"))
+        self.seen, self.ended, self.plan = (folder / name for name in ("seen", "ended", "plan"))
 
-    def pytest(self, *arguments: str, timeout: float, **environment: str) -> list[tuple[str, str, float]] | None:
-        """Return id, outcome and seconds of each test that was executed, None if pytest did not end by itself."""
-        self.ended.write_text("")
-        environment = {**os.environ, "GRAPHAGENT_TESTS_SEED": SEED, **environment}
-        environment["PYTHONPATH"] = f"{self.home}:{self.home / 'strategies'}"
-        environment |= {"MUTANTS_SEEN": str(self.seen), "MUTANTS_ENDED": str(self.ended)}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    def pytest(self, *arguments: str, **environment: Path) -> None:
+        """Execute the tests of the copy."""
+        given = {name: str(path) for name, path in environment.items()}
+        given |= {"PYTHONPATH": f"{self.home}:{self.home / 'strategies'}", "GRAPHAGENT_TESTS_SEED": SEED}
+        environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         command = [self.python, "-m", "pytest", "-p", "mutants", "-p", "no:cacheprovider", "--tb=no", *arguments]
-        try:
-            code = subprocess.run(
-                command, cwd=self.home, env=environment, stdout=subprocess.DEVNULL, timeout=timeout, check=False
-            ).returncode
-        except subprocess.TimeoutExpired:
-            return None
-        return [json.loads(line) for line in self.ended.read_text().splitlines()] if code in (0, 1) else None
+        subprocess.run(command, cwd=self.home, env=environ | given, stdout=subprocess.DEVNULL, check=False)
 
-    def tests_of(self, chosen: dict[int, Mutant]) -> dict[int, list[str]]:
+    def tests_of(self, chosen: dict[int, Mutant]) -> dict[str, list[str]]:
         """Return which tests execute the place of each mutant and pass, the cheapest first."""
         by_file: dict[str, dict[int, Mutant]] = defaultdict(dict)
         for number, each in chosen.items():
@@ -207,80 +345,21 @@ class Copy:
         originals = {file: (self.home / file).read_bytes() for file in by_file}
         for file, there in by_file.items():
             (self.home / file).write_bytes(marked(originals[file], there))
-        ended = self.pytest("-n", "auto", "--dist", "worksteal", timeout=4 * 3600) or []
+        self.pytest("-n", "auto", "--dist", "worksteal", MUTANTS_ENDED=self.ended, MUTANTS_SEEN=self.seen)
         for file, source in originals.items():
             (self.home / file).write_bytes(source)
-        seconds = {id_: duration for id_, outcome, duration in ended if outcome == "passed"}
+        seconds = {id_: duration for id_, outcome, duration in _lines(self.ended) if outcome == "passed"}
         found: dict[int, set[str]] = defaultdict(set)
-        for line in self.seen.read_text().splitlines():
-            id_, number = json.loads(line)
+        for id_, number in _lines(self.seen):
             if id_ in seconds:
                 found[number].add(id_)
-        return {number: sorted(found[number], key=lambda id_: (seconds[id_], id_)) for number in chosen}
+        return {each.key: sorted(found[number], key=lambda id_: (seconds[id_], id_)) for number, each in chosen.items()}
 
-    def killer(self, mutant: Mutant, tests: list[str]) -> str | None:
-        """Return the first test that fails with the mutant and passes without it, None if there is none."""
-        path = self.home / mutant.file
-        source = path.read_bytes()
-        left = [tests[:FIRST], tests[FIRST:]]
-        while left:
-            some = left.pop(0)
-            path.write_bytes(mutant.applied(source))
-            failed = self._failed(some)
-            path.write_bytes(source)
-            if failed is None:
-                return "it does not end, or not even start"
-            if failed and not self._failed([failed]):
-                return failed
-            if failed:
-                left.insert(0, [id_ for id_ in some if id_ != failed])
-        return None
-
-    def _failed(self, tests: list[str]) -> str | None:
-        """Return the first of some tests that fails, empty if all pass, None if they did not end."""
-        if not tests:
-            return ""
-        self.asked.write_text(json.dumps(tests))
-        files = sorted({id_.partition("::")[0] for id_ in tests})
-        limits = {"timeout": 900.0 + 10 * len(tests)}
-        ended = self.pytest("-n", "0", "-x", "--timeout=300", *files, **limits, MUTANTS_TESTS=str(self.asked))
-        return None if ended is None else next((id_ for id_, outcome, _ in ended if outcome == "failed"), "")
-
-
-def main() -> None:
-    """Choose mutants, test each, write a line for each, and say how many were killed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--number", type=int, default=60)
-    parser.add_argument("--seed", default="1")
-    parser.add_argument("--home", type=Path, default=HOME, help="the repository whose commit is tested")
-    parser.add_argument("--as", dest="before", type=Path, help="an earlier result, whose mutants are tested")
-    parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
-    earlier = {
-        each["key"]: each for line in (given.before.open() if given.before else ()) for each in [json.loads(line)]
-    }
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        copy = Copy(given.home.resolve(), Path(folder))
-        if earlier:
-            found = [each for room in ROOMS for each in of_room(copy.home, room) if each.key in earlier]
-            print(f"{len(earlier) - len(found)} of {len(earlier)} mutants are of code that is no longer there")
-        else:
-            found = choose(copy.home, given.number, given.seed)
-        chosen = dict(enumerate(found))
-        tests = copy.tests_of(chosen)
-        missed, killed = [], 0
-        with given.out.open("w") as out:
-            for number, each in chosen.items():
-                killer = copy.killer(each, tests[number])
-                killed += killer is not None
-                if killer is None and earlier.get(each.key, {}).get("killer"):
-                    missed.append(each.key)
-                out.write(json.dumps({"key": each.key, "tests": len(tests[number]), "killer": killer}) + "\n")
-                out.flush()
-    print(f"{killed} of {len(chosen)} mutants are killed")
-    for key in missed:
-        print(f"killed before, and not now: {key}")
-    sys.exit(bool(missed))
+    def test(self, plan: list[dict[str, Any]], out: Path) -> None:
+        """Write a line for each mutant: its key, how many tests execute its place, and which of them kills it."""
+        out.write_text("")
+        self.plan.write_text("".join(json.dumps(each) + "\n" for each in plan))
+        self.pytest("-n", "0", "--timeout=300", MUTANTS_PLAN=self.plan, MUTANTS_OUT=out)
 
 
 if __name__ == "__main__":

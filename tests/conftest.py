@@ -97,12 +97,6 @@ def pytest_terminal_summary(terminalreporter, exitstatus):
         )
 
 
-def pytest_collection_finish():
-    """Spare the garbage collector the modules and tests that exist by now: it need not look through them again and again."""
-    gc.collect()
-    gc.freeze()
-
-
 def _repeated(item):
     """Return the parameters of a test of which one value is enough, each with the value that it has here."""
     found = {}
@@ -157,9 +151,12 @@ def waits(monkeypatch):
 
 @pytest.fixture(autouse=True, scope="module")
 def collected():
-    """Close what the tests of a file left open, so that the number of open files does not grow with that of the tests."""
-    yield
+    """Close what the tests of earlier files left open, so that the number of open files does not grow with that of the tests.
+
+    What is left then is what modules and caches have: the garbage collector need not look through it again and again.
+    """
     gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

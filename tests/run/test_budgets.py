@@ -422,13 +422,13 @@ async def test_no_model_turn_is_made_after_the_time_ended_in_a_tool_that_never_w
     def slow(name: str) -> str:
         """Block."""
         made.append(name)
-        time.sleep(0.05)
+        time.sleep(1.1)
         return name
 
     calls = [ToolCall("slow", {"name": "a"}), ToolCall("slow", {"name": "b"})]
     model = ScriptedModel([calls, "Done."])
     with pytest.raises(BudgetError) as info:
-        await Agent(single_run(), model=model, tools=[slow], max_seconds=0.04).run("x")
+        await Agent(single_run(), model=model, tools=[slow], max_seconds=1).run("x")
     assert (made, len(model.requests), info.value.result.turns) == (["a"], 1, 1)
 
 
@@ -477,11 +477,11 @@ async def test_the_time_of_a_subgraph_is_that_in_which_it_is_executed(tmp_path):
     async def stop(ctx: Context, count: int) -> int:
         if fails:
             fails.pop()
-            time.sleep(0.06)  # noqa: ASYNC251  a node that never waits
+            time.sleep(1.1)  # noqa: ASYNC251  a node that never waits
             raise ConnectionError
         return count
 
-    inner = Strategy("inner", START >> stop >> block >> END).using(max_seconds=0.05)
+    inner = Strategy("inner", START >> stop >> block >> END).using(max_seconds=1)
     agent = Agent(Strategy("s", START >> inner >> END), store=SqliteStore(tmp_path / "s.db"))
     fails = [1]
     with pytest.raises(NodeFailedError):
