@@ -35,11 +35,14 @@ class MCPConnection:
     """A connection, which is opened at once and ends with its event loop, when it is closed, or when the server ends it."""
 
     def __init__(
-        self, server: str, transport: Transport, access: Access | None, start_timeout: float | None, elicit: ElicitationFnT
+        self, server: str, transport: Transport, access: Access | None, start_timeout: float | None, elicit: ElicitationFnT,
+        *, legacy: bool,
     ) -> None:  # fmt: skip
         self._server = server
         self._elicit = elicit
         self._transport = transport
+        self.is_legacy = legacy or transport.is_legacy
+        """Whether it is, or is to be, of an earlier version of the protocol."""
         self._access = access
         self._start_timeout = start_timeout
         self._opened, self._over = anyio.Event(), anyio.Event()
@@ -128,10 +131,10 @@ class MCPConnection:
         try:
             with anyio.CancelScope(deadline=deadline) as limit:
                 try:
-                    await self._use("legacy" if self._transport.is_legacy else "auto", limit)
+                    await self._use("legacy" if self.is_legacy else "auto", limit)
                 except Exception as error:
                     # Servers of earlier versions may end at any other message than `initialize`.
-                    if self._client is not None or self._transport.is_legacy or not is_end(_first(error)):
+                    if self._client is not None or self.is_legacy or not is_end(_first(error)):
                         raise
                     await self._use("legacy", limit)
             self._timed_out = limit.cancelled_caught and self._client is None
@@ -157,7 +160,7 @@ class MCPConnection:
             client.session.validate_tool_result = _checked_elsewhere  # type: ignore[method-assign]  # there is no option
             limit.deadline = math.inf
             # Some never answer what they do not know: the next connection does not wait for that again.
-            self._transport.is_legacy = client.protocol_version not in MODERN_PROTOCOL_VERSIONS
+            self.is_legacy = self._transport.is_legacy = client.protocol_version not in MODERN_PROTOCOL_VERSIONS
             self._client = client
             self._opened.set()
             async with anyio.create_task_group() as group:

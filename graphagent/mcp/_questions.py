@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _MOST_VISITS = 10
 """How often a call is made again for an address that the user is to visit first."""
+_NO_CHANNEL = "Cannot send 'elicitation/create'"
+"""How servers of the package mcp say that they cannot ask."""
 _Form = dict[str, str | int | float | bool | list[str] | None]
 _calling: ContextVar[Call | None] = ContextVar("calling", default=None)
 
@@ -257,6 +259,11 @@ def _form(schema: Mapping[str, Any]) -> Any:
         return answer
 
     return Annotated[_Form, AfterValidator(fitting), WithJsonSchema(dict(schema))]
+
+
+def needs_channel(error: Exception) -> bool:
+    """Return whether a tool could not ask the user, since a connection of the version of 2026 has no way for it."""
+    return isinstance(error, MCPError) and error.code == INVALID_REQUEST and _NO_CHANNEL in error.message
 
 
 def _refusal(why: str) -> ErrorData:

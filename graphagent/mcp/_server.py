@@ -17,7 +17,7 @@ from anyio.lowlevel import current_token
 from mcp import Client, InputRequiredRoundsExceededError, MCPError
 from pydantic import ValidationError
 
-from graphagent._options import check_flag, check_options
+from graphagent._options import check_flag, check_options, check_word
 from graphagent._raised import awaited
 from graphagent._retry import Retry
 from graphagent.errors import GraphAgentError, LeakedCancellationError, ToolError, ToolServerError
@@ -25,7 +25,7 @@ from graphagent.llm import Tool
 from graphagent.mcp._answers import Fault, fault_of
 from graphagent.mcp._auth import Access, OAuth
 from graphagent.mcp._connection import MCPConnection, is_end
-from graphagent.mcp._questions import Call, Calls
+from graphagent.mcp._questions import Call, Calls, needs_channel
 from graphagent.mcp._responses import Refused
 from graphagent.mcp._stdio import Stdio
 from graphagent.mcp._tools import MCPTool, called_as, can_be_called, checkers, fits_output, result_of, validator_of
@@ -42,6 +42,7 @@ T = TypeVar("T")
 _KEPT = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """What is kept of the description of a tool."""
 _BREACH = "gave an answer when {} that is not what the protocol, or its own schema, says{}; it must be corrected"
+_CANNOT_ASK = "the tool server {!r} could not ask the user in the middle of the call, which failed; from now on it can: call the tool again, if it may do once more what it did before"
 _LISTING = "it was asked for its tools"
 _TIMEOUT = 300.0
 _START_TIMEOUT = 30.0
@@ -64,6 +65,9 @@ class MCPServerOptions(TypedDict, total=False):
     """Other names of tools, by their names on the server. In those without one, points and slashes become `_`."""
     only: Collection[str] | None
     """The names, on the server, of the tools that the model may call; None: all of them."""
+    protocol: Literal["auto", "legacy"]
+    """`legacy` connects by `initialize`, as before the version of 2026, which has no way for a tool to ask the user in the middle of a
+    call. By default the newest version that the server speaks, and `legacy` once a tool could not ask."""
     required: bool
     """Whether a run ends if it cannot get the tools, by default True. Otherwise it has none of them, and emits ToolServerSkipped."""
     approve: bool | Literal["destructive"] | Collection[str]
@@ -113,6 +117,8 @@ class MCPServer:
                 raise TypeError(f"{what}= is a list of names, such as [{given!r}], not one name")
         self._only = None if only is None else frozenset(only)
         self._approve = approve
+        self._protocol = options.get("protocol", "auto")
+        check_word("an MCP server: protocol", self._protocol, ("auto", "legacy"))
         self._required = options.get("required", True)
         check_flag("an MCP server: required", self._required)
         self._in_flight: InFlight | None = options.get("in_flight")
@@ -274,7 +280,7 @@ class MCPServer:
     ) -> CallToolResult:
         """Make a call, or wait for the one that is held."""
         call = self._calls.take(context) or Call(
-            self._calls, partial(self._asked, access, name), name, arguments, context
+            self._calls, partial(self._asked, access, name, may_repeat=again), name, arguments, context
         )
         call.context, call.is_awaited, call.limit.deadline, held = context, True, math.inf, False
         try:
@@ -314,8 +320,12 @@ class MCPServer:
                     raise error from None
             was_granted = await access.renew(refused, ctx)
 
-    async def _asked(self, access: Access | None, called: str, ask: Callable[[Client], Awaitable[T]]) -> T:
+    async def _asked(
+        self, access: Access | None, called: str, ask: Callable[[Client], Awaitable[T]], *, may_repeat: bool = False
+    ) -> T:
         """Ask the server to call a tool, or, if none is named, for its tools.
+
+        A call that could not ask the user is made on a connection that can, if it may be made again.
 
         Raises:
             ToolError: it refuses the call.
@@ -334,9 +344,15 @@ class MCPServer:
                     except GraphAgentError:
                         raise
                     except Exception as error:  # noqa: BLE001  the client lets out what it stumbles over in an answer
-                        if not (again and noted.is_lost):
+                        cannot_ask = not connection.is_legacy and needs_channel(error)
+                        if cannot_ask:
+                            self._transport.is_legacy = True
+                            connection.dismiss()
+                        if cannot_ask and not may_repeat:
+                            raise ToolError(_CANNOT_ASK.format(self._name)) from None
+                        if not (cannot_ask or (again and noted.is_lost)):
                             raise self._failed(error, connection, called, noted) from noted.refused
-                # The server does not know the session any more, and so did nothing: asked again on a new connection, it does.
+                # Asked again on a new connection: a server that does not know the session any more did nothing.
                 connection.dismiss()
                 connection = self._connection(access)
                 again = False
@@ -372,7 +388,10 @@ class MCPServer:
             for each in [each for each, other in list(self._connections.items()) if not other.is_open]:
                 self._replaced(self._connections.pop(each, None))
             self._replaced(connection)
-            connection = MCPConnection(self._name, self._transport, access, self._start_timeout, self._calls.elicit)
+            legacy = self._protocol == "legacy"
+            connection = MCPConnection(
+                self._name, self._transport, access, self._start_timeout, self._calls.elicit, legacy=legacy
+            )
         self._connections[place] = connection
         for each in [each for each in list(self._connections) if each[0] == loop][:-_MOST_OWNERS]:
             last = self._connections.pop(each)

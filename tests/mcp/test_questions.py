@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -227,3 +228,55 @@ async def test_a_server_that_always_asks_again_is_given_up():
             result = await running.last.finish()
         assert result.output == "done"
         assert "asks for input again and again when 'once' was called; use another tool" in results(running)[0].content
+
+
+@contextmanager
+def eliciting(over, log, **options):
+    """A server of the package mcp itself, whose tools call `ctx.elicit`."""
+    if over == "http":
+        with serving(program="elicits.py", LOG=str(log)) as url:
+            yield MCPServer.http(url, name="shop", **options)
+    else:
+        env = {"PYTHONPATH": os.environ["PYTHONPATH"], "LOG": str(log)}
+        yield MCPServer.stdio(sys.executable, str(HERE / "elicits.py"), "stdio", env=env, name="shop", **options)
+
+
+over_both = pytest.mark.parametrize("over", ["stdio", "http"])
+
+
+@over_both
+async def test_a_tool_that_cannot_ask_is_called_on_a_connection_that_can(over, tmp_path):
+    """A call that may be made again is; of another the model hears why it failed, and its next call asks."""
+    log = tmp_path / "log"
+    with eliciting(over, log) as server:
+        async with agent(server, ToolCall("again"), ToolCall("once")) as running:
+            assert (await running.run("try")).pending.question == "The tool server 'shop' asks: Sure?"
+            running.last.answer({"sure": True})
+            assert (await running.last.finish()).status == "waiting"
+            running.last.answer(Deny("no"))
+            await running.last.finish()
+            assert [each.content for each in results(running)] == ["accept True", "decline"]
+    assert log.read_text().split() == ["again"] * 3 + ["once"]
+    with eliciting(over, log) as server:
+        async with agent(server, ToolCall("once"), ToolCall("once")) as running:
+            assert (await running.run("try")).status == "waiting"
+            running.last.answer({"sure": True})
+            await running.last.finish()
+            [refused, answered] = results(running)
+            assert "could not ask the user in the middle of the call" in refused.content
+            assert answered.content == "accept True"
+
+
+@over_both
+async def test_a_server_can_be_connected_so_that_its_tools_can_ask(over, tmp_path):
+    """With `protocol="legacy"`, the first call asks, and a call that may not be repeated is made once."""
+    log = tmp_path / "log"
+    with eliciting(over, log, protocol="legacy") as server:
+        async with agent(server, ToolCall("once")) as running:
+            assert (await running.run("try")).status == "waiting"
+            running.last.answer({"sure": False})
+            await running.last.finish()
+            assert [each.content for each in results(running)] == ["accept False"]
+    assert log.read_text().split() == ["once"]
+    with pytest.raises(ValueError, match="protocol='old' is not known; there are 'auto' and 'legacy'"):
+        MCPServer.stdio("x", protocol="old")
