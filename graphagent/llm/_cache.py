@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from graphagent._options import check_can
 from graphagent.llm._json_form import digest_of, dumps, model_json, read_response, request_json, response_json
 from graphagent.llm._messages import ModelResponse, Usage
+from graphagent.llm._whole import is_empty
 from graphagent.llm._wrappers import check_model, tells_cost
 from graphagent.store._internal import Cache, asker, erase_expired
 
@@ -30,7 +31,7 @@ class CachedModel:
     of tool calls do not count. The store contains answers in full, and requests as a hash only.
 
     An answer from the store has no usage, since it costs nothing, and names the model that produced it. Answers that were cut off or
-    withheld are not stored. An entry that has expired, or that cannot be read, is replaced.
+    withheld, and those without text and tool call, are not stored. An entry that has expired, or that cannot be read, is replaced.
     """
 
     def __init__(self, model: Model, store: Store, *, ttl: float | None = None, owner: str | None = None) -> None:
@@ -81,7 +82,7 @@ class CachedModel:
         response = None if found is None else _read(found)
         if response is None:
             response = await self.model.respond(request, on_text)
-            if response.finish_reason not in _BROKEN_OFF:
+            if response.finish_reason not in _BROKEN_OFF and not is_empty(response.message):
                 # Without its usage: nothing is spent on the answer when it comes from the store.
                 head = run.header if run.store is self._store else None
                 await cache.put(name, dumps(response_json(replace(response, usage=Usage()))), head)

@@ -19,7 +19,8 @@ from graphagent.errors import ContentFilterError, ModelRequestError
 from graphagent.llm._content_filter import filter_of, objection
 from graphagent.llm._context_overflow import is_overflow
 from graphagent.llm._messages import FailedRequest
-from graphagent.llm._output import read_json
+from graphagent.llm._output import has_json, read_json
+from graphagent.llm._whole import is_empty
 from graphagent.llm._wire import paired
 
 if TYPE_CHECKING:
@@ -150,10 +151,11 @@ class Endpoint:
                 failed.append(FailedRequest(asked.model, str(error)))
                 await before_another()
                 continue
-            if not failed:
-                return response
             self._left_out.update(what for what in left_out if not what.startswith("this "))
-            return replace(response, failed=tuple(failed))
+            if asked.request.output is not None and _is_prose(response):
+                # The server took a format and ignored it, as several do: the next request has the schema in its prompt.
+                self._left_out.add("schema")
+            return replace(response, failed=tuple(failed)) if failed else response
 
     async def _ask(
         self, exchange: Exchange, body: dict[str, Any], on_text: Callable[[str], None] | None
@@ -310,6 +312,12 @@ def request_error(
 def _refuses(error: ModelRequestError, part: str) -> bool:
     """Return whether the server refuses a part of the request, named by a regular expression in lower case."""
     return error.status in _REFUSALS and re.search(part, f"{error} {error.detail}".lower(), re.DOTALL) is not None
+
+
+def _is_prose(response: ModelResponse) -> bool:
+    """Return whether the whole answer is text in which nothing is JSON."""
+    message = response.message
+    return response.finish_reason == "stop" and not (is_empty(message) or message.tool_calls or has_json(message.text))
 
 
 _REFUSALS = (400, 404, 415, 422, 501)

@@ -16,6 +16,8 @@ from graphagent.llm._json_form import response_json as response_json
 from graphagent.llm._messages import PART_KINDS as PART_KINDS
 from graphagent.llm._messages import part_fields as part_fields
 from graphagent.llm._partial import PartialOutput as PartialOutput
+from graphagent.llm._repair import asked_again as asked_again
+from graphagent.llm._repair import empty_answer as empty_answer
 from graphagent.llm._tool_limits import SHORTEST as SHORTEST
 from graphagent.llm._tool_limits import capped as capped
 from graphagent.llm._tool_limits import shortened as shortened
@@ -26,6 +28,7 @@ from graphagent.llm._tools import call_tool as call_tool
 from graphagent.llm._tools import fresh_ids as fresh_ids
 from graphagent.llm._validation_messages import no_json_form as no_json_form
 from graphagent.llm._validation_messages import problems as problems
+from graphagent.llm._whole import check_answered as check_answered
 from graphagent.llm._whole import check_whole as check_whole
 from graphagent.llm._wrappers import response_of as response_of
 from graphagent.llm._wrappers import tells_cost as tells_cost

@@ -198,7 +198,16 @@ def _has_infinity(value: object) -> bool:
     return isinstance(value, list | tuple | set | frozenset) and any(map(_has_infinity, cast("list[object]", value)))
 
 
-def _candidates(text: str) -> Iterator[Any]:
+def has_json(text: str) -> bool:
+    """Return whether there is a JSON value in a text, as an answer has one, or the text begins as one."""
+    begins = _OPENING.match(text[_end_of_thoughts(text) :].lstrip())
+    return begins is not None or next(_candidates(text, read_json), _NOTHING) is not _NOTHING
+
+
+_NOTHING: Any = object()
+
+
+def _candidates(text: str, read: Callable[[str], Any] = read_answer) -> Iterator[Any]:
     """Yield the JSON values in a text: the text itself, fenced blocks, then objects and arrays in prose."""
     after = text[_end_of_thoughts(text) :]  # a draft in a model's thoughts is not its answer
     tried: set[str] = set()
@@ -207,7 +216,7 @@ def _candidates(text: str) -> Iterator[Any]:
         if piece.strip() not in tried:
             tried.add(piece.strip())
             try:
-                value = read_answer(piece.strip())
+                value = read(piece.strip())
             except ValueError:
                 continue
             yield value
@@ -219,7 +228,7 @@ def _candidates(text: str) -> Iterator[Any]:
         if end is None:
             continue
         try:
-            value = read_answer(after[opening.start() : end])
+            value = read(after[opening.start() : end])
         except ValueError:
             continue
         position = end

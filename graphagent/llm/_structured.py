@@ -9,6 +9,7 @@ from graphagent._article import counted
 from graphagent.errors import OutputError
 from graphagent.llm._messages import Message, ModelRequest, ModelResponse
 from graphagent.llm._output import OutputFormat
+from graphagent.llm._repair import asked_again, empty_answer
 from graphagent.llm._whole import check_whole
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ async def structured(
     attempts: int = 2,
     parameters: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Ask a model for a value of a type. An answer that does not fit is shown to the model with the reason, and asked again.
+    """Ask a model for a value of a type. An answer that does not fit, or is empty, is shown to the model with the reason, and asked again.
 
     `ask` is a model's `respond`, or a function that counts and forwards to it. `attempts` is the number of requests in all. The
     messages that were given stay as they are.
@@ -50,23 +51,22 @@ async def structured(
         TruncatedError: an answer was cut off at its limit of tokens; it is not asked for again.
         ModelRequestError: as `ask` raises it, or the answer was withheld.
     """
-    import json
-
     if attempts < 1:
         raise ValueError(f"a model must be asked at least once, not {counted(attempts, 'time')}")
     wanted: OutputFormat[Any] = output if isinstance(output, OutputFormat) else OutputFormat.of(output)
-    sent = tuple(messages)
+    request = ModelRequest(tuple(messages), output=wanted, parameters=dict(parameters or {}))
     while True:
-        request = ModelRequest(sent, output=wanted, parameters=dict(parameters or {}))
-        response = await ask(request)
-        check_whole(response, request)
-        text = response.message.text
+        attempts -= 1
         try:
-            return wanted.parse(text)
+            response = await ask(request)
+            check_whole(response, request)
         except OutputError as error:
-            attempts -= 1
-            if attempts == 0:
-                raise
-            schema = json.dumps(wanted.schema, ensure_ascii=False)
-            again = f"{error}. Answer again with nothing but JSON that fits this schema: {schema}"
-            sent += (Message.assistant(text or "(nothing)"), Message.user(again[:1].upper() + again[1:]))
+            response, problem = empty_answer(error), error
+        else:
+            try:
+                return wanted.parse(response.message.text)
+            except OutputError as error:
+                problem = error
+        if attempts == 0:
+            raise problem
+        request = asked_again(request, response.message, problem)

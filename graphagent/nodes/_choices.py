@@ -43,9 +43,7 @@ class _LlmChoices:
         request = ModelRequest(await ctx.build_prompt(), output=self.output, parameters=self.parameters)
 
         async def answer(ctx: Context) -> Any:
-            response = await ctx.request(
-                request, parse=self._parse, attempts=1 if self.output is None else 2, counts=True
-            )
+            response = await ctx.request(request, parse=self._parse, counts=True)
             return self._parse(response.message)
 
         return await ctx.gather([answer] * self.n, limit=self.limit)

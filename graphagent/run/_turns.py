@@ -10,7 +10,7 @@ from graphagent import _clock
 from graphagent._features import implementing
 from graphagent.errors import ModelError, ModelRequestError, OutputError, PromptTooLongError
 from graphagent.llm import Message, Usage
-from graphagent.llm._internal import is_overflow
+from graphagent.llm._internal import asked_again, check_answered, empty_answer, is_overflow
 from graphagent.log._internal import Held, spent
 from graphagent.memory import ActionStep, PlanningStep, StepFailure, Timing
 from graphagent.run._requests import Asking
@@ -79,7 +79,7 @@ async def turn(
             return await finish_step(effects, "turn", name)
         else:
             response = cast("ModelResponse", found.value)
-            _, problem = _parsed(parse, response.message)
+            _, problem = _parsed(parse, response)
         assert problem is not None
         spent += response.usage
         request = _asked_again(request, response.message, problem)
@@ -102,8 +102,7 @@ async def _take_turn(
     number = effects.memory.turns + 1 if counts else 0
     taken = _Turn(key, kind, request, asking, number, started, before)
     try:
-        response = await asking.respond(request)
-        value, problem = _parsed(parse, response.message)
+        response, value, problem = await _answer(asking, request, parse)
         if problem is not None and last:
             raise problem
     except ModelError as error:
@@ -149,7 +148,7 @@ async def decide(
             raise _too_long(found)
         if found is not None:
             response = cast("ModelResponse", found.value)
-            problem = _parsed(parse, response.message)[1]
+            problem = _parsed(parse, response)[1]
         else:
             await effects.before_live()
             asking = Asking(effects, name, purpose, model, counts=counts, effect=("decision", name) if record else None)
@@ -167,8 +166,7 @@ async def _decided(
     """Ask the model, and record its answer, or else what that cost. Return the answer, and why it does not fit."""
     effects, key = asking.effects, asking.key
     try:
-        response = await asking.respond(request)
-        problem = _parsed(parse, response.message)[1]
+        response, _, problem = await _answer(asking, request, parse)
         if problem is not None and last:
             raise problem
     except ModelError as error:
@@ -201,9 +199,20 @@ async def _fail_as_too_long(asking: Asking, kind: str, key: str, error: ModelReq
     raise PromptTooLongError(str(error), status=error.status, detail=error.detail) from error
 
 
-def _parsed(parse: Parse, message: Message) -> tuple[Any, OutputError | None]:
-    """Return the value of an answer, or why it has none."""
+async def _answer(asking: Asking, request: ModelRequest, parse: Parse) -> tuple[ModelResponse, Any, OutputError | None]:
+    """Ask the model. Return the answer with its value, or with the reason why it has none."""
     try:
+        response = await asking.respond(request)
+    except OutputError as error:
+        return empty_answer(error), None, error
+    return response, *_parsed(parse, response)
+
+
+def _parsed(parse: Parse, response: ModelResponse) -> tuple[Any, OutputError | None]:
+    """Return the value of an answer, or why it has none."""
+    message = response.message
+    try:
+        check_answered(response)
         return (message.text if parse is None else parse(message)), None
     except OutputError as error:
         return None, error
@@ -211,6 +220,4 @@ def _parsed(parse: Parse, message: Message) -> tuple[Any, OutputError | None]:
 
 def _asked_again(request: ModelRequest, message: Message, problem: OutputError) -> ModelRequest:
     """Return a request with the answer that does not fit, and what is wrong with it."""
-    said = f"{problem}. Answer again{'.' if request.output is None else ' with nothing but JSON that fits.'}"
-    more = (*ActionStep(model_output_message=message).to_messages(), Message.user(said[:1].upper() + said[1:]))
-    return replace(request, messages=(*request.messages, *more))
+    return asked_again(request, message, problem, ActionStep(model_output_message=message).to_messages())

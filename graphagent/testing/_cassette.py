@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphagent._article import counted
-from graphagent.errors import ScriptError
-from graphagent.llm._internal import dumps, read_response, request_json, response_json, tells_cost
+from graphagent.errors import OutputError, ScriptError
+from graphagent.llm._internal import dumps, empty_answer, read_response, request_json, response_json, tells_cost
 from graphagent.testing._model import words
 
 if sys.platform != "win32":
@@ -104,7 +104,10 @@ class RecordedModel:
             return response
         if not self.record or self.model is None:
             raise ScriptError(self._not_recorded(asked))
-        response = await self.model.respond(request, on_text)
+        try:
+            response = await self.model.respond(request, on_text)
+        except OutputError as error:  # recorded too, since the model is asked again
+            response = empty_answer(error)
         entry = {"name": self.model.name, "request": asked, "response": json.loads(dumps(response_json(response)))}
         with self._lock:
             self._used.add(len(self._recorded))

@@ -124,13 +124,13 @@ async def test_half_a_call_that_the_server_takes_for_a_whole():
 
 @BOTH
 async def test_reasoning_without_an_answer(streaming, tmp_path):
-    """The run fails with an error that says what to change, and can be resumed."""
+    """After two of them, the run fails with an error that says what to change, and can be resumed."""
     silent = (
         stream(delta(reasoning="Hm. "), delta(reasoning="Well."), delta("stop"))
         if streaming
         else whole(reasoning="Hm.")
     )
-    async with openai_server([silent, "Hi."]) as server, OpenAIModel("m", base_url=server.base_url) as model:
+    async with openai_server([silent, silent, "Hi."]) as server, OpenAIModel("m", base_url=server.base_url) as model:
         agent = Agent(single_run(), model=model, store=SqliteStore(tmp_path / "runs.db"))
         if streaming:
             agent.on(TextStreamed, lambda event: None)
@@ -141,9 +141,9 @@ async def test_reasoning_without_an_answer(streaming, tmp_path):
 
 
 async def test_what_the_error_about_reasoning_suggests_works():
-    """Its retry asks once more."""
+    """Its retry asks again."""
     async with (
-        openai_server([whole(reasoning="Hm."), "Hi."]) as server,
+        openai_server([*[whole(reasoning="Hm.")] * 4, "Hi."]) as server,
         OpenAIModel("m", base_url=server.base_url) as model,
     ):
         once = Strategy("once", START >> llm_request(tools=False) >> END)

@@ -211,13 +211,29 @@ async def test_one_refused_schema_does_not_end_native_formats():
     assert ["response_format" in each for each in server.requests] == [True, False, True]
 
 
-async def test_asking_again_over_the_wire():
-    """A server that ignores the format is asked again, and then it is an error."""
-    async with openai_server(["One.", "Two."]) as server, OpenAIModel("m", base_url=server.base_url) as model:
+@pytest.mark.parametrize("protocol", ["chat", "responses"])
+async def test_a_server_that_ignores_a_schema(protocol):
+    """It is asked again with the schema in the message. After an answer that is not JSON at all, the prompt has it, also of later requests."""
+    field, place = {"chat": ("response_format", "messages"), "responses": ("text", "input")}[protocol]
+    replies = ['{"value": 1}', "[1]", "One.", "Two.", "[3]"]
+    async with (
+        openai_server(replies) as server,
+        OpenAIModel("m", protocol=protocol, base_url=server.base_url) as model,
+    ):
+        assert await structured(model.respond, HELLO.messages, list[int]) == [1]
         with pytest.raises(OutputError) as caught:
             await structured(model.respond, HELLO.messages, list[int])
-    assert caught.value.output == "Two."
-    assert [each["role"] for each in server.requests[1]["messages"]] == ["user", "assistant", "user"]
+        assert caught.value.output == "Two."
+        assert await structured(model.respond, HELLO.messages, list[int]) == [3]
+    said = [
+        [(each["role"], "fits this schema: {" in each["content"]) for each in body[place]] for body in server.requests
+    ]
+    first, repaired, second, repaired_too, third = said
+    assert first == second == [("user", False)]
+    assert repaired == [("user", False), ("assistant", False), ("user", True)]
+    assert repaired_too == [("system", True), *repaired]
+    assert third == [("system", True), ("user", False)]
+    assert [field in body for body in server.requests] == [True, True, True, False, False]
 
 
 async def test_a_server_without_stream_options_is_tolerated():

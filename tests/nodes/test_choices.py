@@ -182,9 +182,9 @@ async def test_a_failure_keeps_the_other_answers():
 
 
 async def test_a_call_that_nobody_offered_is_no_answer():
-    """A server that calls tools unasked is an OutputError."""
+    """A server that calls tools unasked is asked once more, and then it is an OutputError."""
     with pytest.raises(NodeFailedError) as failed:
-        await Agent(only(llm_choices(1), choose(longest)), model=ScriptedModel([ToolCall("x")])).run("x")
+        await Agent(only(llm_choices(1), choose(longest)), model=ScriptedModel([ToolCall("x")] * 2)).run("x")
     assert isinstance(failed.value.__cause__, OutputError)
 
 

@@ -175,7 +175,7 @@ async def test_a_verification_is_resumed_from_any_step():
 
 
 async def test_a_verdict_is_read_however_a_server_puts_it():
-    """Over HTTP: fenced, in prose, and as text that ignores the schema, which is asked for once more."""
+    """Over HTTP: fenced, in prose, and as text that ignores the schema, which is asked for once more with the schema in the prompt."""
     replies = [
         "A",
         'Well: {"feedback": "no", "passed": false}',
@@ -187,7 +187,7 @@ async def test_a_verdict_is_read_however_a_server_puts_it():
         agent = Agent(loop(), model=OpenAIModel("m", base_url=server.base_url))
         assert (await agent.run("When?")).output == "B"
         formats = [each.get("response_format", {}).get("type") for each in server.requests]
-    assert formats == [None, "json_schema", None, "json_schema", "json_schema"]
+    assert formats == [None, "json_schema", None, "json_schema", None]
 
 
 async def test_a_judge_sees_rules_that_were_added():

@@ -263,8 +263,6 @@ async def _summaries(ctx: Context, steps: Sequence[Step], key: str, most: int = 
         if len(steps) == 1 and most <= _SHORTEST:
             raise
     else:
-        if not response.message.text.strip():
-            raise OutputError("the model gave an empty summary", output=response.message.text)
         return [response]
     if len(steps) == 1:
         return await _summaries(ctx, steps, f"{key}:short", most // 4)
