@@ -151,13 +151,13 @@ async def _many(provider: FactProvider, scope: Scope) -> None:
     async with anyio.create_task_group() as tasks:
         for number in range(_MANY):
             tasks.start_soon(provider.save, MultipleFacts(TOOLS, [f"later {number}"]), USER, scope)
-    found = added_up(await provider.load(TOOLS, USER, scope))
+    values = added_up(await provider.load(TOOLS, USER, scope))
     later = {f"later {number}" for number in range(_MANY)}
     promise(
-        later <= set(found),
+        later <= set(values),
         f"load returns the values of {_MANY} MultipleFacts, which were saved at the same time",
     )
-    promise(found[:_MANY] == first, f"load returns all {_MANY} values of one MultipleFacts")
+    promise(values[:_MANY] == first, f"load returns all {_MANY} values of one MultipleFacts")
 
 
 async def _apart(provider: FactProvider, scope: Scope) -> None:

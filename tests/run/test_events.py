@@ -345,6 +345,8 @@ def sample(kind):
         "server",
         "progress",
         "total",
+        "function",
+        "seconds",
     }
     plain |= {"error"} if kind.__name__.startswith("Memory") else set()  # there it is a type's name
     plain |= (

@@ -180,11 +180,11 @@ async def test_a_child_has_the_model_the_owner_and_the_features_of_its_parent(tm
     strategy = Strategy("s", START >> look >> llm_request(tools=False) >> END)
     poor, rich = helper(strategy, None, name="poor"), helper(strategy, name="rich")
     theirs, own = FileMemoryProvider(tmp_path / "theirs"), FileMemoryProvider(tmp_path / "own")
-    rich.install(AgentMemory, provider=own)
+    rich.install(AgentMemory, provider=own, recall=False, learn=False)
     calls = ToolCalls([ToolCall(name, {"task": "t"}) for name in ("poor", "rich")])
     agent = boss(poor, rich, replies=[calls, "from around", "the end"])
     agent.model.name = "parent"
-    agent.install(AgentMemory, provider=theirs)
+    agent.install(AgentMemory, provider=theirs, recall=False, learn=False)
     result = await agent.run("x", owner="ada")
     assert result.output == "the end"
     assert seen == [("parent", "ada", theirs), ("scripted", "ada", own)]

@@ -507,7 +507,7 @@ class ActionStep(Step):
     def _calls(self) -> tuple[Message | None, tuple[ToolCall, ...], frozenset[str]]:
         """Return the message with its tool calls and their ids, which are looked for once."""
         message = self.model_output_message
-        found = _slot(self, "_ActionStep__called")
+        found: tuple[Message | None, tuple[ToolCall, ...], frozenset[str]] | None = _slot(self, "_ActionStep__called")
         if found is None or found[0] is not message:
             calls = message.tool_calls if message else ()
             found = message, calls, frozenset([call.id for call in calls])

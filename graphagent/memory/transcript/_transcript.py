@@ -350,6 +350,7 @@ class Transcript:
 
     def _forget_messages(self) -> None:
         self._prompted = None
-        self._settled, self._summaries = 0, -1
+        self._settled = 0
+        self._summaries: int = -1
         self._visible: list[int] = []
         self._ranges: list[Range] = []
