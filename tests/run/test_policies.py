@@ -326,7 +326,7 @@ async def test_calls_that_came_to_an_end_before_a_timeout_are_not_made_again():
             await anyio.sleep_forever()
         return "paid"
 
-    ask, execute = llm_request(), execute_tools().timeout(0.05).retry(attempts=2, wait=0)
+    ask, execute = llm_request(), execute_tools().timeout(2).retry(attempts=2, wait=0)
     strategy = Strategy("s", START >> ask, ask.on(ToolCalls) >> execute >> ask, ask.on(str) >> END)
     calls = [ToolCall("pay", {"name": name}) for name in ("Ada", "slow")]
     agent = Agent(strategy, model=ScriptedModel([calls, "Done."]), tools=[pay], store=MemoryStore())

