@@ -85,6 +85,7 @@ class Transcript:
         self._projection = Projection()
         self._prompted: tuple[object, list[Message], Prompt] | None = None
         """What was returned as the prompt last, since nothing has changed; first what the versions had made of it."""
+        self._summaries: int = -1
         self._forget_messages()
 
     # ---- reading
@@ -351,6 +352,6 @@ class Transcript:
     def _forget_messages(self) -> None:
         self._prompted = None
         self._settled = 0
-        self._summaries: int = -1
+        self._summaries = -1
         self._visible: list[int] = []
         self._ranges: list[Range] = []
