@@ -1,4 +1,7 @@
-"""A server that speaks the OpenAI protocol: its clients, its key, and its failures as errors."""
+"""A server that speaks the OpenAI protocol: its clients, its key, and its failures as errors.
+
+The file is long because each failure has its advice beside the words by which it is recognised.
+"""
 
 from __future__ import annotations
 

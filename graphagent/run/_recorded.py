@@ -1,7 +1,7 @@
 """What a run that is executed again asks for: the outcomes that were recorded, each looked up where it is about to be caused.
 
 An outcome is found by its frame, by which execution of a node in that frame it belongs to, and by its kind and key. Nothing else is
-compared but the names and arguments of tool calls: wording may differ.
+compared but the names and arguments of tool calls: wording may differ. The file is long because each kind of effect is looked up in its own way.
 """
 
 from __future__ import annotations

@@ -63,7 +63,9 @@ _COUNT = {
 
 
 @cache
-def _formats() -> tuple[OutputFormat[Any], OutputFormat[Any]]:
+def _formats() -> tuple[
+    OutputFormat[Any], OutputFormat[Any]
+]:  # long because pydantic is imported when it is first needed
     from pydantic import BaseModel, PrivateAttr, ValidationError, field_validator, model_validator
 
     class Found(BaseModel):
