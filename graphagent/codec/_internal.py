@@ -20,6 +20,7 @@ from graphagent.codec._values import Json as Json
 from graphagent.codec._values import check_type as check_type
 from graphagent.codec._values import decode as decode
 from graphagent.codec._values import encode as encode
+from graphagent.codec._values import item_data as item_data
 from graphagent.codec._values import message_json as message_json
 from graphagent.codec._values import read_message as read_message
 from graphagent.codec._values import read_usage as read_usage

@@ -82,6 +82,25 @@ def decode(data: Json, blobs: Blobs, kind: Any = Any) -> Any:
     return _read(data, blobs, kind)
 
 
+@readable
+def item_data(data: Json, kind: Any) -> list[tuple[Json, Any]] | None:
+    """Return the data of the items of a list or a tuple, each with its declared type; None for any other value.
+
+    Raises:
+        ValueError: the data is damaged, or `kind` does not fit it.
+    """
+    fields = cast("dict[str, Json]", data) if isinstance(data, dict) else {}
+    is_tuple = fields.get("$") == "tuple"
+    if not is_tuple and not isinstance(data, list):
+        return None
+    items = as_list(fields["v"] if is_tuple else data)
+    places = None if kind is Any or not is_tuple else place_kinds(kind, len(items))
+    if places is not None:
+        return list(zip(items, places, strict=True))
+    part = kind if kind is Any else item_kind(kind, tuple if is_tuple else list)
+    return [(each, part) for each in items]
+
+
 def message_json(message: Message, blobs: Blobs) -> Json:
     """Return a message as JSON data: `{"role": …, "parts": […]}`, in which a part that is only text is a string."""
     return _Writer(blobs).message(message)

@@ -134,7 +134,14 @@ class EntryCodec:
         Raises:
             ValueError: the bytes are damaged, or the type does not fit.
         """
-        data = _any.decode(raw)
+        return self.value_of(_any.decode(raw), kind)
+
+    def value_of(self, data: Any, kind: Any = Any) -> Any:
+        """Return the same for the data of such a value, which stays as it is.
+
+        Raises:
+            ValueError: the data is damaged, or the type does not fit.
+        """
         value = data if type(data) in _PLAIN else decode(data, self.blobs, kind)
         if type(value) is str and isinstance(kind, type) and issubclass(kind, BaseException):
             return _error_of(kind, value)

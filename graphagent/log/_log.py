@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import anyio
 
 from graphagent import _clock
-from graphagent.codec._internal import DecodeError
+from graphagent.codec._internal import DecodeError, item_data
 from graphagent.errors import (
     ConflictError,
     DamagedStoreError,
@@ -132,10 +132,19 @@ class Log:
 
     def take(self, stored: Any, kind: Any = Any) -> Any:
         """Return a user's value that an entry has: the object itself, or a new one of a declared type in a log with a store."""
-        if not self.durable:
-            return stored
+        return self._read(self.codec.take, stored, kind) if self.durable else stored
+
+    def value_of(self, data: Any, kind: Any) -> Any:
+        """Return a new object of a declared type for the data of a stored value."""
+        return self._read(self.codec.value_of, data, kind)
+
+    def items_of(self, data: Any, kind: Any) -> Sequence[tuple[Any, Any]] | None:
+        """Return the data of the items of a stored list or tuple, each with its declared type; None for any other value."""
+        return self._read(item_data, data, kind)
+
+    def _read(self, read: Callable[[Any, Any], Any], stored: Any, kind: Any) -> Any:
         try:
-            return self.codec.take(stored, kind)
+            return read(stored, kind)
         except ValueError as error:
             reason = str(error)
         raise DamagedStoreError(f"run {self.header.run_id!r}", reason)

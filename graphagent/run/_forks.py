@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -98,17 +98,17 @@ def _inside(
     execution: Execution, branches: Sequence[CompiledNode], values: Sequence[Any], *, items: bool = False
 ) -> list[Execution]:
     """Return the executions of the branches."""
-    log = execution.run.log
-
-    def given(number: int) -> Any:
-        if not log.durable:
-            return values[number]
-        whole = execution.input()
-        return items_of(whole)[number] if items else whole
-
+    frames = _frames(execution, branches)
+    given: Sequence[Callable[[], Any]]
+    if not execution.run.log.durable:
+        given = [partial(values.__getitem__, number) for number in range(len(branches))]
+    elif items:
+        given = execution.stored_input().items()
+    else:
+        given = [execution.stored_input().shared()] * len(branches)
     return [
-        execution.inside(frame, CompiledStrategy.of_branch(node), partial(given, number))
-        for number, (frame, node) in enumerate(zip(_frames(execution, branches), branches, strict=False))
+        execution.inside(frame, CompiledStrategy.of_branch(node), each)
+        for frame, node, each in zip(frames, branches, given, strict=False)
     ]
 
 

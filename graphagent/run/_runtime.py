@@ -31,6 +31,7 @@ from graphagent.log._internal import OVER, UNSET, Charge, is_part
 from graphagent.memory import ActionStep, FinalAnswerStep
 from graphagent.memory._internal import RunMemory, Transcript
 from graphagent.run._effects import RunEditor
+from graphagent.run._inputs import StoredInput
 from graphagent.run._questions import Question, answer_type, open_question
 from graphagent.run._result import RunResult
 from graphagent.run._scope import Execution, Limits
@@ -336,8 +337,9 @@ class Runtime:
         """Return the execution of the agent's own strategy."""
         config, setting = self.config, self.config.strategy.setting
         task, kind, log = self.activation.task, config.strategy.input_type, self.log
+        given: Callable[[], Any] = StoredInput(log, task, kind) if log.durable else lambda: task
         outer = Execution(
-            self, self.frame, config.compiled, self.limits, config.model, config.tools, lambda: log.take(task, kind),
+            self, self.frame, config.compiled, self.limits, config.model, config.tools, given,
             self.deadline, self.unheard,
         )  # fmt: skip
         return outer if setting is None else outer.inside(self.frame, config.compiled, outer.given, setting)

@@ -15,6 +15,7 @@ from graphagent.graph import ToolSelection
 from graphagent.llm._internal import tells_cost
 from graphagent.log._internal import UNSET
 from graphagent.run._budgets import Budgets
+from graphagent.run._inputs import StoredInput
 from graphagent.run._sites import as_tool
 
 if TYPE_CHECKING:
@@ -214,6 +215,13 @@ class Execution:
             return self.given()
         run = self.run
         return run.log.take(value, run.kind_of(self.frame.source)) if run.log.durable else value
+
+    def stored_input(self) -> StoredInput:
+        """Return the input of the current node in a run with a store, for what is executed inside."""
+        value, run = self.frame.value, self.run
+        if value is UNSET:
+            return cast("StoredInput", self.given)
+        return StoredInput(run.log, value, run.kind_of(self.frame.source))
 
     @property
     def seconds_left(self) -> float | None:

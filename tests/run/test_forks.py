@@ -18,6 +18,7 @@ from graphagent.run._concurrently import together
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 from tests.run.test_threads import texts
+from tests.work import calls
 
 pytestmark = pytest.mark.every_loop
 
@@ -644,7 +645,7 @@ async def test_a_branch_that_failed_stays_failed_when_the_run_goes_on(made, fail
             await checkpoint()
         await ctx.once("behind", _one)
         interrupted.cancel()
-        await anyio.lowlevel.checkpoint()
+        await checkpoint()
         return "late"
 
     @node
@@ -711,3 +712,43 @@ async def test_the_error_of_a_branch_that_failed_in_an_earlier_process_is_told()
     with pytest.raises(NodeFailedError, match=r"race/0/bad.*KeyError") as info:
         await agent.resume("r")
     assert info.value.__notes__ == ["branch 1 failed too: node 'race/1/late' failed with ConnectionError"]
+
+
+def test_the_branches_of_a_stored_fork_read_its_input_once():
+    """With a store, the work of an `each` grows with its items and not with their square, also inside another `each` or a strategy."""
+
+    @node
+    async def items(ctx: Context, n: int) -> list[list[int]]:
+        return [list(range(n))]
+
+    @node
+    async def same(ctx: Context, n: int) -> int:
+        return n
+
+    class Store(MemoryStore):
+        compared = False  # the fold of the log with the state after each commit, which is other work
+
+    inner = Strategy("inner", START >> each(same) >> END)
+    agent = Agent(Strategy("s", START >> items >> each(inner) >> END), store=Store(), max_nodes=None)
+    _, few, more, many = (calls(lambda n=n: anyio.run(agent.run, n)) for n in (10, 20, 40, 80))
+    assert many - more < 2.5 * (more - few)
+
+
+@pytest.mark.parametrize("fork", ["each", "parallel"])
+async def test_what_a_branch_changes_in_place_is_its_own_with_a_store(fork):
+    """Each branch has objects of its own, also within lists and tuples of different types."""
+
+    @node
+    async def pairs(ctx: Context, n: int) -> tuple[list[int], list[int]]:
+        return [n], [n]
+
+    @node
+    async def change(ctx: Context, given: Any) -> str:
+        seen = repr(given)
+        (given if fork == "each" else given[0]).append(0)
+        await checkpoint()
+        return seen
+
+    forked = each(change) if fork == "each" else parallel(change, change.named("other"))
+    result = await Agent(Strategy("s", START >> pairs >> forked >> END), store=MemoryStore()).run(7)
+    assert [*result.output] == (["[7]", "[7]"] if fork == "each" else ["([7], [7])", "([7], [7])"])
