@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from graphagent.llm._messages import Message, Part, Reasoning, Text, ToolCall
-from graphagent.llm._wire import arguments_text, attached, content_of
+from graphagent.llm._wire import arguments_text, attached, content_of, unicode
 
 if TYPE_CHECKING:
     from graphagent.llm._families import ModelFamily
@@ -66,7 +66,7 @@ def _assistant(message: Message, family: ModelFamily | None, *, fill: bool) -> d
         said |= {"content": message.text or None, "tool_calls": calls}
         if family is not None and fill and not signed:
             (calls[0] if family.signature else said).update(family.missing)
-    return said
+    return unicode(said)  # what was recorded before answers were read so, or was said by a model of the user
 
 
 def shorten_ids(messages: Iterable[dict[str, Any]]) -> None:

@@ -16,7 +16,7 @@ from graphagent.llm._chat_answer import (
 )
 from graphagent.llm._content_filter import categories_of
 from graphagent.llm._endpoint import DONE
-from graphagent.llm._wire import mapping, paired
+from graphagent.llm._wire import mapping
 
 if TYPE_CHECKING:
     from graphagent.llm._families import ModelFamily
@@ -142,9 +142,9 @@ class Chunks:
 
     def body(self) -> dict[str, Any]:
         """Return the whole response, as if it had not been streamed."""
-        message: dict[str, Any] = {key: paired("".join(pieces)) for key, pieces in self._texts.items()}
+        message: dict[str, Any] = {key: "".join(pieces) for key, pieces in self._texts.items()}
         for call, pieces in zip(self._calls, self._arguments, strict=True):
-            call["function"]["arguments"] = paired("".join(pieces))
+            call["function"]["arguments"] = "".join(pieces)
         message |= self._others
         if self._details:
             message["reasoning_details"] = self._details

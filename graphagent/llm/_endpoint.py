@@ -21,7 +21,7 @@ from graphagent.llm._context_overflow import is_overflow
 from graphagent.llm._messages import FailedRequest
 from graphagent.llm._output import has_json, read_json
 from graphagent.llm._whole import is_empty
-from graphagent.llm._wire import paired
+from graphagent.llm._wire import paired, unicode
 
 if TYPE_CHECKING:
     from graphagent._openai_http import Server
@@ -167,7 +167,7 @@ class Endpoint:
                 data = await client.post(exchange.path, body=body, cast_to=object)
             if isinstance(data, str):  # what the client makes of other kinds of content
                 return self._read_streamed(data, exchange)
-            return exchange.read(data, str(self._server))
+            return self._read(data, exchange)
 
     async def _ask_streaming(
         self, client: AsyncOpenAI, exchange: Exchange, body: dict[str, Any], on_text: Callable[[str], None]
@@ -239,11 +239,17 @@ class Endpoint:
         """
         if not answer.finished:
             raise ModelRequestError(f"the answer of {self._server} broke off before its end; try again")
-        return exchange.read(answer.body(), str(self._server))
+        return self._read(answer.body(), exchange)
+
+    def _read(self, data: object, exchange: Exchange) -> ModelResponse:
+        """Read the JSON of a whole answer, of which every text can be kept and sent again."""
+        with self._server.failures():  # one that is nested too deeply
+            data = unicode(data)
+        return exchange.read(data, str(self._server))
 
     def _read_unstreamed(self, content: str, exchange: Exchange, on_text: Callable[[str], None]) -> ModelResponse:
         """Read the answer of a server that does not stream."""
-        response = exchange.read(self._read_json(content), str(self._server))
+        response = self._read(self._read_json(content), exchange)
         if response.message.text:
             on_text(response.message.text)
         return response

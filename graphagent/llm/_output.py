@@ -27,6 +27,13 @@ _HUGE = re.compile(rb"[0-9]{309}")
 """What JSON has in which an integer is too large for a float."""
 
 
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL
+)
+"""An escape in a JSON string: a surrogate pair, half a pair, or another one."""
+_HALF = len(r"\udfff")
+
+
 @dataclass(frozen=True, slots=True)
 class OutputFormat(Generic[T]):
     """The JSON that an answer must be. `OutputFormat.of(T)` makes one from any type that pydantic knows."""
@@ -164,12 +171,18 @@ def read_json(text: str, **options: Any) -> Any:
 
 
 def read_answer(text: str, **options: Any) -> Any:
-    """Read JSON that a model wrote: as `read_json`, with numbers that JSON can write again.
+    """Read JSON that a model wrote: as `read_json`, with numbers that JSON can write again, and U+FFFD for half a surrogate pair.
 
     Raises:
         ValueError: as `read_json`, or a number is too large for a float.
     """
-    value = read_json(text, **options)
+    try:
+        value = read_json(text, **options)
+    except ValueError:
+        whole = _ESCAPE.sub(lambda found: r"\ufffd" if len(found[0]) == _HALF else found[0], text)
+        if options or whole == text:  # the other half of one at the end may be still to come
+            raise
+        value = read_json(whole)
     if _LARGE.search(text) and _has_infinity(value):
         raise ValueError("it contains a number that is too large for a float")
     return value

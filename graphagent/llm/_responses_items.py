@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from graphagent.llm._messages import Message, Part, ProviderData, Reasoning, Text, ToolCall
-from graphagent.llm._wire import arguments_text, attached, content_of, mapping, read_arguments
+from graphagent.llm._wire import arguments_text, attached, content_of, mapping, read_arguments, unicode
 
 _REASONED = "reasoned"
 """Marks, in the data kept with a part, an item that came of reasoning."""
@@ -32,8 +32,10 @@ def part_of(item: Mapping[str, Any], family: str, *, reasoned: bool) -> Part:
             name, identity = str(item.get("name") or ""), str(item.get("call_id") or item.get("id") or "")
             call = ToolCall(name, arguments, identity, malformed)
             came = item.get("arguments")
-            is_object = isinstance(came, str) and came.lstrip().startswith("{") and not malformed
-            sent = came if is_object else arguments_text(call)
+            sent = arguments_text(call)
+            # An object that is read as it came; an escape may be half a surrogate pair.
+            if isinstance(came, str) and came.lstrip().startswith("{") and "\\ud" not in came.lower() and not malformed:
+                sent = came
             kept |= {"name": None, "call_id": None, "arguments": None if sent == _compact(arguments) else sent}
             return replace(call, provider=ProviderData(family, kept))
         case "reasoning":
@@ -130,7 +132,7 @@ def _answer_items(message: Message, family: str, results: AbstractSet[Any], *, r
         reasoned = reasoned or bool(thoughts)
         items += [*thoughts, item]
         thoughts = []
-    return items
+    return unicode(items)
 
 
 def _said(text: str, data: Mapping[str, Any], *, with_id: bool) -> dict[str, Any]:

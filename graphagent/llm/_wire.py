@@ -150,3 +150,16 @@ def paired(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def unicode(value: Any) -> Any:
+    """Return JSON in which each text is Unicode, as `paired` makes it: UTF-8 cannot encode anything else, so it could not be sent again."""
+    match value:
+        case str():
+            return paired(value)
+        case dict():
+            return {paired(name): unicode(each) for name, each in cast("dict[str, Any]", value).items()}
+        case list():
+            return [unicode(each) for each in cast("list[Any]", value)]
+        case _:
+            return value

@@ -10,7 +10,7 @@ import pytest
 from graphagent import END, START, Agent, Strategy, tool
 from graphagent.errors import ModelRequestError, NodeFailedError, OutputError
 from graphagent.events import TextStreamed
-from graphagent.llm import Message, ModelRequest, OutputFormat, Reasoning, Text, ToolCall, Usage
+from graphagent.llm import Message, ModelRequest, OutputFormat, Reasoning, Text, ToolCall, ToolResult, Usage
 from graphagent.llm.openai import OpenAIModel
 from graphagent.nodes import llm_request
 from graphagent.store import SqliteStore
@@ -18,6 +18,7 @@ from graphagent.testing import RawResponse, openai_server
 from graphagent_strategies import single_run
 
 ASK = ModelRequest((Message.user("Hello?"),))
+JSON = {"content-type": "application/json"}
 BOTH = pytest.mark.parametrize("streaming", [False, True])
 
 
@@ -235,3 +236,70 @@ async def test_a_character_that_is_cut_in_two(protocol, pieces, heard):
         response = await model.respond(ASK, (said := []).append)
     assert ("".join(said), response.message.text.removesuffix("\ufffd")) == (heard, heard)
     response.message.text.encode()
+
+
+HALF = {
+    "reasoning": "Hm \ud83d.",
+    "content": "a \ude00\ud83d\ude00",
+    "tool_calls": [
+        {
+            "id": "c\ud83d",
+            "type": "function",
+            "function": {"name": "a\ud83d", "arguments": '{"a": "\\ud83d", "b": "\udc00"}'},
+        }
+    ],
+}
+ITEMS = [
+    {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": "Hm \ud83d."}],
+        "encrypted_content": "\ud83d",
+    },
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a \ude00\ud83d\ude00"}]},
+    {
+        "type": "function_call",
+        "call_id": "c\ud83d",
+        "name": "a\ud83d",
+        "arguments": HALF["tool_calls"][0]["function"]["arguments"],
+    },
+]
+
+
+@pytest.mark.parametrize("protocol", ["chat", "responses"])
+@BOTH
+async def test_half_a_surrogate_pair_in_an_answer(streaming, protocol, tmp_path):
+    """It is read as U+FFFD wherever it is, so the conversation goes on; UTF-8 cannot encode it."""
+    if protocol == "chat":
+        reply = stream(delta(**HALF), delta("tool_calls")) if streaming else whole(**HALF)
+    else:
+        done = {"status": "completed", "output": ITEMS}
+        body = json.dumps(done)
+        reply = stream({"type": "response.completed", "response": done}) if streaming else RawResponse(200, JSON, body)
+    async with (
+        openai_server([reply, "Well.", "Yes."]) as server,
+        OpenAIModel("m", protocol=protocol, base_url=server.base_url) as model,
+    ):
+        agent = Agent(single_run(), model=model, tools=[add], store=SqliteStore(tmp_path / "runs.db"))
+        if streaming:
+            agent.on(TextStreamed, lambda event: None)
+        result = await agent.run("Hello?", thread="t")
+        assert (await agent.run("Sure?", thread="t")).output == "Yes."
+    step = result.memory.steps[1]
+    [call] = step.tool_calls
+    assert (step.model_output, step.model_output_message.reasoning) == ("a \ufffd😀", "Hm \ufffd.")
+    assert (call.name, call.id, call.arguments) == ("a\ufffd", "c\ufffd", {"a": "\ufffd", "b": "\ufffd"})
+    assert "\ud83d" not in json.dumps(server.requests, ensure_ascii=False)
+
+
+async def test_half_a_surrogate_pair_in_a_history():
+    """One that was recorded, or said by another model, is sent as U+FFFD."""
+    said = Message("assistant", (Text("\ud83d"), ToolCall("add", {"a": "\ud83d"}, "c1")))
+    result = Message.tool(ToolResult("c1", "add", "3"))
+    for protocol in ("chat", "responses"):
+        async with (
+            openai_server(["Yes."]) as server,
+            OpenAIModel("m", protocol=protocol, base_url=server.base_url) as model,
+        ):
+            assert (await model.respond(ModelRequest((*ASK.messages, said, result)))).message.text == "Yes."
+        assert "\ufffd" in json.dumps(server.requests, ensure_ascii=False)
