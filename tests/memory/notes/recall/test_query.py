@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from graphagent.memory.notes.index._words import normal, words_of_name
+from graphagent.memory.notes.index._words import normal, separated, words_of_name
 from graphagent.memory.notes.recall._query import STOPWORDS, parse_query, speakers_in
 
 NOW = datetime(2024, 3, 15, 12, 30, tzinfo=UTC)
