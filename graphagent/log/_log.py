@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import anyio
 
@@ -140,7 +140,7 @@ class Log:
 
     def items_of(self, data: Any, kind: Any) -> Sequence[tuple[Any, Any]] | None:
         """Return the data of the items of a stored list or tuple, each with its declared type; None for any other value."""
-        return self._read(item_data, data, kind)
+        return cast("Sequence[tuple[Any, Any]] | None", self._read(item_data, data, kind))
 
     def _read(self, read: Callable[[Any, Any], Any], stored: Any, kind: Any) -> Any:
         try:
