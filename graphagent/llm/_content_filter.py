@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import cast
 
 from graphagent._openai_http import safe_codes
-from graphagent.llm._output import read_json
+from graphagent.llm._json_text import read_json
 from graphagent.llm._wire import mapping
 
 _SAID = r"""

@@ -25,6 +25,7 @@ from graphagent.llm._tools import BROKEN_OFF as BROKEN_OFF
 from graphagent.llm._tools import answered as answered
 from graphagent.llm._tools import because as because
 from graphagent.llm._tools import call_tool as call_tool
+from graphagent.llm._tools import fitted as fitted
 from graphagent.llm._tools import fresh_ids as fresh_ids
 from graphagent.llm._validation_messages import no_json_form as no_json_form
 from graphagent.llm._validation_messages import problems as problems

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from graphagent._annotations import check_type
 from graphagent.errors import OutputError
+from graphagent.llm._json_text import check_finite, may_overflow, read_answer, read_json
+from graphagent.llm._nested import unnested
 from graphagent.llm._validation_messages import no_json_form, problems
 
 if TYPE_CHECKING:
@@ -21,17 +22,6 @@ X = TypeVar("X")
 _MOST_LOOKS = 2_000_000
 """The number of characters examined, including repeats, to find JSON in prose: at worst half a second."""
 _WRAP = "value"
-_LARGE = re.compile(r"[0-9][eE]\+?[0-9]|[0-9]{300}")
-"""What a JSON text has in which a number is too large for a float."""
-_HUGE = re.compile(rb"[0-9]{309}")
-"""What JSON has in which an integer is too large for a float."""
-
-
-_ESCAPE = re.compile(
-    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL
-)
-"""An escape in a JSON string: a surrogate pair, half a pair, or another one."""
-_HALF = len(r"\udfff")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +101,7 @@ class OutputFormat(Generic[T]):
         from pydantic import ValidationError
 
         reason = "it contains no complete JSON"
-        if _LARGE.search(text):
+        if may_overflow(text):
             reason += " whose numbers a float can hold"
         for index, candidate in enumerate(_candidates(text)):
             try:
@@ -143,8 +133,11 @@ class OutputFormat(Generic[T]):
     def _validated(self, value: Any) -> T:
         from pydantic_core import to_json
 
-        if self.wrapped and isinstance(value, dict) and cast("dict[str, Any]", value).keys() == {_WRAP}:
-            value = cast("dict[str, Any]", value)[_WRAP]
+        wraps = self.wrapped and isinstance(value, dict) and cast("dict[str, Any]", value).keys() == {_WRAP}
+        of_value: Mapping[str, Any] = self.schema["properties"][_WRAP] if self.wrapped and not wraps else self.schema
+        value = unnested(value, of_value, self.schema)
+        if wraps:
+            value = value[_WRAP]
         if self.adapter is None:
             return cast("T", value)
         # By way of JSON, so that strict types too are read as JSON has them: a date from text, a tuple from a list.
@@ -152,63 +145,6 @@ class OutputFormat(Generic[T]):
         made = self.adapter.validate_json(sent)
         check_finite(sent, made, self.adapter.dump_python)
         return made
-
-
-def read_json(text: str, **options: Any) -> Any:
-    """Read JSON of any size and depth: integers are exact, and a text that no sane server sends is refused quickly.
-
-    A number that is too large for a float is infinity. The options are those of pydantic's `from_json`.
-
-    Raises:
-        ValueError: it is not JSON, holds NaN or Infinity, or is nested more than about 200 deep.
-    """
-    from pydantic_core import from_json
-
-    try:
-        return from_json(text, allow_inf_nan=False, **options)
-    except TypeError:  # what pydantic makes of half a surrogate pair
-        raise ValueError("it holds half a surrogate pair") from None
-
-
-def read_answer(text: str, **options: Any) -> Any:
-    """Read JSON that a model wrote: as `read_json`, with numbers that JSON can write again, and U+FFFD for half a surrogate pair.
-
-    Raises:
-        ValueError: as `read_json`, or a number is too large for a float.
-    """
-    try:
-        value = read_json(text, **options)
-    except ValueError:
-        whole = _ESCAPE.sub(lambda found: r"\ufffd" if len(found[0]) == _HALF else found[0], text)
-        if options or whole == text:  # the other half of one at the end may be still to come
-            raise
-        value = read_json(whole)
-    if _LARGE.search(text) and _has_infinity(value):
-        raise ValueError("it contains a number that is too large for a float")
-    return value
-
-
-def check_finite(sent: bytes, made: object, dump: Callable[[Any], Any]) -> None:
-    """Check that no integer became infinity where a type demands a float.
-
-    Args:
-        sent: The JSON that was validated.
-        made: The value that was made of it.
-        dump: Returns the plain data of such a value.
-
-    Raises:
-        OverflowError: one did.
-    """
-    if _HUGE.search(sent) and _has_infinity(dump(made)):
-        raise OverflowError("it contains a number that is too large for a float")
-
-
-def _has_infinity(value: object) -> bool:
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    if isinstance(value, dict):
-        value = list(cast("dict[object, object]", value).values())
-    return isinstance(value, list | tuple | set | frozenset) and any(map(_has_infinity, cast("list[object]", value)))
 
 
 def has_json(text: str) -> bool:

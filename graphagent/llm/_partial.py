@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from graphagent.llm._output import read_answer
+from graphagent.llm._json_text import read_answer
 
 if TYPE_CHECKING:
     from graphagent.llm._output import OutputFormat

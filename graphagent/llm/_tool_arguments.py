@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent._annotations import names_around
 from graphagent.errors import ArgumentsError
-from graphagent.llm._output import check_finite, read_json
+from graphagent.llm._json_text import check_finite, read_json
 from graphagent.llm._validation_messages import no_json_form, problems
 
 if TYPE_CHECKING:

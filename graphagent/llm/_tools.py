@@ -23,7 +23,8 @@ from graphagent._raised import translate
 from graphagent._retry import Retry, repeated
 from graphagent.errors import RunError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.llm._images import Image, has_pillow, with_images
-from graphagent.llm._messages import ToolCall, ToolResult, sendable
+from graphagent.llm._messages import Message, ModelResponse, ToolCall, ToolResult, sendable
+from graphagent.llm._nested import unnested
 from graphagent.llm._tool_arguments import ToolArguments, read_docstring, why_malformed
 from graphagent.llm._tool_limits import SHORTEST, capped
 
@@ -354,6 +355,30 @@ def fresh_ids(calls: Iterable[ToolCall], taken: set[str] | None = None) -> tuple
     return tuple(made)
 
 
+def fitting(call: ToolCall, tool: Tool) -> ToolCall:
+    """Return a call with its arguments as the schema of its tool demands them, as far as only a text is in the way.
+
+    Some models write an array or an object as a text with JSON in it, and `null` for no arguments.
+    """
+    if call.malformed:
+        is_nothing = call.malformed.strip('" \n') in ("", "null", "[]") and not tool.parameters.get("properties")
+        return replace(call, malformed="") if is_nothing else call
+    arguments = unnested(dict(call.arguments), tool.parameters)
+    return call if arguments == call.arguments else replace(call, arguments=arguments)
+
+
+def fitted(response: ModelResponse, tools: Iterable[Tool]) -> ModelResponse:
+    """Return a response whose calls of these tools are as `fitting` makes them."""
+    if not response.message.tool_calls:
+        return response
+    named, parts = {tool.name: tool for tool in tools}, list(response.message.parts)
+    for place, part in enumerate(parts):
+        if isinstance(part, ToolCall) and part.name in named:
+            parts[place] = fitting(part, named[part.name])
+    same = all(new is old for new, old in zip(parts, response.message.parts, strict=True))
+    return response if same else replace(response, message=Message("assistant", tuple(parts)))
+
+
 async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] = (), context: Any = None) -> ToolResult:
     """Execute one tool call of a model. Return its result, or an error that the model can react to.
 
@@ -364,6 +389,7 @@ async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] =
     if tool is None:
         names = ", ".join(sorted(known)) or "none"
         return ToolResult.error(call, f"unknown tool {call.name!r}; available tools: {names}")
+    call = fitting(call, tool)
     if call.malformed:
         return ToolResult.error(call, f"{why_malformed(call.malformed)}: {call.malformed[:200]}")
     try:

@@ -17,13 +17,17 @@ _IN_OUR_WORDS = {
     "unexpected_keyword_argument": "is not one of the fields",
     "uuid_parsing": "must be a valid UUID",
 }
+_OF_JSON = {
+    "list_type", "tuple_type", "set_type", "frozen_set_type", "dict_type", "mapping_type", "model_type", "dataclass_type", "model_attributes_type",
+}  # fmt: skip
+"""The types of errors of what must be an array or an object."""
 # "Input should be …", "Decimal input should have …", and what a validator of the user says.
 _BEGINNING = re.compile(r"^(?:\w+ )?\w+ should |^(?:Value error|Assertion failed), ")
 
 
 def problems(error: ValidationError) -> list[str]:
     """Return the place of each of the first problems, and what must be there."""
-    found = error.errors(include_url=False, include_input=False)
+    found = error.errors(include_url=False)
     lines = [f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {_said(each)}" for each in found[:_MOST]]
     return lines + ([f"and {len(found) - _MOST} more"] if len(found) > _MOST else [])
 
@@ -35,7 +39,8 @@ def _said(problem: ErrorDetails) -> str:
     if problem["type"] == "union_tag_not_found":
         return f"{context['discriminator'].strip(chr(39))} is missing"
     said = _IN_OUR_WORDS.get(problem["type"], problem["msg"])
-    return _BEGINNING.sub(lambda found: "must " if "should" in found[0] else "", said)
+    said = _BEGINNING.sub(lambda found: "must " if "should" in found[0] else "", said)
+    return f"{said}, not a text" if isinstance(problem["input"], str) and problem["type"] in _OF_JSON else said
 
 
 def no_json_form(error: Exception) -> str:

@@ -7,12 +7,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from graphagent.llm._families import is_openai, is_service
 from graphagent.llm._images import Image
+from graphagent.llm._json_text import read_answer
 from graphagent.llm._messages import MONEY, Part, Text, ToolCall, ToolResult
-from graphagent.llm._output import read_answer
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from graphagent.llm._endpoint import WireRequest
     from graphagent.llm._messages import ModelRequest
     from graphagent.llm._output import OutputFormat
+
+T = TypeVar("T")
 
 SCHEMA_REFUSALS = {
     "this schema": "invalid schema",
@@ -152,14 +154,13 @@ def paired(text: str) -> str:
     return text
 
 
-def unicode(value: Any) -> Any:
+def unicode(value: T) -> T:
     """Return JSON in which each text is Unicode, as `paired` makes it: UTF-8 cannot encode anything else, so it could not be sent again."""
-    match value:
-        case str():
-            return paired(value)
-        case dict():
-            return {paired(name): unicode(each) for name, each in cast("dict[str, Any]", value).items()}
-        case list():
-            return [unicode(each) for each in cast("list[Any]", value)]
-        case _:
-            return value
+    given: Any = value
+    if isinstance(given, str):
+        given = paired(given)
+    elif isinstance(given, dict):
+        given = {paired(name): unicode(each) for name, each in cast("dict[str, object]", given).items()}
+    elif isinstance(given, list):
+        given = [unicode(each) for each in cast("list[object]", given)]
+    return cast("T", given)

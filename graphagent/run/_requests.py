@@ -21,7 +21,7 @@ from graphagent.events import (
     TextStreamed,
 )
 from graphagent.llm import ModelResponse
-from graphagent.llm._internal import PartialOutput, check_whole, failures, response_of
+from graphagent.llm._internal import PartialOutput, check_whole, failures, fitted, response_of
 from graphagent.log._internal import Charge, EffectRecorded, Spent, header_key
 from graphagent.run._middleware import pass_through
 from graphagent.run._suspend import Suspend
@@ -124,7 +124,7 @@ class Asking:
             kept_on=(Suspend,),
         )  # fmt: skip
         if not any(response.message is each.message for each in answers):
-            response = run.with_ids(response)
+            response = run.with_ids(fitted(response, request.tools))
         if self.waits:
             self._report_passed(request, response, asked=bool(answers))
         return response
@@ -167,7 +167,8 @@ class Asking:
             if self.counts:
                 self.turns += 1
             on_text = self._stream(partial) if listening else None
-            response = run.with_ids(await _response_of(model, model.respond(request, on_text)))
+            response = await _response_of(model, model.respond(request, on_text))
+            response = run.with_ids(fitted(response, request.tools))
         except BaseException as error:
             self.unheard.drop()
             if isinstance(error, ModelRequestError) and not error.sent and self.counts:
