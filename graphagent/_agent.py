@@ -49,6 +49,7 @@ from graphagent.run._internal import (
     callbacks_with_types,
     check_deps,
     check_features,
+    check_levels,
     check_models,
     check_nothing_cached,
     check_offers,
@@ -147,8 +148,8 @@ class Agent(Generic[I, O]):
             there is a `max_cost`. They count as nothing in it.
 
     Raises:
-        StrategyError: there are tools, and no edge of the strategy takes tool calls; or a run may break a rule of the strategy
-            when its answer is refused.
+        StrategyError: there are tools, and no edge of the strategy takes tool calls; a run may break a rule of the strategy when its
+            answer is refused; or agents among the tools have too many levels inside.
         SerializationError: there is a store, and a node returns what cannot be stored.
         UnpricedModelError: there is a `max_cost`, and a model does not say what its answers cost.
         ValueError: a budget is none.
@@ -239,6 +240,8 @@ class Agent(Generic[I, O]):
             if site.has_own_tools:
                 self._make_tools(site.tools)
         check_tool_edges(own)
+        self.levels: int = check_levels(own)
+        """How many strategies, forks and agents are inside one another in it; each agent inside counts as three."""
         self._servers = tool_servers(own)
         check_path_rules(own, self._checks, self.callbacks)
         every = list(with_sub_agents(own))

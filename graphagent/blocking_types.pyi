@@ -282,6 +282,10 @@ class BlockingAgent(Protocol[I, O]):
     def budgets(self) -> Budgets:
         """What a run may take."""
 
+    @property
+    def levels(self) -> int:
+        """How many strategies, forks and agents are inside one another in it; each agent inside counts as three."""
+
     def install(self, feature: Callable[P, F], /, *args: P.args, **settings: P.kwargs) -> Any:
         """Install a feature: `agent.install(AgentMemory, provider=…)`. The settings are those of the feature itself."""
 

@@ -38,6 +38,10 @@ _Fields = dict[str, Any]
 _NOTHING = object()
 
 
+class TooDeepError(SerializationError):
+    """A value has too many levels."""
+
+
 def write_object(value: object, kind: Any, inner: Inner) -> dict[str, Any]:
     """Return an object as JSON data.
 
@@ -77,6 +81,8 @@ def write_object(value: object, kind: Any, inner: Inner) -> dict[str, Any]:
 def _within(name: str, field: str, value: object, kinds: Mapping[str, Any], inner: Inner) -> Any:
     try:
         return inner(value, kinds.get(field, Any))
+    except TooDeepError:  # the whole path would be hundreds of fields
+        raise
     except SerializationError as error:
         text = str(error)
     raise SerializationError(f"the {field} of {a(name)}: {text}")

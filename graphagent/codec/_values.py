@@ -24,8 +24,8 @@ from graphagent.codec import _typed_objects
 from graphagent.codec._annotations import CONTAINERS, item_kind, key_kinds, place_kinds, value_kind
 from graphagent.codec._dataclasses import DataclassCodec, FieldCodec
 from graphagent.codec._errors import DecodeError, as_int, as_list, as_str, readable
-from graphagent.codec._typed_objects import read_object, write_object
-from graphagent.errors import NodeFailedError, SerializationError
+from graphagent.codec._typed_objects import TooDeepError, read_object, write_object
+from graphagent.errors import NodeFailedError
 from graphagent.llm import (
     Approve,
     Deny,
@@ -151,7 +151,10 @@ class _Writer:
         if form is float:
             return value if math.isfinite(value) else {"$": "float", "v": repr(value)}
         if room <= 0:
-            raise SerializationError("a value that holds itself, or is nested too deeply, cannot be kept")
+            raise TooDeepError(
+                f"a value that holds itself, or has more than {_DEEPEST} levels, cannot be kept: each dict in it takes one, and each "
+                f"list, tuple, set, dataclass or model two"
+            )
         if form in CONTAINERS:
             return self.container(value, form, kind, room)
         codec = _CODEC_OF.get(form)

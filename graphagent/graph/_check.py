@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, Never, get_args
 
 from graphagent.graph import _types
+from graphagent.graph._declarations import MOST_LEVELS
 from graphagent.graph._forks import Each
 from graphagent.graph._node import END, START, End, Node, Rule, Start, Tap, TapOf
 from graphagent.graph._strategy import Edge, Element
@@ -48,6 +49,7 @@ def check(edges: tuple[Edge, ...]) -> Report:
     for edge in edges:
         edges_from[edge.source].append(edge)
     _check_names(edges, report)
+    _check_levels(edges, report)
     _check_reach(edges, report)
     for source, out in edges_from.items():
         _check_edges_of(source, out, report)
@@ -66,6 +68,21 @@ def _check_names(edges: tuple[Edge, ...], report: Report) -> None:
             if other is not place and place.name not in told:
                 told.add(place.name)
                 report.problems.append(Problem(place.name, _same_name(place, other)))
+
+
+def _check_levels(edges: tuple[Edge, ...], report: Report) -> None:
+    inside = [edge.target for edge in edges if not isinstance(edge.target, End)]
+    deepest = max(inside, key=lambda element: element.declaration.levels, default=None)
+    if deepest is not None and deepest.declaration.levels >= MOST_LEVELS:
+        report.problems.append(Problem(deepest.name, too_deep(deepest.declaration.levels)))
+
+
+def too_deep(levels: int) -> str:
+    """Return why something with so many levels cannot be inside a strategy or an agent."""
+    return (
+        f"it has {levels} levels of strategies, forks and agents inside one another; with what it is in, there may be {MOST_LEVELS}, and "
+        "an agent counts as three. Put what it does into one strategy with a loop, or into functions"
+    )
 
 
 def _same_name(one: Point, other: Point) -> str:

@@ -8,6 +8,12 @@ from functools import cached_property, partial
 from types import FunctionType, MethodType
 from typing import Any, cast, final
 
+MOST_LEVELS = 60
+"""How many strategies, forks and agents may be inside one another: Python ends programs whose calls are nested too deeply, and each level,
+with its policies and middleware, takes some of them."""
+LEVELS_OF_AGENT = 2
+"""As how many of these an agent counts besides its strategy, for the calls between it and the node or the tool that it is."""
+
 
 @final
 class Declaration:
@@ -24,11 +30,14 @@ class Declaration:
         whole: bool = False,
         inside: Sequence[Declaration] = (),
         runs: Declaration | None = None,
+        levels: int = 0,
     ) -> None:
         self.function = function
         """The function that is executed."""
         self.runs = runs
         """The strategy that is executed, if it is an agent."""
+        self.levels = levels
+        """How many strategies, forks and agents are inside one another here, this one included; 0 for a function."""
         self._first_name = name
         self._whole = whole
         self._inside = inside
@@ -37,6 +46,11 @@ class Declaration:
     def of_function(cls, function: Callable[..., Any], name: str) -> Declaration:
         """Return the declaration of all nodes that execute a function."""
         return cls(function, name, whole=True)
+
+    @classmethod
+    def of_frame(cls, kind: Callable[..., Any], name: str, inside: Sequence[Declaration]) -> Declaration:
+        """Return the declaration of a strategy or a fork in which others are executed."""
+        return cls(kind, name, inside=inside, levels=1 + max((each.levels for each in inside), default=0))
 
     def covers(self, other: Declaration) -> bool:
         """Return whether what executes the other declaration executes this one: a copy of it, or something that stands for it.

@@ -48,7 +48,7 @@ class _Fork(Node[Any, Any]):
         if limit is not None and limit < 1:
             raise ValueError(f"{name!r}: limit={limit} would run no branch; give 1 or more, or None for no limit")
         super().__init__(_engine_only, name=name, input_type=input_type, output_type=output_type)
-        self.declaration = Declaration(type(self), name, inside=[branch.declaration for branch in branches])
+        self.declaration = Declaration.of_frame(type(self), name, [branch.declaration for branch in branches])
         self.branches = branches
         """The branches, in the order of their numbers."""
         self.limit = limit

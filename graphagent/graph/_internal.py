@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from graphagent.graph._check import too_deep as too_deep
+from graphagent.graph._declarations import LEVELS_OF_AGENT as LEVELS_OF_AGENT
+from graphagent.graph._declarations import MOST_LEVELS as MOST_LEVELS
 from graphagent.graph._declarations import Declaration as Declaration
 from graphagent.graph._forks import Each as Each
 from graphagent.graph._forks import Parallel as Parallel

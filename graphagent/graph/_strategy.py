@@ -189,8 +189,8 @@ class Strategy(Node[I, O]):
             edge.target.name: edge.target for edge in edges if not isinstance(edge.target, End)
         }
         """Its nodes and taps under their names, in the order of the paths."""
-        self.declaration = Declaration(
-            type(self), name, inside=[each.declaration for each in self.elements_by_name.values()]
+        self.declaration = Declaration.of_frame(
+            type(self), name, [each.declaration for each in self.elements_by_name.values()]
         )
         self.without_tools: tuple[Problem, ...] = tuple(report.without_tools)
         """Problems that it has only if tools are offered: an agent with tools refuses it."""

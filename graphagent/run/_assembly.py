@@ -11,7 +11,15 @@ from graphagent._features import implementing
 from graphagent._options import check_tools
 from graphagent.errors import ArgumentsError, SerializationError, StrategyError, ToolError, UnpricedModelError
 from graphagent.graph import CachePolicy, Node, Problem, Retry, Strategy
-from graphagent.graph._internal import fits, is_about, is_tool, name_of
+from graphagent.graph._internal import (
+    LEVELS_OF_AGENT,
+    MOST_LEVELS,
+    fits,
+    is_about,
+    is_tool,
+    name_of,
+    too_deep,
+)
 from graphagent.llm import Tool, ToolCalls, tool
 from graphagent.llm._internal import problems, tells_cost
 from graphagent.memory import FinalAnswerStep
@@ -52,6 +60,21 @@ def check_tool_edges(all_sites: Iterable[Site]) -> None:
             checked_tools(site.tools)
         if site.tools and strategy.without_tools:
             raise StrategyError(strategy.name, strategy.without_tools)
+
+
+def check_levels(own: Sequence[Site]) -> int:
+    """Return how many levels of strategies, forks and agents are inside one another in an agent, among its tools too.
+
+    Raises:
+        StrategyError: there are too many.
+    """
+    strategy = cast("Strategy[Any, Any]", own[0].element)
+    called = ((name, each.agent.levels) for site in own for name, each in site.agents if isinstance(each, AgentTool))
+    name, inside = max(called, key=lambda each: each[1], default=("", -LEVELS_OF_AGENT))
+    levels = strategy.declaration.levels + LEVELS_OF_AGENT + inside
+    if levels > MOST_LEVELS:
+        raise StrategyError(strategy.name, [Problem(name, too_deep(inside + LEVELS_OF_AGENT))])
+    return levels
 
 
 def takes_calls(strategy: Strategy[Any, Any]) -> bool:

@@ -6,6 +6,7 @@ from graphagent.run._after import settle as settle
 from graphagent.run._after import settle_quietly as settle_quietly
 from graphagent.run._answering import begin_features as begin_features
 from graphagent.run._assembly import check_features as check_features
+from graphagent.run._assembly import check_levels as check_levels
 from graphagent.run._assembly import check_models as check_models
 from graphagent.run._assembly import check_nothing_cached as check_nothing_cached
 from graphagent.run._assembly import check_offers as check_offers

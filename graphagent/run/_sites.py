@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from graphagent.graph import Node, Strategy, ToolSelection
-from graphagent.graph._internal import Declaration, inside
+from graphagent.graph._internal import LEVELS_OF_AGENT, Declaration, inside
 from graphagent.llm import Tool
 from graphagent.run._budgets import Budgets
 
@@ -55,7 +55,7 @@ class AgentNode(Node[Any, Any]):
     ) -> None:
         strategy = agent.strategy
         super().__init__(function, name=name, input_type=strategy.input_type, output_type=strategy.output_type)
-        self.declaration = Declaration(function, name, runs=strategy.declaration)
+        self.declaration = Declaration(function, name, runs=strategy.declaration, levels=agent.levels + LEVELS_OF_AGENT)
         self.agent = agent
         self.config = config
         """Returns the configuration of the agent's runs."""

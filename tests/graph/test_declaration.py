@@ -296,6 +296,19 @@ def test_many_branches_of_one_type_are_compared_once():
     assert sum(_types._fits.cache_info()[:2]) - before < 50
 
 
+async def test_strategies_and_forks_are_nested_up_to_a_limit():
+    """As many as are allowed are executed, with policies around each; one more is a problem of the strategy that would have it."""
+    inner = step("leaf")
+    for level in range(60):
+        part = inner.retry(attempts=2).timeout(60)
+        inner = parallel(part, name=f"p{level}") if level == 1 else Strategy(f"s{level}", START >> part >> END)
+    assert inner.declaration.levels == 60
+    assert (await Agent(inner, max_nodes=None).run(1)).done
+    with pytest.raises(StrategyError, match=r"'s59': it has 60 levels .* there may be 60") as raised:
+        Strategy("s60", START >> inner >> END)
+    assert [problem.node for problem in raised.value.problems] == ["s59"]
+
+
 def test_edges_keep_the_order_of_the_paths():
     """An edge is one step of one path, with its conditions; taps and nodes alike."""
     ask, act, log = step("ask"), step("act"), taps("log")

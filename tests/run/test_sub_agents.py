@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import anyio
@@ -20,6 +21,7 @@ from graphagent.errors import (
     ScriptError,
     SerializationError,
     StrategyChangedError,
+    StrategyError,
     Veto,
 )
 from graphagent.events import Event, ModelResponded, RunFinished, RunStarted, RunSuspended, TextStreamed
@@ -981,3 +983,51 @@ async def test_a_sub_agent_that_another_process_continues_began_when_it_began():
     await lead("Done.").resume("r", answer="yes")
     after = next(head for head in await list_runs(store) if head.parent)
     assert (after.status, after.started) == ("done", before)
+
+
+class Around:
+    """Middleware around everything, which makes the calls of each level deeper."""
+
+    def install(self, agent):
+        pass
+
+    async def begin(self, ctx):
+        pass
+
+    def bind(self, ctx):
+        return self
+
+    async def around_node(self, ctx, value, proceed):
+        return await proceed(value)
+
+    async def around_tool(self, ctx, call, proceed):
+        return await proceed(call)
+
+    async def around_model(self, ctx, request, proceed):
+        return await proceed(request)
+
+
+@pytest.mark.parametrize("how", ["tools", "nodes"])
+async def test_agents_are_nested_up_to_a_limit(how):
+    """Twenty agents inside one another are executed, with a store, middleware and policies; one more is refused when it is made."""
+
+    def reply(request):
+        returned = any(message.role == "tool" for message in request.messages)
+        return ToolCall(request.tools[0].name, {"task": "x"}) if request.tools and not returned else "done"
+
+    def around(inner, level):
+        tools = [inner] if inner is not None and how == "tools" else []
+        part = inner.as_node().retry(attempts=2).timeout(60) if inner is not None and how == "nodes" else None
+        strategy = single_run() if part is None else Strategy(f"s{level}", START >> part >> END)
+        made = Agent(strategy, model=model, tools=tools, name=f"a{level}", description="Helps.", store=MemoryStore())
+        made.install(Around)
+        return made
+
+    model, agent = ScriptedModel(itertools.repeat(reply)), None
+    for level in range(20):
+        agent = around(agent, level)
+    assert (await agent.run("Go.", run_id="r")).output == "done"
+    assert len(model.requests) == (39 if how == "tools" else 1)
+    assert (await agent.read("r")).done
+    with pytest.raises(StrategyError, match=r"'a19': it has 60 levels .* an agent counts as three"):
+        around(agent, 20)
