@@ -8,6 +8,7 @@ from typing import Any, cast
 from graphagent.llm._json_text import read_answer
 
 Schema = Mapping[str, Any]
+_KINDS: Mapping[type, str] = {list: "array", dict: "object"}
 _MOST = 50
 """The number of schemas that are looked at for one value: references may lead to each other."""
 
@@ -52,11 +53,10 @@ def _read(text: str, kinds: set[str]) -> Any:
     if "string" in kinds or not kinds & {"array", "object"}:
         return text
     try:
-        value: Any = read_answer(text.strip())
+        value: object = read_answer(text.strip())
     except ValueError:
         return text
-    kind = {list: "array", dict: "object"}.get(type(value))
-    return value if kind in kinds else text
+    return value if _KINDS.get(type(value)) in kinds else text
 
 
 def _kinds(schema: Schema) -> set[str]:

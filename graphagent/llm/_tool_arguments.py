@@ -53,6 +53,8 @@ class ToolArguments:
                 options["description"] = descriptions[parameter.name]
             if parameter.default is not parameter.empty:
                 options["default"] = parameter.default
+            if parameter.default is None:
+                hint = _or_none(hint)
             fields[f"p{index}"] = (hint, Field(**options))
         try:
             model = create_model(tool, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
@@ -125,6 +127,13 @@ class ToolArguments:
         return keywords
 
 
+def _or_none(hint: Any) -> Any:
+    """Return the type of a parameter whose default is None, as `year: int = None` is meant: None fits, whether it says so or not."""
+    if typing.get_origin(hint) is typing.Annotated:
+        return typing.Annotated[(_or_none(hint.__origin__), *hint.__metadata__)]
+    return hint if hint in (Any, object) else typing.Optional[hint]  # noqa: UP045 — some types have no `|`
+
+
 def why_malformed(text: str) -> str:
     """Return why a text is not the arguments of a call, for the model that wrote it."""
     try:
@@ -177,19 +186,32 @@ def _is_context(hint: Any) -> bool:
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """Return the first paragraph, and the text of each parameter in the `Args:` section."""
-    first = " ".join(text.strip().partition("\n\n")[0].split())
-    section = re.search(r"^(?:Args|Arguments|Parameters):[ \t]*\n((?:[ \t]+.*(?:\n|$)|[ \t]*\n)+)", text, re.MULTILINE)
-    if section is None:
-        return first, {}
-    lines = [line for line in section[1].splitlines() if line.strip()]
-    indent = len(lines[0]) - len(lines[0].lstrip())
+    """Return the first paragraph, and the text of each parameter, as Google, NumPy or Sphinx have it."""
+    first = re.split(r"\n[ \t]*\n|\n(?=:\w+[^:\n]*:)", text.strip(), maxsplit=1)[0]
+    google = re.search(r"^(?:Args|Arguments|Parameters):[ \t]*\n((?:[ \t]+.*(?:\n|$)|[ \t]*\n)+)", text, re.MULTILINE)
+    numpy = re.search(
+        r"^(?:Other )?Parameters[ \t]*\n-{3,}[ \t]*\n((?:(?!.*\n-{3,}[ \t]*$).*(?:\n|$))*)", text, re.MULTILINE
+    )
+    if google is not None:
+        found = _entries(google[1], r"\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
+    elif numpy is not None:
+        found = _entries(numpy[1], r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?()$")
+    else:
+        found = _entries(text, r":(?:param|parameter|arg|argument|key|keyword)\s(?:[^:]*\s)?\*{0,2}(\w+):\s*(.*)")
+    return " ".join(first.split()), found
+
+
+def _entries(section: str, entry: str) -> dict[str, str]:
+    """Return the text of each parameter in a section: an entry has its name, or several, and what is indented below it is of its text."""
+    lines = [line for line in section.splitlines() if line.strip()]
+    indent = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     found: dict[str, str] = {}
-    name = ""
+    names: list[str] = []
     for line in lines:
-        entry = re.match(r"\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)", line)
-        if entry and len(line) - len(line.lstrip()) == indent:
-            name, found[entry[1]] = entry[1], entry[2].strip()
-        elif name:
-            found[name] = f"{found[name]} {line.strip()}".strip()
-    return first, found
+        begun = re.match(entry, line.strip()) if len(line) - len(line.lstrip()) <= indent else None
+        if begun is None and not line.startswith(":"):  # which begins another field of Sphinx
+            found.update({name: f"{found[name]} {line.strip()}".strip() for name in names})
+            continue
+        names = re.findall(r"\w+", begun[1]) if begun else []
+        found.update({name: begun[2].strip() for name in names if begun})
+    return found

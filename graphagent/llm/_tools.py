@@ -23,7 +23,7 @@ from graphagent._raised import translate
 from graphagent._retry import Retry, repeated
 from graphagent.errors import RunError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.llm._images import Image, has_pillow, with_images
-from graphagent.llm._messages import Message, ModelResponse, ToolCall, ToolResult, sendable
+from graphagent.llm._messages import Message, ModelResponse, ToolCall, ToolResult, error_text, sendable
 from graphagent.llm._nested import unnested
 from graphagent.llm._tool_arguments import ToolArguments, read_docstring, why_malformed
 from graphagent.llm._tool_limits import SHORTEST, capped
@@ -274,7 +274,7 @@ def tool(
 ) -> Any:
     """Make a tool of a function, or of a method: `@tool` or `@tool(name=…, description=…)`.
 
-    The model sees the first paragraph of the docstring, what a Google-style `Args:` section says of each parameter, and
+    The model sees the first paragraph of the docstring, what it says of each parameter in the style of Google, NumPy or Sphinx, and
     the types. A parameter annotated with the run's `Context` is not shown to the model and gets the run's. A plain
     function runs in a worker thread.
 
@@ -398,9 +398,9 @@ async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] =
             return capped(replace(value, call_id=call.id, name=call.name), tool.max_size)
         content, images = _shown(await _with_images(value))
     except ToolError as error:
-        return replace(ToolResult.error(call, str(error)), value=error)
+        return replace(ToolResult.error(call, error_text(error)), value=error)
     except Exception as error:  # noqa: BLE001 — whatever a tool raises is the model's to know and to work around
-        return replace(ToolResult.error(call, f"{type(error).__name__}: {error}"), value=error)
+        return replace(ToolResult.error(call, f"{type(error).__name__}: {error_text(error)}"), value=error)
     return capped(ToolResult(call.id, call.name, content, images=images, value=value), tool.max_size)
 
 

@@ -14,7 +14,7 @@ from graphagent._raised import leaves
 from graphagent.errors import FeatureError, RunError, ScriptError, ToolError
 from graphagent.events import CacheUsed, ToolCalled, ToolReturned
 from graphagent.llm import Approve, Deny, ToolResult
-from graphagent.llm._internal import BROKEN_OFF, because
+from graphagent.llm._internal import BROKEN_OFF, because, error_text
 from graphagent.llm._internal import call_tool as execute_tool
 from graphagent.run._cached import CacheEntry
 from graphagent.run._callbacks import call_all
@@ -144,7 +144,7 @@ async def _called(effects: Effects, tool: Tool | None, call: ToolCall) -> tuple[
             features, "around_tool", around, call, proceed, kind=ToolResult, kept_on=(Exception, Suspend)
         )
     except ToolError as error:
-        result = ToolResult.error(call, str(error))
+        result = ToolResult.error(call, error_text(error))
     result = result if result.call_id == call.id else replace(result, call_id=call.id)
     if made:  # only now: middleware may withhold what the tool returned
         run.emit(ToolReturned(run.run_id, effects.node, result))

@@ -243,6 +243,85 @@ def test_a_name_that_servers_refuse_is_refused(name):
         Tool(name, "x", {}, lambda arguments, context: None)
 
 
+GOOGLE = """Convert an amount
+    of money.
+
+    Args:
+        amount (float): In dollars,
+            or cents.
+        to: The currency: EUR,
+        or NOK.
+        day: ISO.
+
+    Returns:
+        nothing: at all
+    """
+NUMPY = """Convert an amount
+    of money.
+
+    Parameters
+    ----------
+    amount : float, optional
+        In dollars,
+
+        or cents.
+    to
+        The currency: EUR, or NOK.
+    day, when : str
+        ISO.
+
+    Returns
+    -------
+    nothing : str
+        At all.
+    """
+SPHINX = """Convert an amount
+    of money.
+    :param float amount: In dollars,
+        or cents.
+    :param to: The currency: EUR, or NOK.
+    :type to: str
+    :param day: ISO.
+    :returns: nothing
+        at all
+    """
+
+
+@pytest.mark.parametrize("text", [GOOGLE, NUMPY, SPHINX])
+def test_the_texts_of_parameters(text):
+    """They are read as Google, NumPy and Sphinx have them."""
+
+    async def convert(amount: float, to: str = "EUR", day: str = "") -> None: ...
+
+    convert.__doc__ = text
+    found = tool(convert)
+    assert found.description == "Convert an amount of money."
+    assert {name: each["description"] for name, each in found.parameters["properties"].items()} == {
+        "amount": "In dollars, or cents.",
+        "to": "The currency: EUR, or NOK.",
+        "day": "ISO.",
+    }
+
+
+async def test_a_default_of_none_is_a_value():
+    """Models send null for `year: int = None`, as its schema says, with the rules of the type for any other value."""
+
+    @tool
+    async def find(
+        year: int = None,  # noqa: RUF013  as people write it
+        page: Annotated[int, Field(ge=1, description="From 1.")] = None,  # noqa: RUF013
+    ) -> str:
+        """Find."""
+        return f"{year} {page}"
+
+    properties = find.parameters["properties"]
+    assert properties["year"] == {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}
+    assert properties["page"]["description"] == "From 1."
+    assert await find.call({"year": None, "page": None}) == "None None"
+    with pytest.raises(ArgumentsError, match="page"):
+        await find.call({"year": 5, "page": 0})
+
+
 # Calling
 
 
@@ -465,6 +544,24 @@ async def test_what_a_tool_raises_is_shown_and_not_raised():
     other = await called(fail, kind="other")
     assert (other.content, type(other.value)) == ("Error: KeyError: 'boom'", KeyError)
     assert len((await called(fail, kind="long")).content) < 3_000
+
+
+@pytest.mark.parametrize("kind", [ToolError, ValueError])
+async def test_an_exception_whose_text_raises(kind):
+    """It is a result like any other."""
+
+    class UnspeakableError(kind):
+        def __str__(self):
+            raise LookupError("topsecret")
+
+    @tool
+    async def fail() -> str:
+        """Fail."""
+        raise UnspeakableError("no")
+
+    result = await called(fail)
+    assert result.is_error
+    assert result.content.endswith("(its text cannot be shown: LookupError)")
 
 
 async def test_cancellation_is_not_swallowed():
