@@ -57,6 +57,7 @@ _ADVICE = {
 _SAID = (
     # LiteLLM
     (r"invalid model name passed in model=", "the server has no model of that name; GET /models says which it has"),
+    (r"no connected db", "the key is not that of the server, which has no database of others: pass api_key="),
     # vLLM
     (
         r"max_tokens=\d+ cannot be greater than max_model_len",

@@ -461,6 +461,7 @@ def test_openai_is_sent_the_name_of_a_tool_and_all_tools():
     ("status", "words", "advice"),
     [
         (400, "litellm.BadRequestError: Invalid model name passed in model=gpt", "GET /models says"),
+        (400, "No connected db.", "pass api_key="),
         (400, "max_tokens=9000 cannot be greater than max_model_len=max_total_tokens=512", "allow fewer tokens"),
         (400, "litellm.ContextWindowExceededError: ...", "the prompt is too long"),
     ],
