@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import anyio
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from graphagent.errors import ContentFilterError, ModelRequestError, OutputError, TruncatedError
 from graphagent.llm import Message, ModelRequest, ToolResult, Usage
 from graphagent.llm.openai import OpenAIModel
+from graphagent.testing import RawResponse, openai_server
 
 ASK = (Message.user("Hello?"),)
 SIZES = pytest.mark.parametrize("size", [1, 701, 1_000_000])
@@ -158,6 +161,27 @@ ANSWERS = {
     ),
     "spaced arguments": (CALL.replace('{\\"city\\":', '{ \\"city\\" : '),),
 }  # fmt: skip
+
+
+@BOTH
+@pytest.mark.parametrize("server", ["litellm", "llamacpp", "transformers"])
+async def test_what_local_servers_send_is_read_as_it_was(server, streaming):
+    """Events without numbers, an item that took the number of another, a stream with a last word or without one."""
+    path = Path(__file__).parent / "services" / "responses" / f"{server}.txt"
+    found = re.findall(r"^=== (\S+) 200 (.+)\n((?:(?!=== ).*\n)*)", path.read_text("utf-8"), re.MULTILINE)
+    recorded = {name: (kind, body) for name, kind, body in found}
+    kind, body = recorded["streamed" if streaming else "whole"]
+    heard: list[str] = []
+    async with (
+        openai_server([RawResponse(200, {"content-type": kind}, body.encode())]) as local,
+        OpenAIModel("m", protocol="responses", base_url=local.base_url) as model,
+    ):
+        answer = await model.respond(ModelRequest(ASK), heard.append if streaming else None)
+    assert answer.message.text == "The tram leaves."
+    assert not streaming or "".join(heard) == answer.message.text
+    [call] = answer.message.tool_calls
+    assert (call.name, call.arguments, call.id) == ("weather", {"city": "Oslo"}, "call_1")
+    assert (answer.usage, answer.finish_reason) == (Usage(14, 7, 13), "tool_calls")
 
 
 @SIZES

@@ -148,6 +148,20 @@ READ = {
     ("vllm", "streamed"): answer(Reasoning("Add."), "Three.", usage=Usage(70, 20)),
     ("vllm", "whole"): answer(Reasoning("Add."), "Three.", usage=Usage(70, 20)),
     ("vllm", "failing"): broken(400),
+    ("llamacpp", "streamed"): answer("The tram leaves.", usage=Usage(14, 7, 13)),
+    ("llamacpp", "streamed-call"): answer(
+        ToolCall("weather", {"city": "Oslo"}, "AnVA"), usage=Usage(257, 4, 1), reason="tool_calls"
+    ),
+    ("llamacpp", "whole"): answer(" one two three four five", usage=Usage(16, 5, 1), reason="length"),
+    ("llamacpp", "failing"): broken(400),
+    ("litellm", "streamed"): answer("The tram leaves.", usage=Usage(14, 7, 13)),
+    ("litellm", "whole"): answer("The tram leaves.", usage=Usage(14, 7)),
+    ("litellm", "failing"): broken(400),
+    ("transformers", "streamed"): answer(
+        ToolCall("weather", {"city": "Oslo"}, "t1_tool_call_0"), usage=Usage(256, 4), reason="tool_calls"
+    ),
+    ("transformers", "whole"): answer("one two three four five", usage=Usage(15, 5), reason="length"),
+    ("transformers", "failing"): broken(500),
 }  # fmt: skip
 
 
