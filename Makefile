@@ -12,7 +12,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 unexport PYTHONDONTWRITEBYTECODE  # each process that a test starts would compile all that it imports
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types docs house bench bench-peers mcp-conformance mcp-servers smoke clean
+.PHONY: help demo test lint format types docs house bench bench-peers mcp-conformance mcp-servers model-servers smoke clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-15s %s\n' "$$name" "$$text"; done
@@ -57,6 +57,9 @@ mcp-conformance: $(BIN)/.ready-to-develop ## Run the official suite for MCP clie
 
 mcp-servers: $(BIN)/.ready-to-develop ## Use the reference servers of MCP, which go into .cache.
 	@$(BIN)/python -m scripts.mcp_servers
+
+model-servers: $(BIN)/.ready-to-develop ## Ask real model servers with a tiny model; all goes into .cache. ARGS chooses.
+	@$(BIN)/python -m scripts.model_servers $(ARGS)
 
 smoke: $(BIN)/.ready-to-develop ## Build the wheel, install it elsewhere without development tools, use it.
 	@.ci/smoke $(BIN)/python
