@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from graphagent.llm._chat_answer import from_body
 from graphagent.llm._chat_messages import chat_messages, shorten_ids
 from graphagent.llm._chat_stream import Chunks
-from graphagent.llm._families import family_of
-from graphagent.llm._wire import SCHEMA_REFUSALS, offered, schema_instruction, tool_refusals
+from graphagent.llm._families import family_before, family_of, family_said
+from graphagent.llm._wire import SCHEMA_REFUSALS, mapping, offered, schema_instruction, tool_refusals
 
 if TYPE_CHECKING:
     from graphagent.llm._endpoint import WireRequest
@@ -40,7 +40,8 @@ class ChatExchange:
 
     def __init__(self, asked: WireRequest) -> None:
         self.asked = asked
-        family = asked.family or family_of(asked.host, asked.model)
+        self._known = asked.family or family_of(asked.host, "")
+        family = self._known or family_before(asked.request.messages, asked.address) or family_of("", asked.model)
         self._family = family if family is not None and family.returned != "never" else None
         self._given = {**asked.parameters, **asked.request.parameters}
         self._extra: Mapping[str, Any] = self._given.pop("extra_body", None) or {}
@@ -86,7 +87,8 @@ class ChatExchange:
         Raises:
             ModelRequestError: it is an error, or is not the protocol.
         """
-        return from_body(data, server, self._family)
+        said = None if self._known else family_said(mapping(data), self.asked.address)
+        return from_body(data, server, said or self._family)
 
     def streamed(self) -> Chunks:
         """Return an empty answer, which collects the chunks of a streamed one."""

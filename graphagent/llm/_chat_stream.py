@@ -73,6 +73,7 @@ class Chunks:
             self._index = choices[0].get("index", 0)
         choice = next((each for each in choices if each.get("index", self._index) == self._index), mapping(None))
         kept = {"model": chunk.get("model"), "usage": usage_in(chunk, choice)}
+        kept["system_fingerprint"] = chunk.get("system_fingerprint")
         self._body.update({name: value for name, value in kept.items() if value})
         filtered = categories_of([choice.get("content_filter_results"), chunk.get("prompt_filter_results")])
         self._filtered.update({name: {"filtered": True} for name in filtered})

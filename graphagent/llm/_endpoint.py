@@ -70,6 +70,8 @@ class WireRequest:
     family: ModelFamily | None
     """The family passed to the model, if any."""
     streaming: bool
+    address: str = ""
+    """The host and the port of the server."""
 
 
 class Exchange(Protocol):

@@ -7,12 +7,13 @@ others refuse one that has it. What they say about it is named in each row of MO
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from graphagent._options import check_word
+from graphagent.llm._messages import Message, Reasoning, Text, ToolCall
 
 Returned: TypeAlias = Literal["always", "tool loop", "never"]
 
@@ -95,9 +96,10 @@ MODEL_FAMILIES: tuple[ModelFamily, ...] = (
     ),
     # It answers with `reasoning`, and accepts that of earlier turns in the same field (recorded in November 2026).
     ModelFamily("cerebras", "always", ("reasoning",), hosts=("cerebras.ai",)),
-    # Likewise. A server of one's own is on any host: family="ollama".
+    # Likewise. A server of one's own is on any host, and is known by its answers.
     ModelFamily("ollama", "always", ("reasoning",), hosts=("ollama.com",)),
-    # It passes requests on to vLLM, SGLang, llama.cpp and others, of which each reads one of the fields; it is on any host.
+    # It passes requests on to vLLM, SGLang, llama.cpp and others, of which each reads one of the fields; it is on any host. What
+    # llama-box answered for it is known by its usage.
     ModelFamily("gpustack", "always", ("reasoning_content", "reasoning"), every=True),
     # Claude's thinking and its signature, accepted as they came (recorded in November 2026).
     ModelFamily("snowflake", "always", ("reasoning_details",), hosts=("snowflakecomputing.com",)),
@@ -139,6 +141,36 @@ def family_of(host: str, model: str) -> ModelFamily | None:
         if any(host == each or host.endswith(f".{each}") for each in family.hosts):
             return family
     return next((family for family in MODEL_FAMILIES if family.models and re.search(family.models, model)), None)
+
+
+def family_said(answer: Mapping[str, Any], address: str) -> ModelFamily | None:
+    """Return the family of a server that is told by its answer, as one of its own: what it attaches is returned to that address alone.
+
+    Ollama and GPUStack are on any host, and serve models of any name.
+    """
+    usage = answer.get("usage")
+    if answer.get("system_fingerprint") == "fp_ollama":
+        return _at_address("ollama", address)
+    # What its engine, llama-box, counts: github.com/gpustack/llama-box.
+    return _at_address("gpustack", address) if isinstance(usage, Mapping) and "draft_tokens" in usage else None
+
+
+def family_before(messages: Iterable[Message], address: str) -> ModelFamily | None:
+    """Return the family of a server that was told by an answer in a conversation."""
+    attached = {
+        part.provider.family
+        for message in messages
+        for part in message.parts
+        if isinstance(part, Reasoning | Text | ToolCall) and part.provider is not None
+    }
+    return next((family for name in _TOLD if (family := _at_address(name, address)).name in attached), None)
+
+
+_TOLD = ("ollama", "gpustack")
+
+
+def _at_address(name: str, address: str) -> ModelFamily:
+    return replace(family_named(name), name=f"{name}:{address}")
 
 
 def family_named(name: str) -> ModelFamily:

@@ -78,7 +78,7 @@ class OpenAIModel:
                 RetryModel around the model is asked instead.
             headers: Sent with every request.
             family: The family of the data that the server attaches to its answers and wants back: its name in MODEL_FAMILIES, or
-                one of your own. By default that of the host or of the model's name.
+                one of your own. By default that of the host, or of what the server answered before, or of the model's name.
             parameters: Parameters of the protocols, sent with every request, such as `temperature=0`; those of a request take
                 precedence. Responses accepts those of Chat Completions too, such as `max_completion_tokens` and
                 `reasoning_effort`. What only your server knows goes into `extra_body={"top_k": 5}`.
@@ -154,7 +154,8 @@ class OpenAIModel:
         """
         host = self._host()
         exchange = _PROTOCOLS[self._protocol or ("responses" if is_openai(host) else "chat")]
-        asked = WireRequest(request, self.name, host, self.parameters, self._family, on_text is not None)
+        address = urlsplit(self.base_url).netloc
+        asked = WireRequest(request, self.name, host, self.parameters, self._family, on_text is not None, address)
         retry = Retry(1) if is_repeated.get() else self._retry
         response = await answered(self, retry, lambda relay: self._endpoint.ask(exchange(asked), relay), on_text)
         check_said(response)

@@ -377,7 +377,7 @@ def test_the_table_of_families_is_consistent():
     assert len({family.name for family in MODEL_FAMILIES}) == len(MODEL_FAMILIES)
     for family in MODEL_FAMILIES:
         assert bool(family.reasoning or family.signature) == (family.returned != "never")
-        # GPUStack is on any host and serves any model: it is chosen by name.
+        # GPUStack is on any host and serves any model: it is known by its answers, or chosen by name.
         assert family.hosts or family.models or family.name == "gpustack"
 
 
