@@ -665,7 +665,7 @@ async def test_what_is_no_model_no_owner_and_no_run_id_is_refused():
         ("run", {"onwer": "ada"}, r"a run has no option 'onwer'; did you mean owner=\?"),
         ("start", {"treads": "t"}, r"no option 'treads'; did you mean thread=\?"),
         ("stream", {"all_texts": True}, r"no option 'all_texts'; did you mean all_text=\?"),
-        ("start", {"zoom": 3}, "no option 'zoom'; there are owner, run_id, steps, thread, images, deps"),
+        ("start", {"zoom": 3}, "no option 'zoom'; there are owner, run_id, steps, thread, if_busy, images, deps"),
         ("resume", {"anwser": 1}, r"a resumed run has no option 'anwser'; did you mean answer=\?"),
         ("resume_stream", {"all_texts": True}, r"no option 'all_texts'; did you mean all_text=\?"),
     ],

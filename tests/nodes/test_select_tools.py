@@ -209,7 +209,6 @@ async def test_a_choice_without_a_model_is_refused_before_the_first_node():
 def test_a_budget_of_money_needs_a_price_for_the_choice():
     """The model that chooses spends too."""
     small, priced = ScriptedModel(), PricedModel(ScriptedModel(), Prices(input=1, output=1))
-    small.tells_cost = False
     with pytest.raises(ValueError, match="does not say what its answers cost"):
         Agent(around(loop().using(tools=select_tools(model=small))), model=priced, max_cost=Decimal(1))
 

@@ -395,7 +395,7 @@ async def test_the_time_of_a_run_ends_it_between_nodes_that_never_wait(store):
     with pytest.raises(BudgetError) as info:
         await Agent(counting(), max_seconds=0.05, max_nodes=None, store=store and store()).run(0)
     assert (info.value.budget, info.value.where) == ("seconds", "")
-    assert 0 < info.value.result.nodes < 1000
+    assert info.value.result.nodes < 1000
 
 
 @pytest.mark.every_loop
