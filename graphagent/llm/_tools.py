@@ -1,4 +1,7 @@
-"""Tools: functions that a model may call, and the one place where a call becomes a result."""
+"""Tools: functions that a model may call, and the one place where a call becomes a result.
+
+The file is long because what a tool is, and how it is called, are read together.
+"""
 
 from __future__ import annotations
 
