@@ -84,6 +84,16 @@ class FactFiles:
         with self._reading(location) as file:
             return [] if file is None else _lines(file, place, location.path).facts
 
+    def history(self, place: Place, keyword: str) -> list[Fact]:
+        """Return every version of the facts about a concept, in the order of saving."""
+        with self._turn():
+            _, location = self._cached(place)
+            with self._reading(location) as file:
+                if file is None:
+                    return []
+                page = self._read(file, place, location)
+                return _file_format.facts_about(file, page, keyword, location.path)
+
     def save(self, place: Place, fact: Fact) -> None:
         """Add a fact as the next version of its concept."""
         self._append(place, lambda page, _: [stamped(fact, page.version(fact.concept.keyword) + 1)])

@@ -203,6 +203,25 @@ def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> 
     return FactLines(facts, data, crc)
 
 
+def facts_about(file: int, page: Page, keyword: str, path: str) -> list[Fact]:
+    """Return every version of the facts about a concept, in the order of saving, from a file of which the page was just read.
+
+    Raises:
+        DamagedStoreError: a line that may be about it is damaged.
+    """
+    found: list[Fact] = []
+    name = orjson.dumps(keyword)
+    for number, line in enumerate(read_from(file, 0)[: page.end].split(b"\n")[1:], 2):
+        # The page has checked all lines. JSON has the keyword as it is here, or with a backslash in the place of a character.
+        if name in line or b"\\" in line:
+            read = _read(line)
+            if isinstance(read, str):
+                raise DamagedStoreError(f"{path}, line {number}", read, remedy=_BY_HAND)
+            if read.fact.concept.keyword == keyword:
+                found.append(read.fact)
+    return found
+
+
 def count(file: int) -> int:
     """Return the number of facts in a file without checking them, so that a damaged file can be erased too."""
     *facts, rest = read_from(file, 0).split(b"\n")[1:] or (b"",)

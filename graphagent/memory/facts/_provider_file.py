@@ -95,10 +95,13 @@ class FileMemoryProvider:
         return [fact for fact in found if wanted in folded(fact.concept.description)]
 
     async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Return every version of the facts about a concept as it was saved, the newest first. The whole file is read."""
+        """Return every version of the facts about a concept as it was saved, the newest first.
+
+        The whole file is read, and the lines that may be about the concept are decoded.
+        """
         check_given("history(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
-        facts = await to_thread.run_sync(self._files.facts, (checked_owner(owner), scope, subject.name))
-        return [fact for fact in reversed(facts) if fact.concept.keyword == concept.keyword]
+        place = checked_owner(owner), scope, subject.name
+        return (await to_thread.run_sync(self._files.history, place, concept.keyword))[::-1]
 
     async def forget(
         self,

@@ -28,6 +28,7 @@ from graphagent.memory import (
     Subject,
 )
 from graphagent.memory.facts import _file_format
+from graphagent.memory.facts._json import read_fact
 from graphagent.store import MemoryStore
 from graphagent.testing import fixed_clock, fixed_ids
 from tests import forkserver
@@ -82,6 +83,35 @@ async def test_files_belong_to_their_user_alone(tmp_path):
     await FileMemoryProvider(root).save(SingleFact(CITY, "Oslo"), USER, APP, owner="ann")
     for each in (root, *root.rglob("*")):
         assert each.stat().st_mode & 0o777 == (0o700 if each.is_dir() else 0o600), each
+
+
+async def test_history_decodes_the_lines_of_its_concept(tmp_path, monkeypatch):
+    """However many facts a file has; also those whose keyword somebody has written with escapes, or that contains them."""
+    decoded = []
+
+    def reading(record):
+        decoded.append(record["keyword"])
+        return read_fact(record)
+
+    provider = FileMemoryProvider(tmp_path)
+    names = ("café", 'a "quoted" one', "back\\slash", "line\nbreak", "caf", "values")
+    for number in range(50):
+        await provider.save(SingleFact(Concept(f"other {number}", ""), f"caf {number}"), USER, APP)
+    for name in (*names, *names):
+        await provider.save(SingleFact(Concept(name, "one"), f"value of {name}"), USER, APP)
+    [file] = files(tmp_path)
+    lines = file.read_text().splitlines()
+    place = next(place for place, line in enumerate(lines) if '"keyword":"café"' in line)
+    by_hand = lines[place].replace('"keyword":"café"', '"keyword": "caf\\u00e9"')
+    lines[place] = by_hand[: by_hand.index(',"crc"')] + "}"
+    file.write_text("\n".join([*lines, ""]))
+    await provider.load_all(USER, APP)
+    monkeypatch.setattr(_file_format, "read_fact", reading)
+    for name in names:
+        decoded.clear()
+        history = await provider.history(Concept(name, "one"), USER, APP)
+        assert [(fact.value, fact.version) for fact in history] == [(f"value of {name}", 2), (f"value of {name}", 1)]
+        assert len(decoded) < 20 or name == "values"  # which every line has, as a name
 
 
 async def test_a_line_may_be_edited_by_hand(tmp_path):
