@@ -24,6 +24,7 @@ NAMES = (
     "compare",
     "journal",
     "threads",
+    "growth",
     "facts",
     "forgetting",
     "imports",
