@@ -314,10 +314,11 @@ def snapshot(config: RunConfig, log: Log, number: int, before: str | None = None
     state = log.state
     ends = innermost(state.root)
     frame = frame_at(state.root, before)
-    places = {each.node_path: input_of(config, log, each) for each in ends if each.node}
+    items: dict[Frame, Sequence[Any]] = {}
+    places = {each.node_path: input_of(config, log, each, items) for each in ends if each.node}
     return Snapshot(
         number, RunMemory(editor=Detached(frame.transcript)), {} if state.status in OVER else places,
-        input_of(config, log, frame), questions_of(log, config), state.root.nodes, state.root.turns, state.root.usage,
+        input_of(config, log, frame, items), questions_of(log, config), state.root.nodes, state.root.turns, state.root.usage,
     )  # fmt: skip
 
 
@@ -334,16 +335,18 @@ def frame_at(root: Frame, before: str | None) -> Frame:
     return (named or (ends if len(ends) == 1 else [root]))[0]
 
 
-def input_of(config: RunConfig, log: Log, frame: Frame) -> Any:
-    """Return the input of the current node of a frame."""
+def input_of(config: RunConfig, log: Log, frame: Frame, items: dict[Frame, Sequence[Any]]) -> Any:
+    """Return the input of the current node of a frame. What an `each` has as its input is read once, into `items`."""
     if frame.value is not UNSET:
         return log.take(frame.value, config.kind_of(*frame.source))
     parent = frame.parent
     assert parent is not None
-    whole, node = input_of(config, log, parent), config.find(parent.node_path)
+    node = config.find(parent.node_path)
     if node is None or not isinstance(node.element, Each):
-        return whole
-    return items_of(whole)[frame.place]
+        return input_of(config, log, parent, items)
+    if parent not in items:
+        items[parent] = items_of(input_of(config, log, parent, items))
+    return items[parent][frame.place]
 
 
 def questions_of(log: Log, config: RunConfig | None = None) -> tuple[Question, ...]:

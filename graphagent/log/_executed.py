@@ -96,6 +96,7 @@ def ended(state: Executing, scope: Scope, name: str, path: str) -> None:
     number = own.running.pop(path)[2]
     own.over = state.number
     first, _ = own.ended.get(path, (number, number))
+    own.latest = max(own.latest, number)
     own.ended[path] = first, number
 
 
@@ -108,6 +109,7 @@ def take_back(state: Executing, attempts: Iterable[tuple[str, int]]) -> None:
                     del each.ended[path]
                     if first < since:
                         each.ended[path] = first, first
+                    vars(each).pop("latest", None)
 
 
 def standing(state: Executing, scope: Scope, path: str = "", frame: Frame | None = None) -> dict[str, Standing]:
@@ -121,7 +123,7 @@ def standing(state: Executing, scope: Scope, path: str = "", frame: Frame | None
         return known[3]
     return {
         # One that is still noted as running was left since the last of what began, or is running.
-        name: (each.node, state.number if each.running else each.over, max((last for _, last in each.ended.values()), default=0))
+        name: (each.node, state.number if each.running else each.over, each.latest)
         for name, each in found.items()
     }  # fmt: skip
 

@@ -7,6 +7,7 @@ that it does not have besides live things: clients, handlers, cancel scopes, tim
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, final
 
 import msgspec
@@ -90,8 +91,13 @@ Standing: TypeAlias = tuple[str, int, int]
 running or over, and the entry with which the last that came to its end began; 0 if none did."""
 
 
-class Executions(msgspec.Struct, omit_defaults=True):
+class Executions(msgspec.Struct, omit_defaults=True, dict=True):
     """What was executed of one declaration."""
+
+    @cached_property
+    def latest(self) -> int:
+        """The entry with which the last of those began that came to their end; 0 if none did."""
+        return max((last for _, last in self.ended.values()), default=0)
 
     node: str = ""
     """The path of that of its nodes that began last; for a tool call that of the node that makes it, and the tool."""
