@@ -32,9 +32,6 @@ MOST_ALONE = 0.3
 LEAST_SECONDS = 0.001
 """What takes less than this with the larger number is not judged: it is mostly the stopwatch."""
 EXPLAINED = {
-    ("turns with a tool call", "run, no store"): "each sends all turns before it",
-    ("turns with a tool call", "run, store in memory"): "each sends all turns before it",
-    ("turns with a tool call", "run"): "each sends all turns before it",
     ("messages of a thread", "all messages"): "each reads the thread",
     ("messages of a thread", "one more message"): "each reads the thread",
 }
