@@ -100,7 +100,12 @@ class Last:
 
 
 async def _live(
-    agent_of: Callable[[Store | None, Any], Agent[Any, Any]], task: Any, folder: Path, took: Stopwatch
+    agent_of: Callable[[Store | None, Any], Agent[Any, Any]],
+    task: Any,
+    folder: Path,
+    took: Stopwatch,
+    *,
+    turns: int | None = None,
 ) -> None:
     """Execute a run whose last node fails the first time, and do what can be done with a run."""
     last = Last()
@@ -121,6 +126,8 @@ async def _live(
             await agent.resume("a")
         with took("read"):
             run = await agent.read("a")
+        if turns is not None and run.memory.turns != turns:
+            raise AssertionError(f"the run has {run.memory.turns} turns, not {turns}")
         with took("messages"):
             run.memory.to_messages()
         with took("text"):
@@ -194,10 +201,11 @@ def _turns(count: int, *, window: bool = False) -> Callable[[], Callable[[ModelR
             if not request.tools:
                 return "so far all windows are shut"
             number = next(numbers) % (count + 1)
-            called = [ToolCall("look", {"room": number}, id=f"c{number}")]
-            message = Message.assistant(calls=called) if number < count else Message.assistant("done")
-            # The window is measured by what the server counts; without one, nobody counts all of a prompt that grows.
-            return message if window else ModelResponse(message, Usage(1, 1))
+            call = ToolCall("look", {"room": number}, id=f"c{number}")
+            if window:  # it goes by the tokens of the whole prompt, which the model counts
+                return call if number < count else "done"
+            message = Message.assistant(calls=[call]) if number < count else Message.assistant("done")
+            return ModelResponse(message, Usage(1, 1))
 
         return answer
 
@@ -206,12 +214,13 @@ def _turns(count: int, *, window: bool = False) -> Callable[[], Callable[[ModelR
 
 async def turns(size: int, folder: Path, took: Stopwatch) -> None:
     """So many model turns, each with a call of a tool."""
-    await _live(_tooled(_turns(size)), "Look into every room.", folder, took)
+    await _live(_tooled(_turns(size)), "Look into every room.", folder, took, turns=size + 1)
 
 
 async def window(size: int, folder: Path, took: Stopwatch) -> None:
     """The same with a window of 1,000 tokens."""
-    await _live(_tooled(_turns(size, window=True), window=True), "Look into every room.", folder, took)
+    agent_of = _tooled(_turns(size, window=True), window=True)
+    await _live(agent_of, "Look into every room.", folder, took, turns=size + 1)
 
 
 async def calls(size: int, folder: Path, took: Stopwatch) -> None:
