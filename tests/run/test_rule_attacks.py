@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -442,305 +441,327 @@ GUARDED_LATER = guarded(search, by=same, before=pay)
 guard = doing("guard")
 skip = skipping("approve")
 
-ATTACKS: dict[str, dict[str, Callable[[], Any]]] = {
-    "middleware that does not proceed": {
-        "in memory": run(chain(approve, pay, rules=[APPROVED]), skip),
-        "in a store": run(chain(approve, pay, rules=[APPROVED]), skip, store=MemoryStore()),
-        "around a copy": run(chain(approve.named("ok").retry(attempts=2), pay, rules=[APPROVED]), skipping("ok")),
-        "around a subgraph": run(chain(chain(approve, name="sub"), pay, rules=[APPROVED]), skipping("sub")),
-        "in a subgraph": run(chain(chain(approve, name="sub"), pay, rules=[APPROVED]), skipping("sub/approve")),
-        "around a tap": run(chain(same, note, pay, rules=[precedes(note, pay)]), skipping("note")),
-        "around a guard": run(chain(search, moderate, pay, rules=[GUARDED]), skipping("moderate")),
-        "in a branch": run(
-            chain(parallel(approve, same, name="both"), any_text, pay, rules=[APPROVED]), skipping("both/0/approve")
-        ),
-    },
-    "a strategy that was changed": {
-        "there was no approval": changed(chain(wait, pay), chain(approve, wait, pay, rules=[APPROVED])),
-        "another node had its name": changed(
-            chain(same.named("approve"), wait, pay), chain(approve, wait, pay, rules=[APPROVED])
-        ),
-        "another guard had its name": changed(
-            chain(search, same.named("moderate"), wait, pay), chain(search, moderate, wait, pay, rules=[GUARDED])
-        ),
-        "what excludes it was executed": changed(chain(search, wait, pay), apart(search, wait, pay, rule=APART)),
-        "the source was executed": changed(chain(search, wait, pay), apart(search, wait, pay, rule=GUARDED_LATER)),
-        "it was executed in a subgraph": changed(
-            chain(chain(search, name="sub"), wait, pay), apart(chain(search, name="sub"), wait, pay, rule=APART)
-        ),
-        "it was executed in a branch": changed(
-            chain(parallel(search, same, name="both"), any_text, wait, pay), apart(search, wait, pay, rule=APART)
-        ),
-        "it was executed in an attempt": changed(
-            chain(twice(search, same, rules=()), wait, pay), apart(search, wait, pay, rule=APART)
-        ),
-        "a tool was called": changed(
-            chain(calling(look), wait, pay), apart(calling(look), wait, pay, rule=never_together(look, pay))
-        ),
-        "a child executed it": changed(
-            chain(delegating(chain(search)), wait, pay), apart(search, wait, pay, rule=APART)
-        ),
-    },
-    "a prefix that was copied by a fork": {
-        "after another node of the name": forked(
-            chain(same.named("approve"), pay), chain(approve, pay, rules=[APPROVED]), after="approve"
-        ),
-        "before the payment": forked(
-            chain(same.named("approve"), pay), chain(approve, pay, rules=[APPROVED]), before="pay"
-        ),
-        "with an edit": forked(
-            chain(same.named("approve"), pay), chain(approve, pay, rules=[APPROVED]), before="pay", edit=edit
-        ),
-        "of what excludes it": forked(chain(search, pay), apart(search, pay, rule=APART), before="pay"),
-        "of a fork": a_fork_of_a_fork,
-    },
-    "a run that is executed again": {
-        "without the approval": again(chain(approve, pay), chain(approve, pay, rules=[APPROVED]), skip),
-        "without the guard": again(
-            chain(search, moderate, pay), chain(search, moderate, pay, rules=[GUARDED]), skipping("moderate")
-        ),
-        "with a tool": again(chain(approve, calling()), chain(approve, calling(), rules=[REFUNDED]), skip),
-        "with a subgraph": again(
-            chain(chain(approve, name="sub"), pay),
-            chain(chain(approve, name="sub"), pay, rules=[APPROVED]),
-            skipping("sub"),
-        ),
-    },
-    "a tool": {
-        "too early": run(chain(calling(), approve, rules=[REFUNDED])),
-        "under another name": run(chain(calling(replace(refund, name="give")), approve, rules=[REFUNDED])),
-        "made again of its function": run(
-            chain(calling(tool(name="give")(refund.function)), approve, rules=[REFUNDED])
-        ),
-        "made again of what it runs": run(
-            chain(calling(Tool("give", "Pay.", {}, refund.run)), approve, rules=[REFUNDED])
-        ),
-        "called by a model": chat(ToolCall("refund", {}), rules=[REFUNDED], tools=[refund]),
-        "called beside another": chat(
-            ToolCalls([ToolCall("look", {}), ToolCall("refund", {})]),
-            rules=[never_together(look, refund)],
-            tools=[look, refund],
-        ),
-        "whose result comes from outside": run(
-            chain(calling(replace(refund, deferred=True)), approve, rules=[REFUNDED])
-        ),
-        "after a source": run(chain(guard, search, calling(), rules=[guarded(search, by=guard, before=refund)])),
-        "that is the source": run(chain(guard, calling(look), pay, rules=[guarded(look, by=guard, before=pay)])),
-        "that excludes a node": run(chain(calling(look), pay, rules=[never_together(look, pay)])),
-        "that had to come before, and failed": run(
-            chain(calling(broken, "check"), calling(), rules=[precedes(broken, refund)])
-        ),
-        "that had to come before, and was not called": run(chain(seldom, pay, rules=[precedes(look, pay)])),
-        "in a subgraph": run(chain(chain(calling(), name="sub"), approve, rules=[REFUNDED])),
-        "for each item": run(chain(same.named("list"), as_list, each(calling()), any_text, approve, rules=[REFUNDED])),
-    },
-    "a sub-agent": {
-        "pays": child(chain(pay), rules=[APPROVED]),
-        "pays under another name": child(chain(pay.named("x").retry(attempts=2)), rules=[APPROVED]),
-        "pays in a subgraph": child(chain(chain(pay, name="deep")), rules=[APPROVED]),
-        "calls a tool": child(chain(calling()), rules=[REFUNDED]),
-        "of a sub-agent": child(chain(delegating(chain(pay))), rules=[APPROVED]),
-        "did what excludes it": run(apart(search, delegating(chain(search)), pay, rule=APART)),
-        "is called in a subgraph": run(
-            chain(chain(delegating(chain(pay)), name="sub"), approve, pay, rules=[APPROVED])
-        ),
-    },
-    "an agent whose strategy a rule names": {
-        "as a node": run(later(clerk_node()), skip),
-        "as a node, in a store": run(later(clerk_node()), skip, store=MemoryStore()),
-        "as a copy of a node": run(later(clerk_node().retry(attempts=2, wait=0).timeout(9).named("x")), skip),
-        "as a copy of a strategy": run(later(clerk_node(PAYING.named("x").retry(attempts=2).using(max_nodes=9))), skip),
-        "in a subgraph": run(later(chain(clerk_node(), name="sub")), skip),
-        "in a branch": run(later(parallel(clerk_node(), same), any_text), skip),
-        "in a race": run(later(race(clerk_node(), never)), skip),
-        "for each item": run(later(as_list, each(clerk_node()), any_text), skip),
-        "as a tool": talk(("clerk", 1), tools=[clerk()], rules=[ORDERED], then=(approve, PAYING)),
-        "as a tool, in a store": talk(
-            ("clerk", 1), tools=[clerk()], rules=[ORDERED], then=(approve, PAYING), store=MemoryStore()
-        ),
-        "as a tool that a person has to approve": talk(
-            ("clerk", 1), tools=[clerk().as_tool(approve=True)], rules=[ORDERED], then=(approve, PAYING)
-        ),
-        "as the tool of a strategy": talk(
-            ("paying", 1), tools=[PAYING.as_tool("Pays.")], rules=[ORDERED], then=(approve, PAYING)
-        ),
-        "as another tool of the strategy": talk(
-            ("give", 1),
-            tools=[PAYING.as_tool("Gives.", name="give")],
-            rules=[GIVEN],
-        ),
-        "as a tool that a rule names, by a function": run(chain(delegating(PAYING), approve, rules=[GIVEN])),
-        "as a tool that a rule names, as a node": run(later(clerk_node(), rules=[GIVEN]), skip),
-        "as a tool that a model selects": run(
-            chain(choosing(PAYING), approve, rules=[never_together(look, PAYING.as_tool("Gives.", name="give"))]),
-            model=ScriptedModel(
-                [
-                    {"value": ["paying", "look"]},
-                    ToolCalls([ToolCall("look", {}), ToolCall("paying", {"task": "x"})]),
-                    "done",
-                ]
+
+def attacks() -> dict[str, dict[str, Any]]:
+    """Make the attacks, whose models each answer once."""
+    return {
+        "middleware that does not proceed": {
+            "in memory": run(chain(approve, pay, rules=[APPROVED]), skip),
+            "in a store": run(chain(approve, pay, rules=[APPROVED]), skip, store=MemoryStore()),
+            "around a copy": run(chain(approve.named("ok").retry(attempts=2), pay, rules=[APPROVED]), skipping("ok")),
+            "around a subgraph": run(chain(chain(approve, name="sub"), pay, rules=[APPROVED]), skipping("sub")),
+            "in a subgraph": run(chain(chain(approve, name="sub"), pay, rules=[APPROVED]), skipping("sub/approve")),
+            "around a tap": run(chain(same, note, pay, rules=[precedes(note, pay)]), skipping("note")),
+            "around a guard": run(chain(search, moderate, pay, rules=[GUARDED]), skipping("moderate")),
+            "in a branch": run(
+                chain(parallel(approve, same, name="both"), any_text, pay, rules=[APPROVED]), skipping("both/0/approve")
             ),
-        ),
-        "by a function": run(chain(delegating(PAYING), approve, PAYING, rules=[ORDERED])),
-        "of a sub-agent": run(chain(delegating(chain(delegating(PAYING))), approve, PAYING, rules=[ORDERED])),
-        "of a sub-agent of a sub-agent": run(
-            later(clerk_node(chain(clerk_node(chain(parallel(clerk_node(), same), any_text)))), rules=[GIVEN]), skip
-        ),
-        "inside of an agent that is a node": run(later(clerk_node(chain(PAYING, name="outer")), rules=[GIVEN]), skip),
-        "beside what excludes it, both as agents": talk(
-            ("checking", 1),
-            ("paying", 1),
-            tools=[CHECKING.as_tool("Checks."), PAYING.as_tool("Pays.")],
-            rules=[never_together(CHECKING.as_tool("Looks.", name="a"), PAYING.as_tool("Gives.", name="b"))],
-        ),
-        "after it was the source": run(
-            chain(guard, delegating(CHECKING), pay, rules=[guarded(CHECKING.as_tool("Checks."), by=guard, before=pay)])
-        ),
-        "that had to come before, and failed": run(
-            chain(tries_broken, pay, rules=[precedes(BROKEN.as_tool("Checks."), pay)])
-        ),
-        "that had to come before, in an attempt that was taken back": run(
-            twice(clerk_node(CHECKING), calling(), rules=[precedes(CHECKING.as_tool("Checks."), refund)])
-        ),
-        "that had to come before, in a branch that was lost": run(
-            chain(
-                race(chain(clerk_node(CHECKING), never, name="slow"), when("search")),
-                calling(),
-                rules=[precedes(CHECKING.as_tool("Checks."), refund)],
-            )
-        ),
-        "that was executed before the rule": changed(
-            chain(delegating(CHECKING), wait, pay), apart(CHECKING, wait, pay, rule=never_together(CHECKING, pay))
-        ),
-        "that was a node before the rule": changed(
-            chain(clerk_node(CHECKING), wait, pay),
-            apart(clerk_node(CHECKING), wait, pay, rule=never_together(CHECKING, pay)),
-        ),
-        "in a fork": forked(
-            chain(same.named("approve"), clerk_node()), chain(approve, clerk_node(), rules=[ORDERED]), before="clerk"
-        ),
-        "in a run that is executed again": again(
-            chain(approve, clerk_node()), chain(approve, clerk_node(), rules=[ORDERED]), skip
-        ),
-    },
-    "an agent that a rule names": {
-        "as another tool": run(
-            chain(calling_text(CLERK.as_tool()), approve, rules=[precedes(approve, CLERK.as_tool(approve=True))])
-        ),
-        "as a node": run(later(CLERK.as_node(), rules=[precedes(approve, CLERK.as_tool())]), skip),
-        "by a function": run(chain(running(CLERK), approve, rules=[precedes(approve, CLERK.as_tool())])),
-        "as a tool, where the rule names its node": talk(
-            ("clerk", 1), tools=[CLERK], then=(approve, CLERK.as_node()), rules=[precedes(approve, CLERK.as_node())]
-        ),
-    },
-    "a method of another object": {
-        "where the rule names that of the class": called_as(Bank().refund, Bank.refund),
-        "where the rule names that of an object": called_as(Bank().refund, BANK.refund),
-        "of the same object": called_as(BANK.refund, BANK.refund),
-        "of a class that inherits it": called_as(Branch().refund, BANK.refund),
-        "of a class, where the rule names that of one that inherits it": called_as(BANK.refund, Branch.refund),
-        "under another name": called_as(replace(Bank().refund, name="give"), BANK.refund),
-        "with a time limit": called_as(replace(Bank().refund, timeout=9), Bank.refund),
-        "made again of what it runs": called_as(Tool("give", "Pay.", {}, Bank().refund.run), Bank.refund),
-        "made again of its function": called_as(tool(name="give")(Bank().refund.function), Bank.refund),
-        "called by a model": talk(("refund", 0), tools=[Bank().refund], rules=[precedes(approve, BANK.refund)]),
-        "that is static": called_as(Bank().give, Bank.give),
-        "that is static, under another name": called_as(replace(Branch.give, name="x"), BANK.give),
-    },
-    "a function in another form": {
-        "as a partial": called_as(tool(name="give", description="Pay.")(functools.partial(refund.function)), refund),
-        "as a wrapper": called_as(tool(name="give")(wrapped), refund),
-        "as the call of the tool": called_as(Tool("give", "Pay.", {}, refund.call), refund),
-        "as the call of the tool of an object": called_as(Tool("give", "Pay.", {}, Bank().refund.call), Bank.refund),
-        "with another thing to run": called_as(replace(refund, run=refund.call, name="give"), refund),
-        "as a node, where the rule names the tool": run(
-            later(node(both).named("x"), rules=[precedes(approve, tool(both))]), skip
-        ),
-        "as a tool, where the rule names the node": run(
-            chain(calling_text(tool(both)), approve, node(both), rules=[precedes(approve, node(both))])
-        ),
-        "as a partial that is a node": run(
-            later(node(name="x")(functools.partial(both)), rules=[precedes(approve, tool(both))]), skip
-        ),
-    },
-    "a tool from elsewhere": {
-        "of a feature": talk(("refund", 0), tools=[look], rules=[REFUNDED], features=[Shop]),
-        "of a caller, in the tool of a strategy": run(
-            chain(helper(), approve, rules=[REFUNDED]),
-            model=ScriptedModel([ToolCall("inner", {"task": "x"}), ToolCall("refund", {}), "a", "b"]),
-            tools=[refund, helper("inner").as_tool("Helps.")],
-        ),
-        "of an agent that is a node": run(
-            later(clerk(helper("inner"), tools=[refund]).as_node(), rules=[REFUNDED]),
-            skip,
-            model=ScriptedModel([ToolCall("refund", {}), "a", "b"]),
-        ),
-        "that a model selects": run(
-            chain(helper().using(tools=select_tools([refund, look])), approve, rules=[never_together(refund, look)]),
-            model=ScriptedModel(
-                [{"value": ["refund", "look"]}, ToolCalls([ToolCall("look", {}), ToolCall("refund", {})]), "d"]
+        },
+        "a strategy that was changed": {
+            "there was no approval": changed(chain(wait, pay), chain(approve, wait, pay, rules=[APPROVED])),
+            "another node had its name": changed(
+                chain(same.named("approve"), wait, pay), chain(approve, wait, pay, rules=[APPROVED])
             ),
-        ),
-    },
-    "an error that is caught": {
-        "by an edge": run(with_error_edge(), skip),
-        "by a retry": run(chain(approve, pay.retry(attempts=3, wait=0), rules=[APPROVED]), skip),
-        "by a subgraph that is tried again": run(
-            chain(approve, chain(pay, name="sub").retry(attempts=2, wait=0), rules=[APPROVED]), skip
-        ),
-        "by a fork that collects": run(
-            chain(approve, parallel(pay, same, failures="collect"), any_text, rules=[APPROVED]), skip
-        ),
-        "by a race": run(chain(approve, race(pay, never), rules=[APPROVED]), skip),
-        "by middleware": run(chain(approve, pay, rules=[APPROVED]), Catches, skip),
-        "by the node that calls a tool": caught_in_a_node(),
-    },
-    "an attempt that was taken back": {
-        "with an approval": run(twice(approve, calling(), rules=[REFUNDED])),
-        "with an approval, in a store": run(twice(approve, calling(), rules=[REFUNDED]), store=MemoryStore()),
-        "of the strategy as a whole": run(twice(approve, calling(), rules=[REFUNDED], whole=True)),
-        "with what excludes it": run(twice(calling(look), pay, rules=[never_together(look, pay)])),
-        "with a guard": run(
-            chain(calling(look), twice(guard, calling(), rules=()), rules=[guarded(look, by=guard, before=refund)])
-        ),
-    },
-    "a branch that was lost": {
-        "with an approval": run(
-            chain(race(chain(approve, never, name="slow"), when("approve")), calling(), rules=[REFUNDED])
-        ),
-        "with an approval, in a store": run(
-            chain(race(chain(approve, never, name="slow"), when("approve")), calling(), rules=[REFUNDED]),
-            store=MemoryStore(),
-        ),
-        "with what excludes it": run(
-            chain(
-                race(chain(search, never, name="slow"), when("search")),
-                calling(),
-                rules=[never_together(search, refund)],
-            )
-        ),
-        "with a source": run(
-            chain(
-                guard,
-                race(chain(search, never, name="slow"), when("search")),
-                calling(),
-                rules=[guarded(search, by=guard, before=refund)],
-            )
-        ),
-    },
-    "what was executed elsewhere": {
-        "in the run before of the thread": conversation(chain(approve), chain(approve, pay, rules=[APPROVED])),
-        "in a run whose steps are taken": conversation(
-            chain(approve), chain(approve, pay, rules=[APPROVED]), by_steps=True
-        ),
-        "in a run of the same strategy": conversation(*[chain(approve, pay, rules=[APPROVED])] * 2),
-        "when the subgraph was entered before": entered_twice(),
-        "in the item before": run(
-            chain(as_list, each(chain(approve, pay, rules=[APPROVED], name="one"), limit=1), any_text),
-            skipping("each/1/one/approve"),
-        ),
-    },
-}
+            "another guard had its name": changed(
+                chain(search, same.named("moderate"), wait, pay), chain(search, moderate, wait, pay, rules=[GUARDED])
+            ),
+            "what excludes it was executed": changed(chain(search, wait, pay), apart(search, wait, pay, rule=APART)),
+            "the source was executed": changed(chain(search, wait, pay), apart(search, wait, pay, rule=GUARDED_LATER)),
+            "it was executed in a subgraph": changed(
+                chain(chain(search, name="sub"), wait, pay), apart(chain(search, name="sub"), wait, pay, rule=APART)
+            ),
+            "it was executed in a branch": changed(
+                chain(parallel(search, same, name="both"), any_text, wait, pay), apart(search, wait, pay, rule=APART)
+            ),
+            "it was executed in an attempt": changed(
+                chain(twice(search, same, rules=()), wait, pay), apart(search, wait, pay, rule=APART)
+            ),
+            "a tool was called": changed(
+                chain(calling(look), wait, pay), apart(calling(look), wait, pay, rule=never_together(look, pay))
+            ),
+            "a child executed it": changed(
+                chain(delegating(chain(search)), wait, pay), apart(search, wait, pay, rule=APART)
+            ),
+        },
+        "a prefix that was copied by a fork": {
+            "after another node of the name": forked(
+                chain(same.named("approve"), pay), chain(approve, pay, rules=[APPROVED]), after="approve"
+            ),
+            "before the payment": forked(
+                chain(same.named("approve"), pay), chain(approve, pay, rules=[APPROVED]), before="pay"
+            ),
+            "with an edit": forked(
+                chain(same.named("approve"), pay), chain(approve, pay, rules=[APPROVED]), before="pay", edit=edit
+            ),
+            "of what excludes it": forked(chain(search, pay), apart(search, pay, rule=APART), before="pay"),
+            "of a fork": a_fork_of_a_fork,
+        },
+        "a run that is executed again": {
+            "without the approval": again(chain(approve, pay), chain(approve, pay, rules=[APPROVED]), skip),
+            "without the guard": again(
+                chain(search, moderate, pay), chain(search, moderate, pay, rules=[GUARDED]), skipping("moderate")
+            ),
+            "with a tool": again(chain(approve, calling()), chain(approve, calling(), rules=[REFUNDED]), skip),
+            "with a subgraph": again(
+                chain(chain(approve, name="sub"), pay),
+                chain(chain(approve, name="sub"), pay, rules=[APPROVED]),
+                skipping("sub"),
+            ),
+        },
+        "a tool": {
+            "too early": run(chain(calling(), approve, rules=[REFUNDED])),
+            "under another name": run(chain(calling(replace(refund, name="give")), approve, rules=[REFUNDED])),
+            "made again of its function": run(
+                chain(calling(tool(name="give")(refund.function)), approve, rules=[REFUNDED])
+            ),
+            "made again of what it runs": run(
+                chain(calling(Tool("give", "Pay.", {}, refund.run)), approve, rules=[REFUNDED])
+            ),
+            "called by a model": chat(ToolCall("refund", {}), rules=[REFUNDED], tools=[refund]),
+            "called beside another": chat(
+                ToolCalls([ToolCall("look", {}), ToolCall("refund", {})]),
+                rules=[never_together(look, refund)],
+                tools=[look, refund],
+            ),
+            "whose result comes from outside": run(
+                chain(calling(replace(refund, deferred=True)), approve, rules=[REFUNDED])
+            ),
+            "after a source": run(chain(guard, search, calling(), rules=[guarded(search, by=guard, before=refund)])),
+            "that is the source": run(chain(guard, calling(look), pay, rules=[guarded(look, by=guard, before=pay)])),
+            "that excludes a node": run(chain(calling(look), pay, rules=[never_together(look, pay)])),
+            "that had to come before, and failed": run(
+                chain(calling(broken, "check"), calling(), rules=[precedes(broken, refund)])
+            ),
+            "that had to come before, and was not called": run(chain(seldom, pay, rules=[precedes(look, pay)])),
+            "in a subgraph": run(chain(chain(calling(), name="sub"), approve, rules=[REFUNDED])),
+            "for each item": run(
+                chain(same.named("list"), as_list, each(calling()), any_text, approve, rules=[REFUNDED])
+            ),
+        },
+        "a sub-agent": {
+            "pays": child(chain(pay), rules=[APPROVED]),
+            "pays under another name": child(chain(pay.named("x").retry(attempts=2)), rules=[APPROVED]),
+            "pays in a subgraph": child(chain(chain(pay, name="deep")), rules=[APPROVED]),
+            "calls a tool": child(chain(calling()), rules=[REFUNDED]),
+            "of a sub-agent": child(chain(delegating(chain(pay))), rules=[APPROVED]),
+            "did what excludes it": run(apart(search, delegating(chain(search)), pay, rule=APART)),
+            "is called in a subgraph": run(
+                chain(chain(delegating(chain(pay)), name="sub"), approve, pay, rules=[APPROVED])
+            ),
+        },
+        "an agent whose strategy a rule names": {
+            "as a node": run(later(clerk_node()), skip),
+            "as a node, in a store": run(later(clerk_node()), skip, store=MemoryStore()),
+            "as a copy of a node": run(later(clerk_node().retry(attempts=2, wait=0).timeout(9).named("x")), skip),
+            "as a copy of a strategy": run(
+                later(clerk_node(PAYING.named("x").retry(attempts=2).using(max_nodes=9))), skip
+            ),
+            "in a subgraph": run(later(chain(clerk_node(), name="sub")), skip),
+            "in a branch": run(later(parallel(clerk_node(), same), any_text), skip),
+            "in a race": run(later(race(clerk_node(), never)), skip),
+            "for each item": run(later(as_list, each(clerk_node()), any_text), skip),
+            "as a tool": talk(("clerk", 1), tools=[clerk()], rules=[ORDERED], then=(approve, PAYING)),
+            "as a tool, in a store": talk(
+                ("clerk", 1), tools=[clerk()], rules=[ORDERED], then=(approve, PAYING), store=MemoryStore()
+            ),
+            "as a tool that a person has to approve": talk(
+                ("clerk", 1), tools=[clerk().as_tool(approve=True)], rules=[ORDERED], then=(approve, PAYING)
+            ),
+            "as the tool of a strategy": talk(
+                ("paying", 1), tools=[PAYING.as_tool("Pays.")], rules=[ORDERED], then=(approve, PAYING)
+            ),
+            "as another tool of the strategy": talk(
+                ("give", 1),
+                tools=[PAYING.as_tool("Gives.", name="give")],
+                rules=[GIVEN],
+            ),
+            "as a tool that a rule names, by a function": run(chain(delegating(PAYING), approve, rules=[GIVEN])),
+            "as a tool that a rule names, as a node": run(later(clerk_node(), rules=[GIVEN]), skip),
+            "as a tool that a model selects": run(
+                chain(choosing(PAYING), approve, rules=[never_together(look, PAYING.as_tool("Gives.", name="give"))]),
+                model=ScriptedModel(
+                    [
+                        {"value": ["paying", "look"]},
+                        ToolCalls([ToolCall("look", {}), ToolCall("paying", {"task": "x"})]),
+                        "done",
+                    ]
+                ),
+            ),
+            "by a function": run(chain(delegating(PAYING), approve, PAYING, rules=[ORDERED])),
+            "of a sub-agent": run(chain(delegating(chain(delegating(PAYING))), approve, PAYING, rules=[ORDERED])),
+            "of a sub-agent of a sub-agent": run(
+                later(clerk_node(chain(clerk_node(chain(parallel(clerk_node(), same), any_text)))), rules=[GIVEN]), skip
+            ),
+            "inside of an agent that is a node": run(
+                later(clerk_node(chain(PAYING, name="outer")), rules=[GIVEN]), skip
+            ),
+            "beside what excludes it, both as agents": talk(
+                ("checking", 1),
+                ("paying", 1),
+                tools=[CHECKING.as_tool("Checks."), PAYING.as_tool("Pays.")],
+                rules=[never_together(CHECKING.as_tool("Looks.", name="a"), PAYING.as_tool("Gives.", name="b"))],
+            ),
+            "after it was the source": run(
+                chain(
+                    guard, delegating(CHECKING), pay, rules=[guarded(CHECKING.as_tool("Checks."), by=guard, before=pay)]
+                )
+            ),
+            "that had to come before, and failed": run(
+                chain(tries_broken, pay, rules=[precedes(BROKEN.as_tool("Checks."), pay)])
+            ),
+            "that had to come before, in an attempt that was taken back": run(
+                twice(clerk_node(CHECKING), calling(), rules=[precedes(CHECKING.as_tool("Checks."), refund)])
+            ),
+            "that had to come before, in a branch that was lost": run(
+                chain(
+                    race(chain(clerk_node(CHECKING), never, name="slow"), when("search")),
+                    calling(),
+                    rules=[precedes(CHECKING.as_tool("Checks."), refund)],
+                )
+            ),
+            "that was executed before the rule": changed(
+                chain(delegating(CHECKING), wait, pay), apart(CHECKING, wait, pay, rule=never_together(CHECKING, pay))
+            ),
+            "that was a node before the rule": changed(
+                chain(clerk_node(CHECKING), wait, pay),
+                apart(clerk_node(CHECKING), wait, pay, rule=never_together(CHECKING, pay)),
+            ),
+            "in a fork": forked(
+                chain(same.named("approve"), clerk_node()),
+                chain(approve, clerk_node(), rules=[ORDERED]),
+                before="clerk",
+            ),
+            "in a run that is executed again": again(
+                chain(approve, clerk_node()), chain(approve, clerk_node(), rules=[ORDERED]), skip
+            ),
+        },
+        "an agent that a rule names": {
+            "as another tool": run(
+                chain(calling_text(CLERK.as_tool()), approve, rules=[precedes(approve, CLERK.as_tool(approve=True))])
+            ),
+            "as a node": run(later(CLERK.as_node(), rules=[precedes(approve, CLERK.as_tool())]), skip),
+            "by a function": run(chain(running(CLERK), approve, rules=[precedes(approve, CLERK.as_tool())])),
+            "as a tool, where the rule names its node": talk(
+                ("clerk", 1), tools=[CLERK], then=(approve, CLERK.as_node()), rules=[precedes(approve, CLERK.as_node())]
+            ),
+        },
+        "a method of another object": {
+            "where the rule names that of the class": called_as(Bank().refund, Bank.refund),
+            "where the rule names that of an object": called_as(Bank().refund, BANK.refund),
+            "of the same object": called_as(BANK.refund, BANK.refund),
+            "of a class that inherits it": called_as(Branch().refund, BANK.refund),
+            "of a class, where the rule names that of one that inherits it": called_as(BANK.refund, Branch.refund),
+            "under another name": called_as(replace(Bank().refund, name="give"), BANK.refund),
+            "with a time limit": called_as(replace(Bank().refund, timeout=9), Bank.refund),
+            "made again of what it runs": called_as(Tool("give", "Pay.", {}, Bank().refund.run), Bank.refund),
+            "made again of its function": called_as(tool(name="give")(Bank().refund.function), Bank.refund),
+            "called by a model": talk(("refund", 0), tools=[Bank().refund], rules=[precedes(approve, BANK.refund)]),
+            "that is static": called_as(Bank().give, Bank.give),
+            "that is static, under another name": called_as(replace(Branch.give, name="x"), BANK.give),
+        },
+        "a function in another form": {
+            "as a partial": called_as(
+                tool(name="give", description="Pay.")(functools.partial(refund.function)), refund
+            ),
+            "as a wrapper": called_as(tool(name="give")(wrapped), refund),
+            "as the call of the tool": called_as(Tool("give", "Pay.", {}, refund.call), refund),
+            "as the call of the tool of an object": called_as(
+                Tool("give", "Pay.", {}, Bank().refund.call), Bank.refund
+            ),
+            "with another thing to run": called_as(replace(refund, run=refund.call, name="give"), refund),
+            "as a node, where the rule names the tool": run(
+                later(node(both).named("x"), rules=[precedes(approve, tool(both))]), skip
+            ),
+            "as a tool, where the rule names the node": run(
+                chain(calling_text(tool(both)), approve, node(both), rules=[precedes(approve, node(both))])
+            ),
+            "as a partial that is a node": run(
+                later(node(name="x")(functools.partial(both)), rules=[precedes(approve, tool(both))]), skip
+            ),
+        },
+        "a tool from elsewhere": {
+            "of a feature": talk(("refund", 0), tools=[look], rules=[REFUNDED], features=[Shop]),
+            "of a caller, in the tool of a strategy": run(
+                chain(helper(), approve, rules=[REFUNDED]),
+                model=ScriptedModel([ToolCall("inner", {"task": "x"}), ToolCall("refund", {}), "a", "b"]),
+                tools=[refund, helper("inner").as_tool("Helps.")],
+            ),
+            "of an agent that is a node": run(
+                later(clerk(helper("inner"), tools=[refund]).as_node(), rules=[REFUNDED]),
+                skip,
+                model=ScriptedModel([ToolCall("refund", {}), "a", "b"]),
+            ),
+            "that a model selects": run(
+                chain(
+                    helper().using(tools=select_tools([refund, look])), approve, rules=[never_together(refund, look)]
+                ),
+                model=ScriptedModel(
+                    [{"value": ["refund", "look"]}, ToolCalls([ToolCall("look", {}), ToolCall("refund", {})]), "d"]
+                ),
+            ),
+        },
+        "an error that is caught": {
+            "by an edge": run(with_error_edge(), skip),
+            "by a retry": run(chain(approve, pay.retry(attempts=3, wait=0), rules=[APPROVED]), skip),
+            "by a subgraph that is tried again": run(
+                chain(approve, chain(pay, name="sub").retry(attempts=2, wait=0), rules=[APPROVED]), skip
+            ),
+            "by a fork that collects": run(
+                chain(approve, parallel(pay, same, failures="collect"), any_text, rules=[APPROVED]), skip
+            ),
+            "by a race": run(chain(approve, race(pay, never), rules=[APPROVED]), skip),
+            "by middleware": run(chain(approve, pay, rules=[APPROVED]), Catches, skip),
+            "by the node that calls a tool": caught_in_a_node(),
+        },
+        "an attempt that was taken back": {
+            "with an approval": run(twice(approve, calling(), rules=[REFUNDED])),
+            "with an approval, in a store": run(twice(approve, calling(), rules=[REFUNDED]), store=MemoryStore()),
+            "of the strategy as a whole": run(twice(approve, calling(), rules=[REFUNDED], whole=True)),
+            "with what excludes it": run(twice(calling(look), pay, rules=[never_together(look, pay)])),
+            "with a guard": run(
+                chain(calling(look), twice(guard, calling(), rules=()), rules=[guarded(look, by=guard, before=refund)])
+            ),
+        },
+        "a branch that was lost": {
+            "with an approval": run(
+                chain(race(chain(approve, never, name="slow"), when("approve")), calling(), rules=[REFUNDED])
+            ),
+            "with an approval, in a store": run(
+                chain(race(chain(approve, never, name="slow"), when("approve")), calling(), rules=[REFUNDED]),
+                store=MemoryStore(),
+            ),
+            "with what excludes it": run(
+                chain(
+                    race(chain(search, never, name="slow"), when("search")),
+                    calling(),
+                    rules=[never_together(search, refund)],
+                )
+            ),
+            "with a source": run(
+                chain(
+                    guard,
+                    race(chain(search, never, name="slow"), when("search")),
+                    calling(),
+                    rules=[guarded(search, by=guard, before=refund)],
+                )
+            ),
+        },
+        "what was executed elsewhere": {
+            "in the run before of the thread": conversation(chain(approve), chain(approve, pay, rules=[APPROVED])),
+            "in a run whose steps are taken": conversation(
+                chain(approve), chain(approve, pay, rules=[APPROVED]), by_steps=True
+            ),
+            "in a run of the same strategy": conversation(*[chain(approve, pay, rules=[APPROVED])] * 2),
+            "when the subgraph was entered before": entered_twice(),
+            "in the item before": run(
+                chain(as_list, each(chain(approve, pay, rules=[APPROVED], name="one"), limit=1), any_text),
+                skipping("each/1/one/approve"),
+            ),
+        },
+    }
+
+
+ATTACKS = attacks()
 CASES = [(kind, name) for kind, cases in ATTACKS.items() for name in cases]
 
 
@@ -750,7 +771,7 @@ async def test_no_attack_breaks_a_rule(kind: str, name: str):
     DONE.clear()
     started.clear()
     with pytest.raises(RuleError) as caught:
-        await ATTACKS[kind][name]()
+        await attacks()[kind][name]()
     error = caught.value
     assert error.path[0] == "START"
     assert error.path[-1] == error.node
@@ -794,86 +815,94 @@ def resumed(strategy: Any) -> Any:
     return changed(strategy, strategy)
 
 
-HONEST: dict[str, Callable[[], Any]] = {
-    "what continues called a tool itself": resumed(
-        chain(looks_and_asks, approve, pay, rules=[guarded(look, by=approve, before=looks_and_asks)])
-    ),
-    "what continues executed a node itself": resumed(
-        chain(SEARCHING, pay, rules=[guarded(search, by=wait, before=SEARCHING)])
-    ),
-    "what continues did so under a newer rule": changed(
-        chain(looks_and_asks, approve, pay),
-        chain(looks_and_asks, approve, pay, rules=[guarded(look, by=approve, before=looks_and_asks)]),
-    ),
-    "the approval came before the rule": changed(
-        chain(approve, wait, pay), chain(approve, wait, pay, rules=[APPROVED])
-    ),
-    "the approval was a copy": changed(
-        chain(approve.named("ok"), wait, pay), chain(approve, wait, pay.named("pay"), rules=[APPROVED])
-    ),
-    "the approval was in a subgraph": changed(
-        chain(chain(approve, name="sub"), wait, pay), chain(chain(approve, name="sub"), wait, pay, rules=[APPROVED])
-    ),
-    "the approval was in a branch": changed(
-        chain(parallel(approve, same, name="both"), any_text, wait, pay), chain(approve, wait, pay, rules=[APPROVED])
-    ),
-    "the approval was in a sub-agent": changed(
-        chain(delegating(chain(approve)), wait, pay), chain(approve, wait, pay, rules=[APPROVED])
-    ),
-    "the guard came after the source": changed(
-        chain(search, moderate, wait, pay), chain(search, moderate, wait, pay, rules=[GUARDED])
-    ),
-    "what excludes it was not executed": changed(chain(same, wait, pay), apart(search, wait, pay, rule=APART)),
-    "there was no source": changed(chain(same, wait, pay), apart(search, wait, pay, rule=GUARDED_LATER)),
-    "a fork": forked(chain(approve, pay), chain(approve, pay, rules=[APPROVED]), before="pay"),
-    "a fork without what excludes it": forked(chain(same, pay), apart(search, pay, rule=APART), before="pay"),
-    "a run that is executed again": again(chain(approve, pay), chain(approve, pay, rules=[APPROVED])),
-    "a tool after the approval": run(chain(approve, calling(), rules=[REFUNDED])),
-    "a tool that came before": run(chain(calling(look), pay, rules=[precedes(look, pay)]), store=MemoryStore()),
-    "a tool that came before the rule": changed(
-        chain(calling(look), wait, pay), chain(calling(look), wait, pay, rules=[precedes(look, pay)])
-    ),
-    "a tool and a guard": run(
-        chain(calling(look, "find"), guard, calling(), rules=[guarded(look, by=guard, before=refund)]),
-        store=MemoryStore(),
-    ),
-    "a sub-agent after the approval": run(chain(approve, delegating(chain(calling())), rules=[REFUNDED])),
-    "a sub-agent after the approval of its caller": run(
-        chain(approve, delegating(chain(pay)), same, pay.named("later"), rules=[APPROVED])
-    ),
-    "an attempt after the one with the approval": run(
-        twice(same, chain(approve, calling(), name="both"), rules=[REFUNDED])
-    ),
-    "a race that the approval won": run(
-        chain(race(chain(approve, name="a"), chain(same, never, name="b")), calling(), rules=[REFUNDED])
-    ),
-    "middleware around it": run(chain(approve, pay, rules=[APPROVED]), Catches),
-    "an agent after the approval": run(chain(approve, clerk_node(), rules=[ORDERED])),
-    "an agent that came before, as a node": run(chain(clerk_node(CHECKING), pay, rules=[CHECKED]), store=MemoryStore()),
-    "an agent that came before, by a function": run(
-        chain(delegating(CHECKING), pay, rules=[precedes(CHECKING.as_tool("Checks."), pay)]), store=MemoryStore()
-    ),
-    "an agent that came before, as a tool": talk(
-        ("clerk", 1), tools=[clerk(CHECKING)], then=(pay,), rules=[precedes(CHECKING.as_tool("Checks."), pay)]
-    ),
-    "an agent that came before the rule, as a node": changed(
-        chain(clerk_node(CHECKING), wait, pay), chain(clerk_node(CHECKING), wait, pay, rules=[CHECKED])
-    ),
-    "an agent that came before the rule, by a function": changed(
-        chain(delegating(CHECKING), wait, pay),
-        chain(delegating(CHECKING), wait, pay, rules=[precedes(CHECKING.as_tool("Checks."), pay)]),
-    ),
-    "an agent that waits": resumed(
-        chain(approve, clerk_node(WAITING), pay, rules=[guarded(approve, by=WAITING, before=pay)])
-    ),
-}
+def honest() -> dict[str, Any]:
+    """Make runs that keep their rules, whose models each answer once."""
+    return {
+        "what continues called a tool itself": resumed(
+            chain(looks_and_asks, approve, pay, rules=[guarded(look, by=approve, before=looks_and_asks)])
+        ),
+        "what continues executed a node itself": resumed(
+            chain(SEARCHING, pay, rules=[guarded(search, by=wait, before=SEARCHING)])
+        ),
+        "what continues did so under a newer rule": changed(
+            chain(looks_and_asks, approve, pay),
+            chain(looks_and_asks, approve, pay, rules=[guarded(look, by=approve, before=looks_and_asks)]),
+        ),
+        "the approval came before the rule": changed(
+            chain(approve, wait, pay), chain(approve, wait, pay, rules=[APPROVED])
+        ),
+        "the approval was a copy": changed(
+            chain(approve.named("ok"), wait, pay), chain(approve, wait, pay.named("pay"), rules=[APPROVED])
+        ),
+        "the approval was in a subgraph": changed(
+            chain(chain(approve, name="sub"), wait, pay), chain(chain(approve, name="sub"), wait, pay, rules=[APPROVED])
+        ),
+        "the approval was in a branch": changed(
+            chain(parallel(approve, same, name="both"), any_text, wait, pay),
+            chain(approve, wait, pay, rules=[APPROVED]),
+        ),
+        "the approval was in a sub-agent": changed(
+            chain(delegating(chain(approve)), wait, pay), chain(approve, wait, pay, rules=[APPROVED])
+        ),
+        "the guard came after the source": changed(
+            chain(search, moderate, wait, pay), chain(search, moderate, wait, pay, rules=[GUARDED])
+        ),
+        "what excludes it was not executed": changed(chain(same, wait, pay), apart(search, wait, pay, rule=APART)),
+        "there was no source": changed(chain(same, wait, pay), apart(search, wait, pay, rule=GUARDED_LATER)),
+        "a fork": forked(chain(approve, pay), chain(approve, pay, rules=[APPROVED]), before="pay"),
+        "a fork without what excludes it": forked(chain(same, pay), apart(search, pay, rule=APART), before="pay"),
+        "a run that is executed again": again(chain(approve, pay), chain(approve, pay, rules=[APPROVED])),
+        "a tool after the approval": run(chain(approve, calling(), rules=[REFUNDED])),
+        "a tool that came before": run(chain(calling(look), pay, rules=[precedes(look, pay)]), store=MemoryStore()),
+        "a tool that came before the rule": changed(
+            chain(calling(look), wait, pay), chain(calling(look), wait, pay, rules=[precedes(look, pay)])
+        ),
+        "a tool and a guard": run(
+            chain(calling(look, "find"), guard, calling(), rules=[guarded(look, by=guard, before=refund)]),
+            store=MemoryStore(),
+        ),
+        "a sub-agent after the approval": run(chain(approve, delegating(chain(calling())), rules=[REFUNDED])),
+        "a sub-agent after the approval of its caller": run(
+            chain(approve, delegating(chain(pay)), same, pay.named("later"), rules=[APPROVED])
+        ),
+        "an attempt after the one with the approval": run(
+            twice(same, chain(approve, calling(), name="both"), rules=[REFUNDED])
+        ),
+        "a race that the approval won": run(
+            chain(race(chain(approve, name="a"), chain(same, never, name="b")), calling(), rules=[REFUNDED])
+        ),
+        "middleware around it": run(chain(approve, pay, rules=[APPROVED]), Catches),
+        "an agent after the approval": run(chain(approve, clerk_node(), rules=[ORDERED])),
+        "an agent that came before, as a node": run(
+            chain(clerk_node(CHECKING), pay, rules=[CHECKED]), store=MemoryStore()
+        ),
+        "an agent that came before, by a function": run(
+            chain(delegating(CHECKING), pay, rules=[precedes(CHECKING.as_tool("Checks."), pay)]), store=MemoryStore()
+        ),
+        "an agent that came before, as a tool": talk(
+            ("clerk", 1), tools=[clerk(CHECKING)], then=(pay,), rules=[precedes(CHECKING.as_tool("Checks."), pay)]
+        ),
+        "an agent that came before the rule, as a node": changed(
+            chain(clerk_node(CHECKING), wait, pay), chain(clerk_node(CHECKING), wait, pay, rules=[CHECKED])
+        ),
+        "an agent that came before the rule, by a function": changed(
+            chain(delegating(CHECKING), wait, pay),
+            chain(delegating(CHECKING), wait, pay, rules=[precedes(CHECKING.as_tool("Checks."), pay)]),
+        ),
+        "an agent that waits": resumed(
+            chain(approve, clerk_node(WAITING), pay, rules=[guarded(approve, by=WAITING, before=pay)])
+        ),
+    }
+
+
+HONEST = honest()
 
 
 @pytest.mark.parametrize("name", HONEST)
 async def test_what_keeps_the_rules_is_not_refused(name: str):
     """Whatever the log has of what had to come before counts, also if the rule is newer than the run."""
     DONE.clear()
-    await HONEST[name]()
+    await honest()[name]()
     assert "pay" in DONE
 
 

@@ -43,9 +43,10 @@ def remembering(provider, *replies, strategy=None, store=None, **settings):
     return agent, model
 
 
-@pytest.mark.parametrize("store", [None, MemoryStore()], ids=["alone", "stored"])
-async def test_a_strategy_without_memory_nodes_recalls_before_and_learns_after(provider, store):
+@pytest.mark.parametrize("kind", [None, MemoryStore], ids=["alone", "stored"])
+async def test_a_strategy_without_memory_nodes_recalls_before_and_learns_after(provider, kind):
     """A run learns once, also if it is resumed, and the next run is shown what was learned."""
+    store = kind and kind()
     agent, model = remembering(provider, "Hello!", {"facts": [OSLO]}, "In Oslo.", {"facts": []}, store=store)
     await agent.run("I live in Oslo.", run_id="one")
     if store is not None:
