@@ -187,8 +187,9 @@ async def test_a_lost_race_lets_go_of_a_blocking_embedder_too():
     release, called = Event(), Event()
 
     def embed(texts):
-        called.set()
-        release.wait(60)
+        if texts == ["Ada likes tea."]:  # and not what is learned at the end of the run
+            called.set()
+            release.wait(60)
         return [[1.0, 0.0] for _ in texts]
 
     @node
@@ -203,7 +204,7 @@ async def test_a_lost_race_lets_go_of_a_blocking_embedder_too():
 
     heard = []
     try:
-        notes = Notes(embedder=CallableEmbedder(embed, name="slow-1"))
+        notes = Notes(MemoryStore(), embedder=CallableEmbedder(embed, name="slow-1"))
         agent = Agent(Strategy("s", START >> race(keeps, waits, name="first") >> END))
         agent.install(NoteMemory, notes)
         agent.on(ThreadAbandoned, heard.append)
