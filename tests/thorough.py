@@ -1,9 +1,10 @@
-"""Two sizes of the test suite, chosen by one environment variable: `GRAPHAGENT_TESTS=thorough` executes everything.
+"""Two sizes of the test suite, chosen by one environment variable: `GRAPHAGENT_TESTS=thorough` executes every test in every way.
 
 Without it the suite is fast. It leaves out no behaviour, only repetitions: an async test runs on one event loop, a test
-of notes on one kind of store, a property with fewer examples, and a few dozen of the thousands of ways to damage a
-file. The commit decides which, so that a test fails because of a commit and not because of a date, and other commits try
-others. `GRAPHAGENT_TESTS_SEED` repeats a choice: `GRAPHAGENT_TESTS_SEED=caddaae65f6f make test`.
+of notes on one kind of store, a property with fewer examples, and a few dozen of the thousands of ways to damage a file or
+of the moments at which a run can die, of which the thorough suite has hundreds. The commit decides which, so that a test
+fails because of a commit and not because of a date, and other commits try others. `GRAPHAGENT_TESTS_SEED` repeats a choice:
+`GRAPHAGENT_TESTS_SEED=caddaae65f6f make test`.
 """
 
 from __future__ import annotations

@@ -480,7 +480,7 @@ def test_the_proof_grows_with_the_strategy(rules: list[PathRule]):
 
 
 @given(st.data(), st.booleans(), st.booleans())
-@settings(max_examples=examples(3000, 150), suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(1500, 150), suppress_health_check=[HealthCheck.filter_too_much])
 def test_the_proof_agrees_with_every_run_there_is(data: st.DataObject, tried_again: bool, refused: bool):
     """A rule is refused just if some run breaks it, and the path that is drawn has as many nodes as the shortest such run.
 

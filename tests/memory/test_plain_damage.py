@@ -69,7 +69,7 @@ async def test_a_flipped_bit_of_a_value_is_damage(tmp_path, save, read, room):
         for bit in (1, 32)
     ]
     assert len(cases) > 500
-    for key, value, place, bit in some(cases, 60):
+    for key, value, place, bit in some(cases, 60, thorough=600):
         put(path, key, value[:place] + bytes([value[place] ^ bit]) + value[place + 1 :])
         with pytest.raises(DamagedStoreError) as info:
             assert await read(path) != sound
@@ -84,7 +84,7 @@ async def test_text_of_the_file_that_is_none_is_damage(tmp_path):
     await save_notes(path)
     sound = path.read_bytes()
     places = [place for place in range(100, 4096) if 0x20 <= sound[place] < 0x7F]
-    for place in some(places, 40):
+    for place in some(places, 40, thorough=400):
         path.write_bytes(sound[:place] + bytes([sound[place] | 0x80]) + sound[place + 1 :])
         for use in (
             lambda kept: kept.list_records(), lambda kept: kept.recall("Oslo"), lambda kept: kept.remember("x"),

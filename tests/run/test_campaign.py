@@ -98,7 +98,7 @@ def test_a_program_with_everything_in_it_survives_three_deaths(backend, way):
         with fixed_clock(step_ms=0):
             whole = await undisturbed(LARGE)
             chance = random.Random(SEED)
-            for number in some(range(1, len(whole.commits)), 1, thorough=15, salt=f"{backend} {way}"):
+            for number in some(range(1, len(whole.commits)), 1, thorough=8, salt=f"{backend} {way}"):
                 if way == "broken":
                     await broken_thrice(whole, chance, number, chance.choice(WAYS))
                 else:

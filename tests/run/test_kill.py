@@ -45,7 +45,7 @@ def test_a_process_that_is_killed_in_three_lives_does_nothing_recorded_again(par
     Two runs of a thread, with tool calls and branches at once, a sub-agent, questions, retries, a race and edits of the transcript.
     """
     whole, kills = anyio.run(lambda: Undisturbed.of(**PROGRAM)), Counter()
-    for seed in some(range(part, TRIPLES, PARTS), 1, salt=f"kill {part}"):
+    for seed in some(range(part, TRIPLES, PARTS), 1, thorough=25, salt=f"kill {part}"):
         chance, folder, keys = random.Random(seed), tmp_path / str(seed), set()
         folder.mkdir()
         for _ in range(3):

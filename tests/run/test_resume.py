@@ -40,7 +40,7 @@ def test_a_run_stopped_after_any_entry_ends_the_same_with_nothing_done_twice(bac
     turns, tools that wait for people, and questions. What goes on is stopped again, and what goes on then once more.
     """
 
-    @settings(max_examples=examples(12, 2), **MANY)
+    @settings(max_examples=examples(6, 2), **MANY)
     @given(parts(2, agents=True))
     def everywhere(built):
         anyio.run(stopped_everywhere, built, backend=backend)

@@ -509,7 +509,7 @@ def against(events, pattern, strategy):
 @pytest.mark.every_loop
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @given(data=st.data(), seed=st.integers(0, 1_000_000))
-@settings(max_examples=examples(1000, 60), suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=examples(400, 60), suppress_health_check=list(HealthCheck), deadline=None)
 def test_no_run_of_an_accepted_strategy_breaks_a_rule(backend, data, seed):
     """Neither its record nor its journal has anything against it; of any strategy, the record shows just what the rule forbids."""
     chance = Chance(seed)
@@ -542,7 +542,7 @@ def test_no_run_of_an_accepted_strategy_breaks_a_rule(backend, data, seed):
 @pytest.mark.every_loop
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @given(data=st.data(), seed=st.integers(0, 1_000_000), durable=st.booleans())
-@settings(max_examples=examples(1000, 60), suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=examples(400, 60), suppress_health_check=list(HealthCheck), deadline=None)
 def test_no_run_breaks_a_rule_as_it_is_executed(backend, data, seed, durable):
     """Whether or not the strategy was proven: nothing begins that a rule forbids. What was proven is never refused."""
     chance = Chance(seed)
@@ -569,7 +569,7 @@ def test_no_run_breaks_a_rule_as_it_is_executed(backend, data, seed, durable):
 @pytest.mark.every_loop
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @given(data=st.data(), seed=st.integers(0, 1_000_000))
-@settings(max_examples=examples(1000, 60), suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=examples(400, 60), suppress_health_check=list(HealthCheck), deadline=None)
 def test_what_a_log_says_of_rules_that_are_newer_is_what_it_would_have_noted(backend, data, seed):
     """Of each declaration, whether and where it was begun and came to its end: for rules that are checked, and for those added later."""
     chance = Chance(seed)

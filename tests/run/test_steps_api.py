@@ -692,7 +692,7 @@ async def test_a_run_broken_off_at_any_moment_goes_on_as_if_nothing_had_happened
     """The same output and the same transcript, with a store and without; what was done and recorded is never done again."""
     whole, expected = await the_whole_world()
     assert whole.moments > 15
-    for moment in some(range(1, whole.moments + 1), 3, salt=f"{how} {where}"):
+    for moment in some(range(1, whole.moments + 1), 3, thorough=10, salt=f"{how} {where}"):
         world = World(moment, how)
         store = None if where == "in memory" else MemoryStore()
         result, broken = await world.execute(store, elsewhere=where == "in another one")

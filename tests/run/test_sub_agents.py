@@ -914,7 +914,7 @@ async def test_a_rerun_until_any_entry_passes_recorded_answers_to_children_that_
     family = Family(store=MemoryStore(), asks=asks)
     whole = await family.finish()
     history = await family.chief.history("r")
-    for number in some([entry.number for entry in history if entry.kind != "final"], 6, salt=asks):
+    for number in some([entry.number for entry in history if entry.kind != "final"], 6, thorough=20, salt=asks):
         other = Family(store=family.store, asks=asks)
         result = await other.chief.rerun("r", until=number, new_id=f"n{number}")
         assert result.status in ("waiting", "done"), number

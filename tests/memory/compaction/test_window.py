@@ -626,7 +626,7 @@ async def test_a_run_that_is_stopped_anywhere_goes_on_as_if_it_had_not_been(sett
     expected = await whole.run("Fetch them.", run_id="r")
     assert sum(isinstance(step, SummaryStep) for step in expected.memory.steps) > 1
     for at in some(
-        range(1 + behind, 1000 - counting.left + 1), 6, salt=f"{settings} {behind}"
+        range(1 + behind, 1000 - counting.left + 1), 6, thorough=20, salt=f"{settings} {behind}"
     ):  # the first commit is the claim
         store, model = MemoryStore(), ScriptedModel([stateless] * 100)
         stopping = Stopping(store, at, behind=behind)
