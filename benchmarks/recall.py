@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from benchmarks.baselines import Fts5, Vectors, crewai, embedders, has_crewai, nearest
-from benchmarks.material import ROLES, SORTS, Material, material, together
+from benchmarks.material import MIXED, ROLES, Material, material, together
 from benchmarks.measure import table
 from benchmarks.outcome import Outcome, hit_cell, outcome, recall_cells
 from graphagent.memory import Notes
@@ -83,7 +83,7 @@ def chosen(sort: Sort, *, quick: bool) -> list[Material]:
     if not quick:
         return material(sort)
     if sort == "mixed":
-        return [together([each for name in SORTS for each in chosen(name, quick=True)])]
+        return [together([each for name in MIXED for each in chosen(name, quick=True)])]
     return [shortened(each) for each in material(sort)[:2]]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import baselines, recall, weights
 from benchmarks.fit import NAMES, Asked, _newton, fit, matrix, ranked
-from benchmarks.material import Material, MaterialError, Question, Said, material, read, together
+from benchmarks.material import SORTS, Material, MaterialError, Question, Said, material, read, together
 from benchmarks.outcome import hit_cell, outcome, recall_cells
 from graphagent.memory.notes.recall._weights import WEIGHTS
 from tests.thorough import some
@@ -87,13 +87,15 @@ def test_a_chat_has_roles_only(tmp_path):
     """Anybody else is refused, and so is a file of no known sort."""
     with pytest.raises(MaterialError, match=r"1\.1 has the role 'Hanna', not one of user, assistant"):
         read(written(tmp_path, DIALOGUE, "chat-balcony"))
-    with pytest.raises(MaterialError, match=r"'letters-balcony\.md' begins with none of dialogue, chat, notes"):
+    with pytest.raises(
+        MaterialError, match=r"'letters-balcony\.md' begins with none of dialogue, chat, notes, languages"
+    ):
         read(written(tmp_path, DIALOGUE, "letters-balcony"))
 
 
 def test_all_material_is_sound():
     """Each file can be read, and all have questions."""
-    found = [each for sort in recall.TITLES for each in material(sort)]
+    found = [each for sort in SORTS for each in material(sort)]
     assert len(found) > 8
     assert all(each.questions for each in found)
 

@@ -13,7 +13,8 @@ Each file is a text that can be read as it is::
 
 A heading with a time begins a session. A line that begins with the number of the session and of the turn begins a turn. In chats the
 speakers are `user` and `assistant`, which are roles. In files of notes a line such as `n12: …` or `n12 (2024-03-03): …` begins a note.
-A question has a kind, the turns or notes that answer it, and its text.
+A question has a kind, the turns or notes that answer it, and its text. A file of `languages` has notes in the language of its name and some in
+English; its kinds are `same`, for questions in the language of their note, and `across`, for the others.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-Sort = Literal["dialogue", "chat", "notes", "mixed"]
+Sort = Literal["dialogue", "chat", "notes", "languages", "mixed"]
 FOLDER = Path(__file__).parent
-SORTS: tuple[Sort, ...] = ("dialogue", "chat", "notes")
-"""The sorts of files. `mixed` is all of them in one collection."""
+MIXED: tuple[Sort, ...] = ("dialogue", "chat", "notes")
+"""The sorts of which `mixed` is one collection."""
+SORTS: tuple[Sort, ...] = (*MIXED, "languages")
+"""The sorts of files."""
 ROLES = ("user", "assistant")
 _TURN = re.compile(r"(\d+\.\d+) ([^:\n]{1,40}): (.*)", re.DOTALL)
 _NOTE = re.compile(r"(n\d+)(?: \((\d{4}-\d\d-\d\d)\))?: (.*)", re.DOTALL)
@@ -97,7 +100,7 @@ def material(sort: Sort) -> list[Material]:
     Of `mixed`, which is one collection of everything, the kind of a question is its sort, and the names of the files are part of the ids.
     """
     if sort == "mixed":
-        return [together([each for name in SORTS for each in material(name)])]
+        return [together([each for name in MIXED for each in material(name)])]
     found = [read(path) for path in sorted(FOLDER.glob(f"{sort}*.md"))]
     if sort != "notes" or not found:
         return found
@@ -124,10 +127,10 @@ def together(given: Sequence[Material]) -> Material:
 
 
 def _said(path: Path, sort: Sort, text: str, at: datetime | None) -> Said:
-    found = (_NOTE if sort == "notes" else _TURN).fullmatch(text.strip())
+    found = (_NOTE if sort in ("notes", "languages") else _TURN).fullmatch(text.strip())
     if found is None:
         raise MaterialError(f"{path.name}: {text.strip()[:60]!r} begins neither a turn nor a note")
-    if sort == "notes":
+    if found.re is _NOTE:
         when = None if found[2] is None else datetime.fromisoformat(found[2]).replace(tzinfo=UTC)
         return Said(found[1], found[3].strip(), at=when)
     if sort == "chat" and found[2] not in ROLES:
