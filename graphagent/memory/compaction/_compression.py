@@ -132,12 +132,12 @@ class FoundFacts:
         trust = least_trust(("inferred", ctx.memory.trust))
         source = Source(ctx.run_id, len(ctx.memory.steps), ctx.node, trust)
         before = _carried(steps)
-        usage, form, day = Usage(), _extraction.answer(), _extraction.day_of(said)
+        usage, form = Usage(), _extraction.answer()
         facts: list[KnownFact] = []
         for number, concept in enumerate(self.concepts, 1):
             known = [each for each in before if each.fact.concept == concept]
             found: Fact | None = None
-            request = ModelRequest(tuple(_extraction.answer_messages(concept, said, day)), output=form)
+            request = ModelRequest(tuple(_extraction.answer_messages(concept, said)), output=form)
             try:
                 response = await ctx.request(
                     request,

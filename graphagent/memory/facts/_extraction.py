@@ -36,7 +36,10 @@ _MONTHS = (
 
 _TODAY = """
 
-Today is {day}. Where a value depends on the day, such as "tomorrow", "in two weeks" or "last year", give the date or the year instead."""
+Today is {day}. Where a value depends on the day, such as "tomorrow", "in two weeks" or "last year", give the date or the year instead.\
+{lines}"""
+
+_LINES = """ What has a day beside it was said on that day, and not today."""
 
 _DETECT = """\
 You keep the memory of an assistant. In the conversation below, find lasting facts about these subjects, and about no others:
@@ -157,40 +160,55 @@ def answer() -> OutputFormat[Any]:
     return _formats()[1]
 
 
-def day_of(steps: Iterable[Step], zone: tzinfo | None = None) -> str:
-    """Return the day of a conversation in words, such as `Tuesday, 31 March 2026`: that of its last turn, or else the current one.
-
-    Args:
-        steps: The conversation, which may be learned from days later.
-        zone: The time zone; by default that of the machine.
-    """
-    ends = [step.timing.ended for step in steps if isinstance(step, ActionStep) and step.timing is not None]
-    day = datetime.fromtimestamp(max(ends, default=_clock.now()) / 1000, UTC).astimezone(zone)
+def _day(milliseconds: int, zone: tzinfo | None) -> str:
+    """Return a day in words, such as `Tuesday, 31 March 2026 (2026-03-31)`. The zone is by default that of the machine."""
+    day = datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone(zone)
     return f"{_DAYS[day.weekday()]}, {day.day} {_MONTHS[day.month - 1]} {day.year} ({day.date().isoformat()})"
 
 
+def _time_of(step: Step) -> int | None:
+    """Return when something was said, in milliseconds UTC, if the step knows."""
+    if isinstance(step, TaskStep | MessageStep):
+        return step.at
+    return step.timing.ended if isinstance(step, ActionStep) and step.timing is not None else None
+
+
 def detection_messages(
-    subjects: Iterable[Subject], known: Iterable[Concept], steps: Sequence[Step], day: str
+    subjects: Iterable[Subject], known: Iterable[Concept], steps: Sequence[Step], zone: tzinfo | None = None
 ) -> list[Message]:
-    """Return the messages that ask a model for facts about any concept, in a conversation of a day."""
+    """Return the messages that ask a model for facts about any concept, in a conversation."""
     about = block("subjects", ({"name": each.name, "description": each.description} for each in subjects))
     concepts = [{"keyword": each.keyword, "description": each.description} for each in known]
     repeated = _KNOWN.format(concepts=block("concepts", concepts)) if concepts else ""
-    text = _DETECT.format(subjects=about, today=_TODAY.format(day=day), known=repeated)
-    return [Message.system(text), Message.user(conversation(steps))]
+    today, said = _conversation(steps, zone)
+    return [Message.system(_DETECT.format(subjects=about, today=today, known=repeated)), Message.user(said)]
 
 
-def answer_messages(concept: Concept, steps: Sequence[Step], day: str) -> list[Message]:
-    """Return the messages that ask a model for the values of one concept, in a conversation of a day."""
+def answer_messages(concept: Concept, steps: Sequence[Step], zone: tzinfo | None = None) -> list[Message]:
+    """Return the messages that ask a model for the values of one concept, in a conversation."""
     description = f" ({concept.description})" if concept.description else ""
-    count, today = _COUNT[concept.fact_type], _TODAY.format(day=day)
-    text = _ASK.format(keyword=concept.keyword, description=description, count=count, today=today)
-    return [Message.system(text), Message.user(conversation(steps))]
+    today, said = _conversation(steps, zone)
+    text = _ASK.format(
+        keyword=concept.keyword, description=description, count=_COUNT[concept.fact_type], today=today
+    )
+    return [Message.system(text), Message.user(said)]
 
 
-def conversation(steps: Iterable[Step]) -> str:
-    """Return a conversation as a block of escaped data, without the facts that were loaded into it, because these are known."""
-    return block("conversation", (line for step in steps for line in _lines(step) if line["text"].strip()))
+def _conversation(steps: Sequence[Step], zone: tzinfo | None) -> tuple[str, str]:
+    """Return the day of a conversation, as the model is told it, and the conversation as a block of escaped data.
+
+    The day is that of its last turn, since it may be learned from days later, or else the current one. What was said on another day
+    has that beside it. Facts that were loaded into the conversation are left out, because these are known.
+    """
+    times = [_time_of(step) for step in steps]
+    today = _day(max((time for time in times if time is not None), default=_clock.now()), zone)
+    lines: list[dict[str, str]] = []
+    for step, time in zip(steps, times, strict=True):
+        day = today if time is None else _day(time, zone)
+        beside = {} if day == today else {"day": day}
+        lines += [beside | line for line in _lines(step) if line["text"].strip()]
+    told = _TODAY.format(day=today, lines=_LINES if any("day" in line for line in lines) else "")
+    return told, block("conversation", lines)
 
 
 def spoken(steps: Iterable[Step]) -> list[str]:
@@ -201,7 +219,8 @@ def spoken(steps: Iterable[Step]) -> list[str]:
 
 def _lines(step: Step) -> list[dict[str, str]]:
     if isinstance(step, TaskStep):
-        return [{"speaker": "user", "text": step.task}] if isinstance(step.task, str) else []
+        said = step.task.text if isinstance(step.task, Message) else step.task
+        return [{"speaker": "user", "text": said}] if isinstance(said, str) else []
     if isinstance(step, MessageStep):
         return [{"speaker": step.message.role, "text": step.message.text}]
     if isinstance(step, ActionStep):

@@ -343,7 +343,7 @@ class AgentMemory:
         within = self._scope(scope)
 
         async def find(concept: Concept, key: str) -> list[Found]:
-            messages = _extraction.answer_messages(concept, steps, _extraction.day_of(steps, self._zone))
+            messages = _extraction.answer_messages(concept, steps, self._zone)
             found = await self._ask(key, messages, _extraction.answer())
             try:
                 fact = _extraction.found_fact(concept, found.values) if found is not None else None
@@ -376,7 +376,7 @@ class AgentMemory:
             trusted = [KnownFact(*each) for each in there if not is_less(each[0].source.trust, trust)]
             shown = [each.fact.concept for each in fitting(trusted, self._limit, self._characters)]
             known = [fact.concept for fact, _, _ in there]
-            messages = _extraction.detection_messages(asked, shown, steps, _extraction.day_of(steps, self._zone))
+            messages = _extraction.detection_messages(asked, shown, steps, self._zone)
             found = await self._ask(key, messages, _extraction.detection())
             if found is None:
                 return []

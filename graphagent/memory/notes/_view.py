@@ -192,7 +192,8 @@ class NoteView:
 
         The turns before and after a turn, and others of the same conversation, help to find it. Turns of a session that exists follow
         its last one. Messages as in chat APIs, `{"role": "user", "content": "…"}`, are turns too; those without any text, such as
-        tool calls alone, are left out.
+        tool calls alone, are left out. When a message was said is its `at`, `created_at` or `timestamp`: a datetime, text as in ISO
+        8601, each with a time zone, or seconds since 1970.
 
         Raises:
             NoteError: a turn cannot be saved, and the message says which; or there is no session. None is saved.

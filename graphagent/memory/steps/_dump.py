@@ -15,8 +15,10 @@ from graphagent.llm._internal import part_fields
 from graphagent.memory._blocks import FactsMessage, KnownFact, NotesMessage
 from graphagent.memory.steps._types import (
     ActionStep,
+    MessageStep,
     PlanningStep,
     Step,
+    TaskStep,
     Timing,
     fields_of,
 )
@@ -207,7 +209,7 @@ class _Plainly:
     def step(self, step: Step) -> dict[str, Plain]:
         found: dict[str, Plain] = {"kind": type(step).kind}
         for name in shown_fields(type(step)):
-            if name != self._without:
+            if name != self._without and not (isinstance(step, TaskStep | MessageStep) and name == "at" and step.at is None):
                 found[name] = self._field(step, name)
         return found
 

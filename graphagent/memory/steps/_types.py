@@ -192,11 +192,14 @@ class TaskStep(Step):
 
     task: Any
     task_images: tuple[Image, ...]
+    at: int | None = None
+    """When it was said, in integer milliseconds UTC, in a step that came from elsewhere. Of a run here, the log has the time."""
 
-    def __init__(self, task: Any, task_images: Iterable[ImageLike] | None = ()) -> None:
+    def __init__(self, task: Any, task_images: Iterable[ImageLike] | None = (), *, at: int | None = None) -> None:
         # Every run makes one, and one FinalAnswerStep: what assigns fields usually takes note of it.
         _set(self, "task", task)
         _set(self, "task_images", images_of(task_images, "task_images"))
+        _set(self, "at", at)
 
     def __setattr__(self, name: str, value: Any) -> None:
         Step.__setattr__(self, name, images_of(value, name) if name == "task_images" else value)
@@ -211,11 +214,13 @@ class TaskStep(Step):
 
 @dataclass(slots=True)
 class MessageStep(Step):
-    """A message that a node added."""
+    """A message that a node added, or one that came from elsewhere."""
 
     kind: ClassVar[str] = "message"
 
     message: Message
+    at: int | None = field(default=None, kw_only=True)
+    """When it was said, as in a TaskStep."""
 
     def to_messages(self) -> list[Message]:
         """Return the messages that a model is sent for it."""

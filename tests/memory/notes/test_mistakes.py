@@ -207,6 +207,24 @@ async def test_messages_as_chat_apis_have_them_are_turns(notes):
     ]
 
 
+def said(more):
+    return {"role": "user", "content": "It is in the drawer."} | more
+
+
+async def test_messages_keep_their_times(notes):
+    """A datetime, text, or seconds as of servers; so a question about a day finds what was said on it, and not what was kept then."""
+    when = datetime(2021, 3, 14, 9, 30, tzinfo=UTC)
+    given = [
+        {"created_at": when}, {"timestamp": "2021-03-14T10:30:00+01:00"}, {"created_at": when.timestamp()}, {"at": when, "created_at": 5},
+        {"created_at": None},
+    ]  # fmt: skip
+    kept = await notes.remember_conversation([said(each) for each in given], session="s")
+    assert [each.at for each in kept] == [when, when, when, when, None]
+    assert all(each.created_at > when for each in kept)
+    [found, *_] = await notes.recall("What was said in March 2021?", limit=4)
+    assert "date" in found.reasons
+
+
 @pytest.mark.parametrize(
     ("turns", "kind", "said"),
     [
@@ -215,6 +233,13 @@ async def test_messages_as_chat_apis_have_them_are_turns(notes):
         ("hi", TypeError, "turn 1 is a str"),
         ([{"text": "hi"}], NoteError, "turn 1 is a dict without 'role' and 'content'"),
         ([{"role": "user", "content": 5}], NoteError, "the 'content' of turn 1 is neither a text nor a list of parts"),
+        *(
+            ([said({field: time})], NoteError, f"the '{field}' of turn 1 is not a time with a zone")
+            for field, time in [
+                ("created_at", "12:30"), ("created_at", "2026-01-31T12:00:00"), ("timestamp", datetime(2026, 1, 31)),  # noqa: DTZ001  it has to be refused
+                ("timestamp", 10**20), ("timestamp", True), ("at", ["2026"]),
+            ]
+        ),
     ],
 )
 async def test_what_is_no_turn_is_told_by_its_place(notes, turns, kind, said):

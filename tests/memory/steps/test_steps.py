@@ -557,7 +557,7 @@ def test_what_cannot_be_assigned_says_what_can():
         AttributeError, match="an ActionStep has no field 'output' to assign; it has action_output, code_action"
     ):
         step.output = "Hi."
-    with pytest.raises(AttributeError, match="a MessageStep has no field 'text' to assign; it has message"):
+    with pytest.raises(AttributeError, match="a MessageStep has no field 'text' to assign; it has at, message"):
         note("a").text = "b"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import kind_of
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from graphagent.memory.notes.write._save import SaveRequest
 
 _MESSAGE = "{'role': 'user', 'content': 'hi'}"
+_TIMES = ("at", "created_at", "timestamp")
+"""The fields in which a message may say when it was said; the first that it has counts."""
 _PART = "{'type': 'text', 'text': 'hi'}"
 
 
@@ -81,8 +84,8 @@ def _turn(place: int, given: object) -> Turn | None:
             raise NoteError(
                 f"turn {place} is a dict without 'role' and 'content'; give {_MESSAGE}, or Turn('hi', 'Ana')"
             )
-        text = _text(place, message["content"])
-        given = Turn(text, speaker=message.get("name") or "", role=message["role"]) if text.strip() else None
+        text, at = _text(place, message["content"]), _time(place, message)
+        given = Turn(text, speaker=message.get("name") or "", role=message["role"], at=at) if text.strip() else None
     elif not isinstance(given, Turn):
         raise TypeError(f"turn {place} is {kind_of(given)}; give Turn('hi', 'Ana'), or {_MESSAGE}")
     if given is not None:
@@ -91,6 +94,23 @@ def _turn(place: int, given: object) -> Turn | None:
         except NoteError as error:
             raise NoteError(f"turn {place}: {error}") from None
     return given
+
+
+def _time(place: int, message: Mapping[str, Any]) -> datetime | None:
+    """Return when a message was said: a datetime, text as in ISO 8601, or seconds since 1970, as chat APIs have it."""
+    name = next((name for name in _TIMES if message.get(name) is not None), "")
+    given = message.get(name)
+    try:
+        if isinstance(given, str):
+            given = datetime.fromisoformat(given)
+        elif isinstance(given, int | float) and not isinstance(given, bool):
+            given = datetime.fromtimestamp(given, UTC)
+        return None if given is None else _validation.time(given, name)
+    except (NoteError, ValueError, OverflowError, OSError):
+        raise NoteError(
+            f"the {name!r} of turn {place} is not a time with a zone: a datetime, a text such as '2026-01-31T12:00:00+00:00', or "
+            f"seconds since 1970"
+        ) from None
 
 
 def _text(place: int, content: object) -> str:
