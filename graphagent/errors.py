@@ -17,6 +17,7 @@ GraphAgentError
 │  ├ RunClaimedError                  .holder; another process, or another task, has the run
 │  ├ RunEndedError                    the run was ended before it came to END, and nothing continues it
 │  ├ ThreadBusyError                  .thread, .status; the last run of the thread has not ended
+│  ├ ThreadExistsError                .thread; a thread that is to begin with a conversation has begun already
 │  ├ StrategyChangedError             .differences; the strategy is not the one that the run began with
 │  ├ JournalError (StoreError)        an entry could not be kept, since the store failed, which is the __cause__
 │  ├ AnswerError (ValueError)         .question; an answer fits no open question, or not its type
@@ -304,6 +305,19 @@ class ThreadBusyError(RunError):
         }.get(status, f"resume it with agent.resume({run_id!r}{whose}), {end}")
         super().__init__(
             f"run {run_id!r} of thread {thread!r} is {status}, and the next one continues after it; {remedy}"
+        )
+
+
+class ThreadExistsError(RunError):
+    """A conversation was to be the beginning of a thread that has begun already. Nothing was written."""
+
+    def __init__(self, thread: str, run_id: str) -> None:
+        self.thread = thread
+        self.run_id = run_id
+        """The last run of the thread."""
+        super().__init__(
+            f"thread {thread!r} has begun already, its last run is {run_id!r}; give the conversation another thread, or remove this one "
+            f"with forget_thread first"
         )
 
 

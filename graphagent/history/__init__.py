@@ -2,7 +2,7 @@
 
 Rows of a log come in, entries for people, other runs and files come out. Read the files in this order: `_entries` (what happened, and
 the state after each entry), `_carried` and `_fork` (runs that begin as others), `_rerun` (executing a run again),
-`_end` (ending a run),
+`_end` (ending a run), `_import` (conversations of elsewhere),
 `_runs`, `_questions`, `_removing` and `_export` (the runs of a store), `_inspect` and `_rules` (runs without their agents).
 """
 
@@ -16,6 +16,7 @@ from graphagent.history._entries import compare_runs as compare_runs
 from graphagent.history._export import export_runs as export_runs
 from graphagent.history._export import import_runs as import_runs
 from graphagent.history._export import verify_runs as verify_runs
+from graphagent.history._import import import_thread as import_thread
 from graphagent.history._inspect import Moment as Moment
 from graphagent.history._inspect import Stand as Stand
 from graphagent.history._inspect import StoredRun as StoredRun

@@ -19,6 +19,7 @@ from graphagent.llm._messages import part_fields as part_fields
 from graphagent.llm._partial import PartialOutput as PartialOutput
 from graphagent.llm._repair import asked_again as asked_again
 from graphagent.llm._repair import empty_answer as empty_answer
+from graphagent.llm._responses_items import part_of as part_of
 from graphagent.llm._tool_limits import SHORTEST as SHORTEST
 from graphagent.llm._tool_limits import capped as capped
 from graphagent.llm._tool_limits import shortened as shortened
@@ -32,5 +33,6 @@ from graphagent.llm._validation_messages import no_json_form as no_json_form
 from graphagent.llm._validation_messages import problems as problems
 from graphagent.llm._whole import check_answered as check_answered
 from graphagent.llm._whole import check_whole as check_whole
+from graphagent.llm._wire import read_arguments as read_arguments
 from graphagent.llm._wrappers import response_of as response_of
 from graphagent.llm._wrappers import tells_cost as tells_cost

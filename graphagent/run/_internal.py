@@ -54,4 +54,5 @@ from graphagent.run._sites import Site as Site
 from graphagent.run._sites import sites as sites
 from graphagent.run._sites import with_sub_agents as with_sub_agents
 from graphagent.run._threads import run_of as run_of
+from graphagent.run._threads import thread_after as thread_after
 from graphagent.run._threads import thread_record as thread_record

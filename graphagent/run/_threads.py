@@ -65,6 +65,24 @@ def run_of(record: bytes, thread: str) -> str:
     raise DamagedStoreError(f"thread {thread!r}", "checksum mismatch")
 
 
+async def thread_after(store: Store, owner: str, thread: str, run_id: str) -> tuple[str, tuple[Change, ...]]:
+    """Return the last run of a thread, empty if it has not begun, and what makes another one its last.
+
+    Raises:
+        DamagedStoreError: what names the last run is missing, or not what was written.
+        StoreError: the store cannot be read.
+    """
+    key = thread_key(owner, thread)
+    item = await store.get(key)
+    changes: tuple[Change, ...] = (Put(key, thread_record(run_id), expected=0 if item is None else item.version),)
+    if item is not None:
+        return run_of(item.value, thread), changes
+    # Without the second row, nobody could tell a thread whose row was lost from one that has not begun.
+    if await store.get((*key, 0)) is not None:
+        raise DamagedStoreError(f"thread {thread!r}", "the row that names its last run is missing")
+    return "", (*changes, Put((*key, 0), thread_record("")))
+
+
 async def continued(run: Runtime, store: Store) -> Continued:
     """Return what the run continues: the last run of its thread that is over. Those that failed or were cancelled are left out.
 
@@ -75,15 +93,7 @@ async def continued(run: Runtime, store: Store) -> Continued:
         StoreError: the store cannot be read.
     """
     owner, thread, config = run.owner, run.thread, run.config
-    key = thread_key(owner, thread)
-    item = await store.get(key)
-    changes: tuple[Change, ...] = (Put(key, thread_record(run.run_id), expected=0 if item is None else item.version),)
-    if item is None:
-        # Without the second row, nobody could tell a thread whose row was lost from one that has not begun.
-        if await store.get((*key, 0)) is not None:
-            raise DamagedStoreError(f"thread {thread!r}", "the row that names its last run is missing")
-        changes += (Put((*key, 0), thread_record("")),)
-    last = "" if item is None else run_of(item.value, thread)
+    last, changes = await thread_after(store, owner, thread, run.run_id)
     if last == run.run_id:
         raise RunExistsError(run.run_id, owner)  # begun before, whether it still runs or not
     if last and run.draft is not None and run.draft.ends_busy:

@@ -128,7 +128,9 @@ class FoundFacts:
         there = {id(step) for step in steps}
         transcript = ctx.memory.transcript
         tasks = [ctx.memory.steps[place] for place in transcript.projection.tasks if place >= transcript.begun]
-        said = [*(task for task in tasks if id(task) not in there), *said]
+        own = set(map(id, ctx.memory.run_steps))
+        first = next((place for place, step in enumerate(steps) if id(step) in own), len(steps))
+        said[first:first] = [task for task in tasks if id(task) not in there]
         trust = least_trust(("inferred", ctx.memory.trust))
         source = Source(ctx.run_id, len(ctx.memory.steps), ctx.node, trust)
         before = _carried(steps)

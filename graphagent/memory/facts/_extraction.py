@@ -188,20 +188,21 @@ def answer_messages(concept: Concept, steps: Sequence[Step], zone: tzinfo | None
     """Return the messages that ask a model for the values of one concept, in a conversation."""
     description = f" ({concept.description})" if concept.description else ""
     today, said = _conversation(steps, zone)
-    text = _ASK.format(
-        keyword=concept.keyword, description=description, count=_COUNT[concept.fact_type], today=today
-    )
+    text = _ASK.format(keyword=concept.keyword, description=description, count=_COUNT[concept.fact_type], today=today)
     return [Message.system(text), Message.user(said)]
 
 
 def _conversation(steps: Sequence[Step], zone: tzinfo | None) -> tuple[str, str]:
     """Return the day of a conversation, as the model is told it, and the conversation as a block of escaped data.
 
-    The day is that of its last turn, since it may be learned from days later, or else the current one. What was said on another day
-    has that beside it. Facts that were loaded into the conversation are left out, because these are known.
+    The day is that of its last turn, since it may be learned from days later, or else the current one, also if the last task has no
+    turn yet. What was said on another day has that beside it. Facts that were loaded into the conversation are left out, because
+    these are known.
     """
     times = [_time_of(step) for step in steps]
-    today = _day(max((time for time in times if time is not None), default=_clock.now()), zone)
+    known = [place for place, time in enumerate(times) if time is not None]
+    asked_now = not known or any(isinstance(step, TaskStep) for step in steps[known[-1] + 1 :])
+    today = _day(_clock.now() if asked_now else max(time for time in times if time is not None), zone)
     lines: list[dict[str, str]] = []
     for step, time in zip(steps, times, strict=True):
         day = today if time is None else _day(time, zone)

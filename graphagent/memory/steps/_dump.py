@@ -209,7 +209,9 @@ class _Plainly:
     def step(self, step: Step) -> dict[str, Plain]:
         found: dict[str, Plain] = {"kind": type(step).kind}
         for name in shown_fields(type(step)):
-            if name != self._without and not (isinstance(step, TaskStep | MessageStep) and name == "at" and step.at is None):
+            if name != self._without and not (
+                isinstance(step, TaskStep | MessageStep) and name == "at" and step.at is None
+            ):
                 found[name] = self._field(step, name)
         return found
 
