@@ -99,13 +99,13 @@ def _turn(place: int, given: object) -> Turn | None:
 def _time(place: int, message: Mapping[str, Any]) -> datetime | None:
     """Return when a message was said: a datetime, text as in ISO 8601, or seconds since 1970, as chat APIs have it."""
     name = next((name for name in _TIMES if message.get(name) is not None), "")
-    given = message.get(name)
+    given: object = message.get(name)
     try:
         if isinstance(given, str):
             given = datetime.fromisoformat(given)
         elif isinstance(given, int | float) and not isinstance(given, bool):
             given = datetime.fromtimestamp(given, UTC)
-        return None if given is None else _validation.time(given, name)
+        return None if given is None else _validation.time(cast("datetime", given), name)
     except (NoteError, ValueError, OverflowError, OSError):
         raise NoteError(
             f"the {name!r} of turn {place} is not a time with a zone: a datetime, a text such as '2026-01-31T12:00:00+00:00', or "
