@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.llm import Image, Part, Reasoning, Text, ToolResult
@@ -137,7 +137,7 @@ def _thought(block: Mapping[str, Any], field: str) -> str:
     """Return the text of a block of reasoning, which may be in its summary."""
     summary = block.get("summary")
     if isinstance(summary, list):
-        return "\n\n".join(text_of(each["text"]) for each in cast("list[Any]", summary))
+        return "\n\n".join(text_of(each["text"]) for each in cast("Iterable[Any]", summary))
     return text_of(block.get(field) or "")
 
 

@@ -149,10 +149,8 @@ class _Reader:
             part = call_of(item["name"], {"input": item["input"]}, item["call_id"])
         else:
             part = part_of({**item, "type": kind}, "openai", reasoned=self.reasoned)
-            if "provider_data" in item or item.get("id") in (
-                None,
-                _FAKE_ID,
-            ):  # of another server, by an adapter of the SDK
+            invented = "provider_data" in item or item.get("id") in (None, _FAKE_ID)  # by an adapter to another server
+            if invented and not isinstance(part, Image | ToolResult):
                 part = replace(part, provider=None)
         self.reasoned = self.reasoned or kind == "reasoning"
         if isinstance(part, Reasoning) and not part.text:
@@ -174,7 +172,7 @@ def _content(conversation: Conversation, content: object) -> Iterator[Part]:
     """Yield the parts of a message that is no answer, or of the output of a tool."""
     if not isinstance(content, str | list):
         raise WrongMessage("its content is neither text nor a list")
-    for piece in [content] if isinstance(content, str) else cast("list[Any]", content):
+    for piece in [content] if isinstance(content, str) else cast("Iterable[Any]", content):
         if isinstance(piece, str):
             yield Text(piece)
         elif piece["type"] in ("input_text", "output_text", "text"):

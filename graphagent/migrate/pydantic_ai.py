@@ -136,7 +136,7 @@ def _content(conversation: Conversation, content: object) -> Iterator[Part]:
     """Yield the parts of what the user said."""
     if not isinstance(content, str | list):
         raise WrongMessage("the content of a prompt is neither text nor a list")
-    for item in [content] if isinstance(content, str) else cast("list[Any]", content):
+    for item in [content] if isinstance(content, str) else cast("Iterable[Any]", content):
         if isinstance(item, str):
             yield Text(item)
         elif item["kind"] in ("text-content", "structured-content"):

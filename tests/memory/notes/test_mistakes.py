@@ -236,8 +236,12 @@ async def test_messages_keep_their_times(notes):
         *(
             ([said({field: time})], NoteError, f"the '{field}' of turn 1 is not a time with a zone")
             for field, time in [
-                ("created_at", "12:30"), ("created_at", "2026-01-31T12:00:00"), ("timestamp", datetime(2026, 1, 31)),  # noqa: DTZ001  it has to be refused
-                ("timestamp", 10**20), ("timestamp", True), ("at", ["2026"]),
+                ("created_at", "12:30"),
+                ("created_at", "2026-01-31T12:00:00"),
+                ("timestamp", datetime(2026, 1, 31)),  # noqa: DTZ001  it has to be refused
+                ("timestamp", 10**20),
+                ("timestamp", True),
+                ("at", ["2026"]),
             ]
         ),
     ],
