@@ -1,4 +1,4 @@
-"""What keeping facts costs: durable saves beside a bare program's on the same disk, loads, and the first touch of a store.
+"""What keeping facts costs: durable saves beside a bare program's on the same disk, loads, the first touch of a store, and loading all.
 
 Saves are measured in wall time, since waiting for the disk is most of them: one save, one bare write and so on in turn, over
 stores of several sizes. All facts belong to one subject, which is the worst case: what is read and checked at the first touch
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import os
 import random
 import secrets
@@ -88,7 +89,7 @@ class Took:
 
 
 def report(*, quick: bool) -> str:
-    """Measure both providers, and sealing. Gives three Markdown tables."""
+    """Measure both providers, loading all facts, and sealing. Gives four Markdown tables."""
     return anyio.run(functools.partial(_report, quick=quick))
 
 
@@ -112,7 +113,9 @@ async def _report(*, quick: bool) -> str:
                 loads.append([f"`{kind.name}`", f"{shelf.size:,}", *cells])
     head = ["a save", "facts before", "bare: median", "p90", "CPU", "save: median", "p90", "CPU", "ratio", "target"]
     first = ["a load", "facts", "median", "p90", "target", "the first of a process, median"]
-    return f"{table(head, saves)}\n\n{table(first, loads)}\n\n{await _sealing(QUICK if quick else Rounds())}"
+    rounds = QUICK if quick else Rounds()
+    everything = await _load_all(5 if quick else 10_000, rounds.count)
+    return "\n\n".join((table(head, saves), table(first, loads), everything, await _sealing(rounds)))
 
 
 async def _shelf(kind: Kind, root: Path, size: int) -> Shelf:
@@ -174,6 +177,34 @@ async def _loads(shelf: Shelf, count: int) -> list[float]:
     for number in numbers:
         await _load(shelf.provider, number)
     return [await _wall(_load(shelf.provider, number)) for number in numbers]
+
+
+async def _load_all(size: int, count: int) -> str:
+    """Measure `load_all` from a sealed store beside a plain one, in turn, in providers that know nothing and again in the same ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        stores: dict[str, Callable[[], SqliteStore | EncryptedStore]] = {
+            "SqliteStore": lambda: SqliteStore(Path(folder, "plain.db")),
+            "EncryptedStore": lambda: EncryptedStore(SqliteStore(Path(folder, "sealed.db")), KEY),
+        }
+        for make in stores.values():
+            async with make() as store:
+                await StoreMemoryProvider(store).import_([_record(number) for number in range(size)])
+        took = {name: (list[float](), list[float]()) for name in stores}
+        for _ in range(count):
+            for name, make in stores.items():
+                async with make() as store:
+                    provider = StoreMemoryProvider(store)
+                    for seconds in took[name]:
+                        gc.collect()
+                        began = time.process_time()
+                        if len(await provider.load_all(SUBJECT, SCOPE)) != size:
+                            raise AssertionError(f"{provider!r} did not give back all facts")
+                        seconds.append(time.process_time() - began)
+    rows: list[list[str]] = []
+    for when, bare, mine in zip(("the first of a process", "again"), *took.values(), strict=True):
+        told = figure(mine, bare)
+        rows.append([when, f"{size:,}", milli(told.bare), milli(told.seconds), times(told.ratio), "≤ 2 ×"])
+    return table(["`load_all`", "facts", "`SqliteStore`, CPU", "`EncryptedStore`, CPU", "ratio", "target"], rows)
 
 
 def _appending(path: Path) -> Callable[[bytes], None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -14,11 +13,13 @@ from graphagent._concurrency import turn
 from graphagent._options import check_can
 from graphagent.errors import ConflictError, DamagedStoreError
 from graphagent.memory._byte_cache import ByteCache, check_cache_bytes
+from graphagent.memory.facts._concept_list import CONCEPTS, keywords_of, list_row, number_of, with_keywords
 from graphagent.memory.facts._json import export_record, fact_record, following, read_export, read_fact
-from graphagent.memory.facts._resolve import Known
+from graphagent.memory.facts._resolve import Known, Newest
 from graphagent.memory.facts._types import (
     Concept,
     Fact,
+    MultipleFacts,
     Scope,
     ScopeKind,
     SingleFact,
@@ -37,11 +38,12 @@ if TYPE_CHECKING:
     from graphagent.protocols import Store
 
 _ROOM = "facts"
-_CONCEPTS = ""
 _ENTRY_BYTES, _VALUE_BYTES = 800, 150
 """The bytes of memory that a concept in the cache, and each of its values, takes besides their texts."""
 _MOST_STEPS = 8
 _EXPORTED_AT_ONCE = 256
+_FIRST_PAGE, _LONGEST_PAGE, _GROWTH = 8, 4096, 4
+"""How many items `load_all` reads at once: few again after a page of which most was the past of its last concept."""
 _READS = 4
 """How many reads a concept takes the first time; in an encrypted store, each takes a while."""
 
@@ -50,10 +52,11 @@ class StoreMemoryProvider:
     """Stores facts in a store, each version as one item.
 
     The keys are `("facts", owner, kind of scope, scope, subject, keyword, version)`. The list of the concepts of a subject has
-    `""` and a number in the place of a keyword. Versions are only appended, without gaps, or removed altogether. So a load of
-    one concept, and a save, cost the same however many facts and versions there are: they read the last version that was seen
-    and the position after it. `load_all` costs as much for each concept. The combined values of multiple facts stay in memory
-    for the concepts that were used last, and only newer versions are read. This cache takes at most about `cache_bytes`.
+    `""` and a number in the place of a keyword, and several concepts in a row. Versions are only appended, without gaps, or removed
+    altogether. So a load of one concept, and a save, cost the same however many facts and versions there are: they read the last
+    version that was seen and the position after it. `load_all` is one scan, which leaves out long histories. The combined values
+    of multiple facts stay in memory for the concepts that were used last, and only newer versions are read. This cache takes at
+    most about `cache_bytes`.
 
     The store belongs to the caller: `async with` leaves it open. Every method raises StoreError if the store cannot be read or
     written, and DamagedStoreError if an item is damaged.
@@ -78,20 +81,24 @@ class StoreMemoryProvider:
         domain = _domain((checked_owner(owner), scope, subject.name))
         keys = (*domain, fact.concept.keyword)
         number = self._versions.get(keys) or 0
+        apart = False
         while True:
-            number = number or _version(await self._last(keys))
+            number = number or number_of(await self._last(keys))
             version = number + 1
             changes: list[Change] = [_put(keys, stamped(fact, version))]
             if number:
                 changes.append(Exists((*keys, number)))  # it may have been forgotten since
             else:
-                changes.append(_listed(domain, _version(await self._highest((*domain, _CONCEPTS))), fact))
+                changes += with_keywords(
+                    domain, await self._highest((*domain, CONCEPTS)), [fact.concept.keyword], apart=apart
+                )
             try:
                 await self._store.commit(*changes)
             except ConflictError:
-                number = 0
+                # Somebody else was faster, so this loop ends; tasks that begin concepts at the same time put rows of their own.
+                number, apart = 0, True
                 self._versions.take(keys)
-                continue  # another process was faster, so this loop ends
+                continue
             self._versions.put(keys, version, _size(keys))
             return
 
@@ -105,14 +112,12 @@ class StoreMemoryProvider:
         """Return the current facts about all concepts, in the order in which the concepts were first saved."""
         check_given("load_all(subject, scope)", subject=subject, scope=scope)
         domain = _domain((checked_owner(owner), scope, subject.name))
-        listed = [_keyword(item) async for item in self._store.scan((*domain, _CONCEPTS))]
-        found: list[Fact] = []
-        for number, keyword in enumerate(dict.fromkeys(listed), 1):
-            await turn(number * _READS)
-            fact = await self._load((*domain, keyword))
-            if fact is not None:
-                found.append(fact)
-        return found
+        listed, facts = await self._current(domain)
+        # A concept that is in no list was saved after the list was read, or was forgotten since, or its name is lost.
+        for keyword in sorted(facts.keys() - listed.keys()):
+            if await self._is_listed((*domain, keyword)):
+                listed[keyword] = None
+        return [facts[keyword] for keyword in listed if keyword in facts]
 
     async def load_by_description(
         self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
@@ -157,20 +162,33 @@ class StoreMemoryProvider:
         given = next((depth for depth, part in enumerate(wanted[:3]) if part is None), 3)
         base = (_ROOM, checked_owner(owner), *(part for part in wanted[:given] if part is not None))
         depth = 2 + max((place + 1 for place, part in enumerate(wanted) if part is not None), default=0)
-        prefixes: dict[Key, None] = {}
-        facts, size = 0, 0
-        async for item in self._store.scan(base):
-            _place(item)
-            *place, keyword, _ = item.key[2:]
-            is_listed = keyword == _CONCEPTS
-            of = _keyword(item) if is_listed else keyword
-            if all(part in (None, segment) for part, segment in zip(wanted, (*place, of), strict=True)):
-                prefixes[item.key if concept and is_listed else item.key[:depth]] = None
-                facts, size = facts + (not is_listed), size + len(item.value)
-        self._clear()
-        await self._store.commit(*map(DeleteAll, prefixes), DeleteAll(cached_of(owner)))
-        self._clear()
-        return Receipt(facts=facts, bytes=size)
+        while True:
+            prefixes: dict[Key, None] = {}
+            shorter: list[Put] = []
+            facts, size = 0, 0
+            async for item in self._store.scan(base):
+                _place(item)
+                *place, keyword, _ = item.key[2:]
+                is_listed = keyword == CONCEPTS
+                names = keywords_of(item) if is_listed else [str(keyword)]
+                left = [name for name in names if wanted[3] not in (None, name)]
+                if left == names or any(
+                    part not in (None, segment) for part, segment in zip(wanted, place, strict=False)
+                ):
+                    continue
+                if left:
+                    shorter.append(list_row(item.key, left, item.version))
+                else:
+                    prefixes[item.key if is_listed and concept else item.key[:depth]] = None
+                facts += not is_listed
+                size += len(item.value) - (len(shorter[-1].value) if left else 0)
+            self._clear()
+            try:
+                await self._store.commit(*shorter, *map(DeleteAll, prefixes), DeleteAll(cached_of(owner)))
+            except ConflictError:
+                continue  # another process was faster, so this loop ends
+            self._clear()
+            return Receipt(facts=facts, bytes=size)
 
     async def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:
         """Yield every version of every fact of one owner, or of all; those of each concept in the order of saving."""
@@ -182,7 +200,7 @@ class StoreMemoryProvider:
             for number, item in enumerate(items, 1):
                 await turn(number)
                 place = _place(item)
-                if item.key[5] != _CONCEPTS:
+                if item.key[5] != CONCEPTS:
                     yield export_record(place, _fact(item))
             if len(items) < _EXPORTED_AT_ONCE:
                 return
@@ -203,7 +221,7 @@ class StoreMemoryProvider:
             steps = itertools.count(1)
             for place, facts in places.items():
                 missing = await self._missing(_domain(place), facts, steps)
-                new += sum(put.key[5] != _CONCEPTS for put in missing)
+                new += sum(put.key[5] != CONCEPTS for put in missing)
                 changes += missing
             try:
                 await self._store.commit(*changes)
@@ -221,18 +239,14 @@ class StoreMemoryProvider:
         listed: set[Key] = set()
         async for item in self._store.scan((_ROOM,)):
             _place(item)
-            if item.key[5] == _CONCEPTS:
-                listed.add((*item.key[:5], _keyword(item)))
+            if item.key[5] == CONCEPTS:
+                listed.update((*item.key[:5], keyword) for keyword in keywords_of(item))
             else:
                 _fact(item)
                 concepts.add(item.key[:6])
                 count += 1
-        # Two processes that forget one concept at the same time may leave its name in the list, but no fact is ever missing from
-        # it. A fact that is saved during this scan may be listed at a position that was read before, so the list is read again.
         for keys in concepts - listed:
-            names = [_keyword(item) async for item in self._store.scan((*keys[:5], _CONCEPTS))]
-            if keys[5] not in names and await self._highest(keys):
-                raise DamagedStoreError(f"the facts about {keys[5]!r}", "they are in no list of concepts")
+            await self._is_listed(keys)
         return count
 
     async def __aenter__(self) -> Self:
@@ -246,6 +260,72 @@ class StoreMemoryProvider:
     def _clear(self) -> None:
         self._versions.clear()
         self._known.clear()
+
+    async def _current(self, prefix: Key) -> tuple[dict[str, None], dict[str, Fact]]:
+        """Return the list of the concepts of a subject, and the current facts by their keywords, by one scan of its items.
+
+        With the prefix of one concept, only that is read, and the list is empty. The scan goes backwards, from the newest version of
+        each concept to the oldest one that is needed.
+        """
+        rows: list[list[str]] = []
+        newest: dict[str, Newest] = {}
+        after, size, steps = None, _FIRST_PAGE, itertools.count(1)
+        while True:
+            page = await collect(self._store.scan(prefix, after=after, limit=size, reverse=True))
+            past = 0  # how many versions at the end of the page say nothing more
+            for item in page:
+                await turn(next(steps))
+                keyword = _concept_of(item)
+                this = newest.get(keyword)
+                if keyword == CONCEPTS:
+                    rows.append(keywords_of(item))
+                elif this is None:
+                    newest[keyword] = self._begun(item)
+                elif not this.complete:
+                    this.add(_fact(item))
+                else:
+                    past += 1
+                    continue
+                past = 0
+            if len(page) < size:
+                break
+            after = page[-1].key[:-1] if past else page[-1].key
+            size = _FIRST_PAGE if past > size // 2 else min(size * _GROWTH, _LONGEST_PAGE)
+        facts: dict[str, Fact] = {}
+        for keyword, each in newest.items():
+            facts[keyword] = each.last
+            if isinstance(each.last, MultipleFacts):
+                await turn(next(steps))
+                facts[keyword] = self._combined((*prefix[:5], keyword), each.known())
+        return dict.fromkeys(itertools.chain.from_iterable(reversed(rows))), facts
+
+    def _begun(self, item: Item) -> Newest:
+        keys, last = item.key[:-1], _fact(item)
+        self._versions.put(keys, last.version, _size(keys))
+        known, _ = (isinstance(last, MultipleFacts) and self._known.take(keys)) or (None, 0)
+        return Newest(last, known)
+
+    def _combined(self, keys: Key, known: Known, size: int = 0) -> Fact:
+        """Put combined values into the cache, and return them as a fact; `size` is known if nothing was added."""
+        fact = known.fact()
+        size = size or _size(keys) + sum(_VALUE_BYTES + len(value) for value in fact.values)
+        self._known.put(keys, (known, size), size)
+        return fact
+
+    async def _is_listed(self, keys: Key) -> bool:
+        """Return whether a concept that seemed to be in no list is in one; if it is not, it was forgotten meanwhile.
+
+        Two processes that forget one concept at the same time may leave its name in the list, but no fact is ever missing from it.
+
+        Raises:
+            DamagedStoreError: there are facts about it.
+        """
+        async for item in self._store.scan((*keys[:-1], CONCEPTS)):
+            if keys[-1] in keywords_of(item):
+                return True
+        if await self._highest(keys):
+            raise DamagedStoreError(f"the facts about {keys[-1]!r}", "they are in no list of concepts")
+        return False
 
     async def _last(self, keys: Key) -> Item | None:
         """Return the last version of a concept. No search is needed if it is near the one that was seen last."""
@@ -262,7 +342,7 @@ class StoreMemoryProvider:
         if item is None:
             item = await self._highest(keys)
         if item is not None:
-            self._versions.put(keys, _version(item), _size(keys))
+            self._versions.put(keys, number_of(item), _size(keys))
         return item
 
     async def _highest(self, keys: Key) -> Item | None:
@@ -277,69 +357,47 @@ class StoreMemoryProvider:
         if isinstance(last, SingleFact):
             return last
         # Removed from the cache while versions are added to it, so that two threads never add to the same object.
-        known, size = self._known.take(keys) or (None, 0)
-        if known is None or known.last.id != last.id:
-            known = await self._caught_up(keys, known)
-            if known is None:
-                return None
-            size = _size(keys) + sum(_VALUE_BYTES + len(value) for value in known.fact().values)
-        self._known.put(keys, (known, size), size)
-        return known.fact()
-
-    async def _caught_up(self, keys: Key, known: Known | None) -> Known | None:
-        if known is not None:
-            there = await self._store.get((*keys, known.last.version))
-            if there is None or _fact(there).id != known.last.id:
-                known = None
-        after = (*keys, known.last.version) if known else None
-        async for item in self._store.scan(keys, after=after):
-            fact = _fact(item)
-            if known is None:
-                known = Known(fact)
-            else:
-                known.add(fact)
-        return known
+        kept = self._known.take(keys)
+        if kept is not None:
+            fact = self._combined(keys, *kept)
+            if fact.id == last.id:
+                return fact
+        _, facts = await self._current(keys)
+        return facts.get(last.concept.keyword)
 
     async def _missing(self, domain: Key, facts: list[Fact], steps: Iterator[int]) -> list[Put]:
         """Return the changes that add the missing facts; `steps` counts the work done so far, for all domains together."""
         concepts: dict[str, list[Fact]] = {}
         for fact in facts:
             concepts.setdefault(fact.concept.keyword, []).append(fact)
-        number = _version(await self._highest((*domain, _CONCEPTS)))
         puts: list[Put] = []
+        new: list[str] = []
         for keyword, given in concepts.items():
             await turn(next(steps) * _READS)
             ids: set[str] = set()
             last = 0
             async for item in self._store.scan((*domain, keyword)):
                 ids.add(_fact(item).id)
-                last = _version(item)
+                last = number_of(item)
             missing = [fact for fact in given if fact.id not in ids]
             for fact in following(missing, {keyword: last}.__getitem__):
                 await turn(next(steps) * _READS)
                 puts.append(_put((*domain, keyword), fact))
             if missing and not last:
-                listed = _listed(domain, number, missing[0])
-                number = int(listed.key[-1])
-                puts.append(listed)
-        return puts
+                new.append(keyword)
+        return [*puts, *with_keywords(domain, await self._highest((*domain, CONCEPTS)), new)]
 
 
 def _size(keys: Key) -> int:
     return _ENTRY_BYTES + sum(len(segment) for segment in keys if isinstance(segment, str))
 
 
-def _listed(domain: Key, last: int, fact: Fact) -> Put:
-    # A number is never used twice, so that removing a concept from the list cannot remove another one that was added since.
-    number = last + 1 + int.from_bytes(os.urandom(4))
-    return Put((*domain, _CONCEPTS, number), checked(fact.concept.keyword.encode()), expected=0)
-
-
-def _keyword(item: Item) -> str:
-    try:
-        return Concept(unchecked(item.value).decode()).keyword
-    except ValueError:
-        raise DamagedStoreError(f"a list of concepts of room {_ROOM!r}", "it is not what was written") from None
+def _concept_of(item: Item) -> str:
+    match item.key[5:]:
+        case (str() as keyword, int()):
+            return keyword
+        case _:
+            raise DamagedStoreError(f"a key of room {_ROOM!r}", "it is not that of a fact")
 
 
 def _domain(place: Place) -> Key:
@@ -349,13 +407,6 @@ def _domain(place: Place) -> Key:
 
 def _put(keys: Key, fact: Fact) -> Put:
     return Put((*keys, fact.version), checked(orjson.dumps(fact_record(fact))), expected=0)
-
-
-def _version(item: Item | None) -> int:
-    number = item.key[-1] if item else 0
-    if isinstance(number, str):
-        raise DamagedStoreError(f"a key of room {_ROOM!r}", "it is not that of a fact")
-    return number
 
 
 def _fact(item: Item) -> Fact:

@@ -112,6 +112,48 @@ class Known:
         return self._fact
 
 
+class Newest:
+    """The versions of one concept in one scope, which are added from the newest one backwards.
+
+    Args:
+        last: The newest version.
+        before: What an earlier version and those before it make. It is used if that version is still there.
+    """
+
+    __slots__ = ("_before", "_known", "_versions", "complete", "last")
+
+    def __init__(self, last: Fact, before: Known | None = None) -> None:
+        self.last = last
+        self.complete = False
+        """Whether earlier versions say nothing more."""
+        self._before = before
+        self._known: Known | None = None
+        self._versions: list[Fact] = []
+        self.add(last)
+
+    def add(self, fact: Fact) -> None:
+        """Add the version before the one that was added last."""
+        before = self._before
+        if before is not None and (before.last.version, before.last.id) == (fact.version, fact.id):
+            self._known, self.complete = before, True
+        else:
+            self._versions.append(fact)
+            self.complete = isinstance(fact, SingleFact)
+
+    def known(self) -> Known:
+        """Return what the versions make, once all that are needed were added."""
+        known = self._known
+        while self._versions:
+            fact = self._versions.pop()
+            if known is None:
+                known = Known(fact)
+            else:
+                known.add(fact)
+        assert known is not None  # there is at least the newest version
+        self._known = known
+        return known
+
+
 def _size(values: Iterable[str]) -> int:
     return _FACT_SIZE + sum(map(_value_size, values))
 

@@ -18,7 +18,7 @@ from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key
 from graphagent.store._sealed_detection import ROOT
 from graphagent.store._sorted_dict import SortedDict
 from graphagent.store.sealed._domains import Domain, Location, MismatchError, domain_row
-from graphagent.store.sealed._format import DomainState, RootState, UnreadableError, fresh_keys, sum_with
+from graphagent.store.sealed._format import DomainState, RootState, UnreadableError, fresh_keys, item_mark, sum_with
 
 if TYPE_CHECKING:
     from graphagent.store.sealed._session import SealedSession
@@ -34,7 +34,7 @@ class _PlannedItem(NamedTuple):
     path: Key
     version: int = 0
     """0 if it does not exist."""
-    digest: bytes = b""
+    mark: bytes = b""
 
 
 class _PlannedDomain(NamedTuple):
@@ -110,7 +110,7 @@ class SealedTransaction:
         elif now is not None:
             self.changes.append(Delete(location.inner, expected=version))
             self._take(location.path, [location.place])
-            self._without(location.path, [now.digest])
+            self._without(location.path, {location.place: now})
 
     async def _exists(self, before: _PlannedDomain | None, location: Location) -> None:
         domain = before.domain if before else None
@@ -144,22 +144,23 @@ class SealedTransaction:
             state = before.state
         version = now.version + 1 if now else 1
         record = session.sealed_item(state, location, version, clear, value)
-        digest = session.item_digest(location.place, Item(location.inner, record, version))
-        total = sum_with(state.total, digest, without=now.digest if now else None)
+        mark = item_mark(version, record)
+        before_it = session.item_digest(location.place, now.mark) if now else None
+        total = sum_with(state.total, session.item_digest(location.place, mark), without=before_it)
         state = replace(state, count=state.count + (now is None), total=total)
         self.changes.append(Put(location.inner, record, expected=version - 1))
-        self.items[location.place] = _PlannedItem(location.path, version, digest)
+        self.items[location.place] = _PlannedItem(location.path, version, mark)
         self.existing.add(location.place)
         self.domains[location.path] = before._replace(state=state)
 
-    def _without(self, path: Key, members: list[bytes]) -> None:
+    def _without(self, path: Key, items: Mapping[bytes, _PlannedItem]) -> None:
         before = self.domains[path]
         if before.state is None:
             return
         total = before.state.total
-        for each in members:
-            total = sum_with(total, without=each)
-        state = replace(before.state, count=before.state.count - len(members), total=total)
+        for place, now in items.items():
+            total = sum_with(total, without=self.session.item_digest(place, now.mark))
+        state = replace(before.state, count=before.state.count - len(items), total=total)
         self.domains[path] = before._replace(state=state)
         if state.count == 0:
             self._remove(path, before.generation, before.version)
@@ -199,8 +200,8 @@ class SealedTransaction:
         if members is not None and not self.wary and location.place[len(before.domain.items) :] not in members:
             return None
         found = await self.session.store.get(location.inner)
-        digest = await self._checked(before, before.domain, location.key[0], location.place, found)
-        return _PlannedItem(location.path, found.version, digest) if found else None
+        mark = await self._checked(before, before.domain, location.key[0], location.place, found)
+        return _PlannedItem(location.path, found.version, mark) if found else None
 
     async def _checked(
         self, before: _PlannedDomain, domain: Domain, room: object, place: bytes, found: Item | None
@@ -253,8 +254,8 @@ class SealedTransaction:
             async for found in self.session.store.scan(("i", *blinded)):
                 place = encode(found.key)
                 if place not in self.items:
-                    digest = await self._checked(before, domain, prefix[0], place, found)
-                    doomed[place] = _PlannedItem(location.path, found.version, digest)
+                    mark = await self._checked(before, domain, prefix[0], place, found)
+                    doomed[place] = _PlannedItem(location.path, found.version, mark)
             cut, members = len(domain.items), domain.members
             for rest in members.between(low[cut:], low[cut:] + b"\xff") if members else ():
                 if domain.items + rest not in doomed and domain.items + rest not in self.items:
@@ -262,7 +263,7 @@ class SealedTransaction:
         if doomed:
             self.changes.append(DeleteAll(("i", *blinded)))
             self._take(location.path, doomed)
-            self._without(location.path, [now.digest for now in doomed.values()])
+            self._without(location.path, doomed)
 
     async def finish(self) -> list[Change]:
         """Return the one commit to the inner store: the items, one row for each changed domain, and the root if it changed."""
@@ -336,12 +337,12 @@ def _apply_items(domain: Domain, changed: Mapping[bytes, _PlannedItem]) -> None:
     if domain.members is None:
         return
     cut = len(domain.items)
-    domain.members.update({place[cut:]: now.digest for place, now in changed.items() if now.version})
+    domain.members.update({place[cut:]: now.mark for place, now in changed.items() if now.version})
     domain.members.remove(place[cut:] for place, now in changed.items() if not now.version)
 
 
 def check(session: SealedSession, domain: Domain, place: bytes, found: Item | None) -> bytes:
-    """Return the digest of an item that was read, or b"" if it does not exist.
+    """Return the mark of an item that was read, or b"" if it does not exist.
 
     Raises:
         MismatchError: it contradicts the domain.
@@ -351,12 +352,12 @@ def check(session: SealedSession, domain: Domain, place: bytes, found: Item | No
         if members is not None and place[len(domain.items) :] in members:
             raise MismatchError("an item is missing")
         return b""
-    digest = session.item_digest(place, found)
+    mark = item_mark(found.version, found.value)
     if members is None:
         try:
             session.opened(domain, place, found)
         except UnreadableError as error:
             raise MismatchError(f"an item {error}") from None
-    elif members.get(place[len(domain.items) :]) != digest:
+    elif members.get(place[len(domain.items) :]) != mark:
         raise MismatchError("an item is not the one that was put there last, or was never put there")
-    return digest
+    return mark

@@ -60,6 +60,11 @@ class Domain(IntegritySet[DomainState, bytes]):
     gate: Gate = field(default_factory=Gate)
     """Lets one task at a time read it in full."""
 
+    @property
+    def depth(self) -> int:
+        """How many segments the inner keys of its items have in common."""
+        return 1 + len(self.path)
+
     @classmethod
     def at(cls, path: Key, generation: int, version: int, state: DomainState) -> Domain:
         """Return a domain whose items were not read yet; reading them is due at once."""

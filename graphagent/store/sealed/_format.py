@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 ALGORITHM = 1
 _LABEL = b"graphagent/1"
 HEAD = struct.Struct(">BI")
@@ -88,8 +91,6 @@ def associated_data(store_id: bytes, kind: bytes, place: bytes, version: int) ->
 
 def seal(key: NamedKey, data: bytes, plain: bytes) -> bytes:
     """Return the record of `plain`, which also authenticates the associated data."""
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
     head = HEAD.pack(ALGORITHM, key.number)
     salt = os.urandom(24)
     record_key, commitment = _derived(key.key, salt, head + data)
@@ -104,15 +105,14 @@ def unseal(keys: Iterable[NamedKey], data: bytes, record: bytes) -> bytes:
     Raises:
         UnreadableError: it was sealed with another key or other associated data, or was changed.
     """
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
     if len(record) < OVERHEAD + 4:
         raise UnreadableError("is cut off")
     head, salt, commitment = _RECORD.unpack_from(record)
     algorithm, number = HEAD.unpack(head)
-    key = next((key for key in keys if key.number == number and key.state is not State.DESTROYED), None)
-    if algorithm != ALGORITHM or key is None:
+    for key in keys:
+        if key.number == number and key.state is not State.DESTROYED and algorithm == ALGORITHM:
+            break
+    else:
         raise UnreadableError("is sealed with an unknown key or in an unknown way")
     record_key, expected = _derived(key.key, salt, head + data)
     # AES-GCM alone does not commit to its key: a record could be made that opens with two keys, to different plaintexts.
@@ -145,11 +145,14 @@ def _derived(key: bytes, salt: bytes, context: bytes) -> tuple[bytes, bytes]:
     return block[:32], block[32:]
 
 
-def item_digest(key: bytes, place: bytes, version: int, record: bytes) -> bytes:
-    """Return what an item adds to the sum of its domain. The salt and the tag stand for the whole record."""
-    return hmac.digest(
-        key, b"\x01" + version.to_bytes(8, "big") + record[_SALT] + record[-_TAG_BYTES:] + place, "sha256"
-    )
+def item_mark(version: int, record: bytes) -> bytes:
+    """Return the bytes by which two records at one place differ: the salt and the tag stand for the whole record."""
+    return version.to_bytes(8, "big") + record[_SALT] + record[-_TAG_BYTES:]
+
+
+def item_digest(key: bytes, place: bytes, mark: bytes) -> bytes:
+    """Return what an item with this mark adds to the sum of its domain."""
+    return hmac.digest(key, b"\x01" + mark + place, "sha256")
 
 
 def domain_digest(key: bytes, place: bytes) -> bytes:

@@ -132,7 +132,7 @@ class SealedScan:
                 self._ahead = None
                 rows.append((encode(found.key), found))
             return rows
-        cut = len(domain.items)
+        cut, depth = len(domain.items), domain.depth
         low, high = max(self._low, domain.items), min(self._high, domain.items + b"\xff")
         if low >= high:
             return rows
@@ -140,10 +140,10 @@ class SealedScan:
         for rest in rests:
             wanted = domain.items + rest
             found = await self._next(session, domain)
-            place = b"" if found is None else encode(found.key)
-            if place == wanted:
+            place = None if found is None else encode(found.key[depth:])
+            if place == rest:
                 self._ahead = None
-            elif place and place[cut:] not in members:
+            elif place is not None and place not in members:
                 found = None
             else:
                 found = await session.store.get(decode(wanted))
@@ -163,7 +163,7 @@ class SealedScan:
                 within = max(self._within, ("i", *domain.path), key=len)
                 inside = self._last is not None and self._last[: len(within)] == within
                 after = self._last if inside else None
-                self._inner = session.rows(domain, within, after, reverse=self._reverse)
+                self._inner = session.rows(domain, within, after, limit=self._left, reverse=self._reverse)
                 self._inner_of = domain, domain.version
             self._ahead = await anext(self._inner, None)
         return self._ahead

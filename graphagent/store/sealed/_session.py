@@ -38,6 +38,7 @@ from graphagent.store.sealed._format import (
     associated_data,
     domain_digest,
     item_digest,
+    item_mark,
     item_plain,
     primary,
     read_item,
@@ -166,9 +167,9 @@ class SealedSession:
         to = associated_data(self._keyset.store_id, b"item", place, found.version)
         return read_item(unseal(domain.state.keys, to, found.value))
 
-    def item_digest(self, place: bytes, found: Item) -> bytes:
-        """Return what an item adds to the sum of its domain."""
-        return item_digest(self._sum_key, place, found.version, found.value)
+    def item_digest(self, place: bytes, mark: bytes) -> bytes:
+        """Return what an item with this mark adds to the sum of its domain."""
+        return item_digest(self._sum_key, place, mark)
 
     def domain_digest(self, path: Key, generation: int) -> bytes:
         """Return what a domain adds to the sum of the root."""
@@ -399,6 +400,7 @@ class SealedSession:
 
     async def _read_in_full(self, domain: Domain, room: object) -> None:
         """Read the members and compare them with the row; put it off if others keep writing."""
+        depth = domain.depth
         for _ in range(_FULL_READS):
             version = domain.version
             members: dict[bytes, bytes] = {}
@@ -407,9 +409,9 @@ class SealedSession:
             def fold(chunk: list[Item], members: dict[bytes, bytes] = members) -> None:
                 nonlocal total
                 for item in chunk:
-                    place = encode(item.key)
-                    each = members[place[len(domain.items) :]] = self.item_digest(place, item)
-                    total = sum_with(total, each)
+                    rest = encode(item.key[depth:])
+                    each = members[rest] = item_mark(item.version, item.value)
+                    total = sum_with(total, self.item_digest(domain.items + rest, each))
 
             await folded(self.rows(domain), fold)
             ordered = (
@@ -428,11 +430,17 @@ class SealedSession:
         domain.debt = 0
 
     def rows(
-        self, domain: Domain, within: Key = (), after: Key | None = None, *, reverse: bool = False
+        self,
+        domain: Domain,
+        within: Key = (),
+        after: Key | None = None,
+        *,
+        limit: int | None = None,
+        reverse: bool = False,
     ) -> AsyncIterator[Item]:
         """Return the sealed items of a domain, or those under an inner prefix in it."""
         if not domain.state.single:
-            return self.store.scan(within or ("i", *domain.path), after=after, reverse=reverse)
+            return self.store.scan(within or ("i", *domain.path), after=after, limit=limit, reverse=reverse)
         left = [] if after else [("i", *domain.path)]
 
         async def more() -> list[Item]:

@@ -32,6 +32,7 @@ from graphagent.memory import (
 )
 from graphagent.memory.facts import _provider_none
 from graphagent.store import DeleteAll, EncryptedStore, MemoryStore, Put, SqliteStore
+from graphagent.store._internal import checked
 from graphagent.testing import check_provider
 from tests import forkserver
 from tests.memory.facts.test_file_provider import on_disk
@@ -456,14 +457,93 @@ async def test_an_item_that_is_no_fact_is_damage(key, value):
 
 
 async def test_a_fact_that_is_in_no_list_is_damage():
-    """load_all goes by the list of concepts, so verify does not let a fact pass that is not in it."""
+    """load_all goes by the list of concepts, so neither it nor verify lets a fact pass that is not in it."""
     store = MemoryStore()
     provider = StoreMemoryProvider(store)
     await provider.save(SingleFact(CITY, "Oslo"), USER, APP)
     assert await provider.verify() == 1
     await store.commit(DeleteAll(("facts", "", "product", "my-app", "user", "")))
-    with pytest.raises(DamagedStoreError, match="'city' is damaged: they are in no list of concepts"):
-        await provider.verify()
+    for read in (provider.verify, lambda: provider.load_all(USER, APP)):
+        with pytest.raises(DamagedStoreError, match="'city' is damaged: they are in no list of concepts"):
+            await read()
+
+
+class Counted:
+    """A store that counts what is read from it."""
+
+    def __init__(self, store):
+        self.store, self.commit = store, store.commit
+        self.reads = self.items = 0
+
+    async def get(self, key):
+        self.reads += 1
+        return await self.store.get(key)
+
+    async def scan(self, prefix, **options):
+        self.reads += 1
+        async for item in self.store.scan(prefix, **options):
+            self.items += 1
+            yield item
+
+
+@pytest.mark.parametrize("is_sealed", [False, True], ids=["plain", "sealed"])
+async def test_all_facts_are_read_in_one_go(is_sealed):
+    """A new process reads neither each concept on its own, nor all of a history that is long; and what is current comes in order."""
+    inner = MemoryStore()
+
+    def opened():
+        counted = Counted(EncryptedStore(inner, bytes(32)) if is_sealed else inner)
+        return counted, StoreMemoryProvider(counted)
+
+    _, provider = opened()
+    names = [f"concept {number}" for number in range(500)]
+    for name in names:
+        await provider.save(SingleFact(Concept(name), name), USER, APP)
+    counted, fresh = opened()
+    assert [fact.value for fact in await fresh.load_all(USER, APP)] == names
+    assert counted.reads < 10
+
+    pet = Subject("pet")
+    for name in ("zebra", "ant"):
+        await provider.save(SingleFact(Concept(name), name), pet, APP)
+    for number in range(300):
+        await provider.save(SingleFact(CITY, f"city {number}"), pet, APP)
+    tools = [f"tool {number}" for number in range(40)]
+    for tool in tools[:-1]:
+        await provider.save(MultipleFacts(TOOLS, [tool]), pet, APP)
+    for seen in (tools[:-1], tools):
+        counted, fresh = opened() if seen is not tools else (counted, fresh)
+        counted.items = 0
+        assert [fact.values for fact in await fresh.load_all(pet, APP)] == [
+            ("zebra",),
+            ("ant",),
+            ("city 299",),
+            tuple(seen),
+        ]
+        assert counted.items < 200
+        await provider.save(MultipleFacts(TOOLS, tools[-1:]), pet, APP)
+
+
+async def test_the_list_of_concepts_of_earlier_builds_goes_on():
+    """They put one concept into each row. Further ones are added to the last row, and each can be forgotten on its own."""
+    store = MemoryStore()
+    provider = StoreMemoryProvider(store)
+    listed = ("facts", "", "product", "my-app", "user", "")
+    names = ["zebra", "ant", "mole", "cat"]
+    for name in names[:2]:
+        await provider.save(SingleFact(Concept(name), name), USER, APP)
+    await store.commit(
+        DeleteAll(listed), *(Put((*listed, 9 + row), checked(name.encode())) for row, name in enumerate(names[:2]))
+    )
+    async with anyio.create_task_group() as tasks:
+        for name in names[2:]:
+            tasks.start_soon(provider.save, SingleFact(Concept(name), name), USER, APP)
+    assert sorted(fact.value for fact in await provider.load_all(USER, APP)) == sorted(names)
+    for left in (["zebra", "ant", "cat"], ["zebra", "cat"], ["cat"], []):
+        [gone] = {fact.value for fact in await provider.load_all(USER, APP)}.difference(left)
+        assert (await provider.forget(concept=Concept(gone))).facts == 1
+        assert [fact.value for fact in await provider.load_all(USER, APP)] == left
+    assert [item async for item in store.scan(())] == []
 
 
 async def test_a_fact_under_another_key_is_damage():
