@@ -28,6 +28,7 @@ NAMES = (
     "facts",
     "forgetting",
     "imports",
+    "embedders",
     "notes",
     "recall",
 )
@@ -66,6 +67,8 @@ def main() -> None:
 
 def page_of(name: str) -> Path:
     """Return the page that has a benchmark's tables."""
+    if name == "embedders":
+        return DOCS / "embedders.md"
     return DOCS / ("notes-quality.md" if name in ("notes", "recall", "weights", "locomo") else "performance.md")
 
 

@@ -101,7 +101,8 @@ def has_crewai() -> bool:
 def embedders() -> dict[str, Embedder]:
     """Return the embedders of the package that are installed, by the names of their tiers."""
     found: dict[str, Embedder] = {}
-    for name, kind in (("static", "StaticEmbedder"), ("local", "LocalEmbedder")):
+    kinds = {"static": "StaticEmbedder", "multilingual": "MultilingualEmbedder", "local": "LocalEmbedder"}
+    for name, kind in kinds.items():
         try:
             found[name] = getattr(importlib.import_module(f"graphagent.embed.{name}"), kind)()
         except ImportError:

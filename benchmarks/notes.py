@@ -202,7 +202,7 @@ async def _keeping(texts: Sequence[str]) -> str:
     rows: list[list[str]] = []
     alone = 0.0
     for name, embedder in _embedders().items():
-        some = texts[:1000] if name.startswith("local") else texts
+        some = texts[:1000] if name.startswith(("multilingual", "local")) else texts
         own = await _rate(embedder, some)
         saved, held, written = await _saved(embedder, some)
         alone = alone or saved
@@ -235,11 +235,12 @@ def _size(folder: Path) -> int:
 
 
 def _embedders() -> dict[str, Embedder | None]:
-    """Return the embedders to measure: each with vectors of texts alone, and with those of words."""
+    """Return the embedders to measure: each with vectors of texts alone, and with those of words if it makes them."""
     found: dict[str, Embedder | None] = {"no embedder": None}
     for name, each in {"256 numbers": Adding(), **embedders()}.items():
         found[name] = CallableEmbedder(each.embed, name=f"{each.name}, texts")
-        found[f"{name}, late interaction"] = each
+        if isinstance(each, WordEmbedder):
+            found[f"{name}, late interaction"] = each
     return found
 
 

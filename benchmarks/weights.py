@@ -1,7 +1,7 @@
 """The weights of the ranking, fitted on all material, and how well they do on conversations that they were not fitted on.
 
 The table has weights for words alone, for vectors of texts, and for vectors of words of both kinds: static ones and contextual ones. For
-vectors of texts the questions are asked with every embedder of the package, and count together. Of single notes, the questions that are
+vectors of texts the questions are asked with *static* and with *local*, and count together. Of single notes, the questions that are
 held out are left out, and those that have an answer in common with one of these.
 """
 
@@ -64,7 +64,7 @@ def report(*, quick: bool) -> str:
     """Fit all weights and write them into the code, unless quick. Return Markdown tables.
 
     Raises:
-        SystemExit: an embedder of the package is not installed.
+        SystemExit: an embedder with which the weights are fitted is not installed.
     """
     weights, tables = anyio.run(functools.partial(_report, quick=quick))
     if not quick:
@@ -74,9 +74,13 @@ def report(*, quick: bool) -> str:
 
 async def _report(*, quick: bool) -> tuple[dict[str, Weights], list[str]]:
     """Return the weights by tiers and kinds of notes, and tables of how well they do."""
-    tiers = {"no embedder": None, **embedders()}
-    if len(tiers) < 3:
-        raise SystemExit(f"the weights are fitted with all embedders, of which only {', '.join(tiers)} are installed")
+    installed = {"no embedder": None, **embedders()}
+    needed = {name for names in ASKED.values() for name in names}
+    if missing := needed - installed.keys():
+        raise SystemExit(
+            f"the weights are fitted with these embedders, which are not installed: {', '.join(sorted(missing))}"
+        )
+    tiers = {name: each for name, each in installed.items() if name in needed}
     fitted: dict[str, Weights] = {  # of a sort that has no material, the weights stay as they are
         kind: {tier: dict(_weights.WEIGHTS[tier][kind]) for tier in START} for kind in KINDS.values()
     }

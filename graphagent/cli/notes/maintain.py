@@ -17,7 +17,7 @@ from graphagent.cli import _output
 from graphagent.cli._jsonl import lines_to, read_whole
 from graphagent.cli._options import Json, Out, argument, owner_option
 from graphagent.cli._phrases import were_new, whose
-from graphagent.cli.notes._target import EmbedderName, NotesOfAny, NotesStore, open_notes
+from graphagent.cli.notes._target import EMBEDDERS, EmbedderName, NotesOfAny, NotesStore, open_notes
 from graphagent.errors import DamagedStoreError, StoreError
 
 if TYPE_CHECKING:
@@ -163,9 +163,7 @@ def _markdown(place: Path) -> dict[str, bytes]:
 def reembed(target: NotesOfAny, embedder: EmbedderName = None, as_json: Json = False) -> None:
     """Recompute all vectors, and use this embedder from now on. The old ones stay in use until it has finished."""
     if embedder is None:
-        raise typer.BadParameter(
-            "say which: static, local, openai:MODEL or openai:MODEL@BASE_URL", param_hint="--embedder"
-        )
+        raise typer.BadParameter(f"say which; there are {EMBEDDERS}", param_hint="--embedder")
 
     async def recompute(store: Store) -> int:
         count = 0

