@@ -222,11 +222,13 @@ def call_of(name: object, arguments: object, id_: object) -> ToolCall:
 
 
 def image_from(*, data: object = None, media_type: object = None, url: object = None) -> Image | None:
-    """Return an image of base64, in either of its alphabets, or of a URL; None if that is not one."""
+    """Return an image of its bytes, of base64 in either of its alphabets, or of a URL; None if that is not one."""
     kind = media_type if isinstance(media_type, str) else ""
     if kind and not kind.startswith("image/"):
         return None
     try:
+        if isinstance(data, bytes) and data:
+            return Image(data, kind)
         if isinstance(data, str) and data:
             return Image(base64.b64decode(data.replace("-", "+").replace("_", "/"), validate=True), kind)
         return Image(media_type=kind, url=url) if isinstance(url, str) and url else None

@@ -166,11 +166,18 @@ def _day(milliseconds: int, zone: tzinfo | None) -> str:
     return f"{_DAYS[day.weekday()]}, {day.day} {_MONTHS[day.month - 1]} {day.year} ({day.date().isoformat()})"
 
 
-def _time_of(step: Step) -> int | None:
-    """Return when something was said, in milliseconds UTC, if the step knows."""
-    if isinstance(step, TaskStep | MessageStep):
-        return step.at
-    return step.timing.ended if isinstance(step, ActionStep) and step.timing is not None else None
+def _times(steps: Sequence[Step]) -> list[int | None]:
+    """Return when each step was said, in milliseconds UTC: a task of a run was said when the turn after it began."""
+    found: list[int | None] = []
+    following: int | None = None
+    for step in reversed(steps):
+        time = following
+        if isinstance(step, TaskStep | MessageStep):
+            time = following = following if step.at is None else step.at
+        elif isinstance(step, ActionStep) and step.timing is not None:
+            time, following = step.timing.ended, step.timing.started
+        found.append(time)
+    return found[::-1]
 
 
 def detection_messages(
@@ -199,7 +206,7 @@ def _conversation(steps: Sequence[Step], zone: tzinfo | None) -> tuple[str, str]
     turn yet. What was said on another day has that beside it. Facts that were loaded into the conversation are left out, because
     these are known.
     """
-    times = [_time_of(step) for step in steps]
+    times = _times(steps)
     known = [place for place, time in enumerate(times) if time is not None]
     asked_now = not known or any(isinstance(step, TaskStep) for step in steps[known[-1] + 1 :])
     today = _day(_clock.now() if asked_now else max(time for time in times if time is not None), zone)
