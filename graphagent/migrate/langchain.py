@@ -54,13 +54,15 @@ def _dumped(message: object) -> object:
 
 
 def _read(conversation: Conversation, message: Mapping[str, Any]) -> None:
-    if message.get("lc") == 1:  # as `dumpd` writes it
-        message = message["kwargs"] if message.get("type") == "constructor" else {}
-    kind, data = message.get("type"), message.get("data", message)
+    data: Any = message.get("data", message)
+    kind: Any = message.get("type")
+    if message.get("lc") == 1:  # as `dumpd` writes it; older releases leave the type out
+        data = message.get("kwargs")
+        kind = (_field(data, "type") or message["id"][-1]) if kind == "constructor" else None
     if not isinstance(kind, str) or not isinstance(data, Mapping) or "content" not in data:
         raise WrongMessage(f"it has no type and content; {_REMEDY}")
     data = cast("Mapping[str, Any]", data)
-    kind = kind.removesuffix("MessageChunk").casefold()
+    kind = kind.removesuffix("Chunk").removesuffix("Message").casefold()
     role = _ROLES.get(kind)
     if kind == "chat":
         role = _ROLES.get(str(data["role"]).casefold())

@@ -158,6 +158,15 @@ def test_sessions_of_openai_agents_are_read(sessions, warned):
 # ---- what else there is
 
 
+def test_older_dumps_of_langchain_are_read():
+    """Their messages have their type in the name of their class alone."""
+    dump = [
+        {**each, "kwargs": {name: value for name, value in each["kwargs"].items() if name != "type"}}
+        for each in LANGCHAIN["dumpd"]
+    ]
+    assert langchain.load_messages(dump) == langchain.load_messages(LANGCHAIN["dumpd"])
+
+
 def test_calls_and_results_of_langchain_that_do_not_match(warned):
     """Arguments that are not JSON are kept as they came; a result without its call, and a second one, are named and not invented."""
     broken, result, *_ = LANGCHAIN["other"]
@@ -282,6 +291,7 @@ WRONG = [
     (langchain.load_messages, "[" * 100_000, "not a list of messages"),
     (langchain.load_messages, [5], "message 0 is not a message of LangChain: it is an int"),
     (langchain.load_messages, [LANGCHAIN["other"][1], {"role": "user", "content": "secret"}], "message 1 .*no type and content"),
+    (langchain.load_messages, [{"lc": 1, "type": "not_implemented", "id": ["a"], "repr": "secret"}], "message 0 .*no type and content"),
     (langchain.load_messages, [{"type": "remove", "content": "", "id": "m"}], "its type is none of human, ai"),
     (langchain.load_messages, [{"type": "human", "content": 5}], "its content is neither text nor a list"),
     (langchain.load_messages, [{"type": "human", "content": [{"text": "secret"}]}], r"a field.*|what it should be \(KeyError\)"),
