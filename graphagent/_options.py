@@ -246,6 +246,18 @@ def check_tools(tools: object) -> None:
             raise TypeError(f"{getattr(each, '__name__', each)!r} is no tool; put @tool on the function")
 
 
+def check_by_name(method: str, others: tuple[object, ...], *parameters: str) -> None:
+    """Check that nothing was given by position to a method that takes its arguments by name alone.
+
+    Raises:
+        TypeError: something was; the text has the lines to write.
+    """
+    if others:
+        raise TypeError(
+            f"{method}() takes its arguments by name: write {' or '.join(f'{method}({each})' for each in parameters)}"
+        )
+
+
 def check_can(method: str, given: object, what: str, example: str = "") -> None:
     """Check that an object has a method, and is not the class that has it.
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import Any, Never, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from graphagent.events import Event
 from graphagent.graph import CachePolicy, Node, Retry, Strategy
@@ -61,9 +61,9 @@ class BlockingNoteView(Protocol):
     def remember(
         self,
         content: str,
-        *,
         scope: str | None = None,
         categories: Sequence[str] | None = None,
+        *,
         importance: float | None = None,
         metadata: Mapping[str, Any] | None = None,
         source: str | None = None,
@@ -78,9 +78,9 @@ class BlockingNoteView(Protocol):
     def remember_many(
         self,
         notes: Iterable[str | Note],
-        *,
         scope: str | None = None,
         categories: Sequence[str] | None = None,
+        *,
         importance: float | None = None,
         metadata: Mapping[str, Any] | None = None,
         source: str | None = None,
@@ -95,8 +95,8 @@ class BlockingNoteView(Protocol):
     def remember_conversation(
         self,
         turns: Iterable[Turn | Mapping[str, Any]],
-        *,
         session: str,
+        *,
         scope: str | None = None,
         categories: Sequence[str] | None = None,
         trust: str = "",
@@ -107,10 +107,10 @@ class BlockingNoteView(Protocol):
     def recall(
         self,
         query: str,
-        *,
         scope: str | None = None,
         categories: Sequence[str] | None = None,
         limit: int = 10,
+        *,
         depth: Depth | None = None,
         source: str | None = None,
         since: datetime | None = None,
@@ -130,8 +130,8 @@ class BlockingNoteView(Protocol):
     def update(
         self,
         id_: str,
-        *,
         content: str | None = None,
+        *,
         scope: str | None = None,
         categories: Sequence[str] | None = None,
         importance: float | None = None,
@@ -147,7 +147,7 @@ class BlockingNoteView(Protocol):
 
     def forget(
         self,
-        *,
+        *others: Never,
         ids: Iterable[str] | None = None,
         scope: str | None = None,
         categories: Sequence[str] | None = None,
@@ -158,7 +158,7 @@ class BlockingNoteView(Protocol):
     ) -> Receipt:
         """Erase the notes that fit all conditions: their text, words, vectors and history leave the disk."""
 
-    def purge(self, *, source: str | None = None, run_id: str | None = None) -> Receipt:
+    def purge(self, *others: Never, source: str | None = None, run_id: str | None = None) -> Receipt:
         """Erase all notes of a source or of a run, and raise errors, as `forget` does."""
 
     def reset(self, scope: str | None = None) -> Receipt:
@@ -167,14 +167,14 @@ class BlockingNoteView(Protocol):
     def list_records(
         self,
         scope: str | None = None,
+        limit: int = 200,
+        offset: int = 0,
         *,
         categories: Sequence[str] | None = None,
         source: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         metadata_filter: Mapping[str, Any] | None = None,
-        limit: int = 200,
-        offset: int = 0,
     ) -> list[Record]:
         """Return the notes of a scope and those below, the newest first."""
 
@@ -187,7 +187,7 @@ class BlockingNoteView(Protocol):
     def info(self, path: str | None = None) -> ScopeInfo:
         """Return a summary of a scope, including those below it; by default of the whole view."""
 
-    def tree(self, path: str | None = None, *, max_depth: int | None = None) -> ScopeTree:
+    def tree(self, path: str | None = None, max_depth: int | None = None) -> ScopeTree:
         """Return a scope with those below it, down to a depth: 0 is the scope alone. `str()` of it has a line for each."""
 
     def extract_memories(self, text: str) -> list[str]:

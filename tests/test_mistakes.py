@@ -490,6 +490,13 @@ CALLS = [
     (lambda: notes.recall("x", until=NAIVE), ValueError, "until=2026-01-01T12:00:00 has no time zone"),
     (lambda: notes.list_records(since=NAIVE), ValueError, "since=2026-01-01T12:00:00 has no time zone"),
     (lambda: notes.forget(older_than=NAIVE), ValueError, "older_than=2026-01-01T12:00:00 has no time zone"),
+    (lambda: notes.forget("/a"), TypeError, "write forget(scope=…) or forget(ids=[…])"),
+    (lambda: notes.purge("ada"), TypeError, "write purge(source=…) or purge(run_id=…)"),
+    (
+        lambda: StoreMemoryProvider(MemoryStore()).forget("ada"),
+        TypeError,
+        "write forget(concept=…) or forget(subject=…)",
+    ),
     (
         lambda: prune_runs(MemoryStore(), older_than=NAIVE),
         TypeError,

@@ -33,7 +33,7 @@ def misspelt() -> None:
 def wrong_arguments() -> None:
     plain.remember(5)  # E: a text
     plain.remember("x", importance="high")  # E: a number
-    plain.remember("x", "/office")  # E: a keyword
+    plain.forget("/office")  # E: a keyword
     plain.recall("x", max=3)  # E: it is called limit
     plain.recall("x", depth="deeper")  # E: there are three depths
     plain.forget(ids=5)  # E: several

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Never, Self
 
 from graphagent import _clock
 from graphagent._article import counted, kind_of
@@ -409,7 +409,7 @@ class AgentMemory:
 
     async def forget(
         self,
-        *,
+        *others: Never,
         concept: Concept | None = None,
         subject: Subject | None = None,
         scope: Place | None = None,
@@ -418,12 +418,13 @@ class AgentMemory:
         """Erase all facts of the run's owner that match the arguments; with `everything`, all facts of the owner.
 
         Raises:
+            TypeError: something is given by position.
             ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`.
             UnsupportedError: the provider cannot forget.
             StoreError: it could not be written.
         """
         within = None if scope is None else self._scope(scope)
-        check_filter(concept, subject, within, everything=everything)
+        check_filter(concept, subject, within, everything=everything, by_position=others)
         provider = self._keeping("forgetting")
         if everything:
             return await provider.forget(everything=True, **self._options())

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Never, Self
 
 from anyio import to_thread
 
@@ -105,7 +105,7 @@ class FileMemoryProvider:
 
     async def forget(
         self,
-        *,
+        *others: Never,
         concept: Concept | None = None,
         subject: Subject | None = None,
         scope: Scope | None = None,
@@ -119,9 +119,10 @@ class FileMemoryProvider:
         reach.
 
         Raises:
+            TypeError: something is given by position.
             ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`.
         """
-        check_filter(concept, subject, scope, everything=everything)
+        check_filter(concept, subject, scope, everything=everything, by_position=others)
         return await to_thread.run_sync(self._files.forget, concept, subject, scope, checked_owner(owner))
 
     async def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Never, Self
 
 from graphagent.memory.facts._types import check_filter
 from graphagent.store import Receipt
@@ -50,7 +50,7 @@ class NoMemory:
 
     async def forget(
         self,
-        *,
+        *others: Never,
         concept: Concept | None = None,
         subject: Subject | None = None,
         scope: Scope | None = None,
@@ -60,9 +60,10 @@ class NoMemory:
         """Return an empty receipt.
 
         Raises:
+            TypeError: something is given by position.
             ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`.
         """
-        check_filter(concept, subject, scope, everything=everything)
+        check_filter(concept, subject, scope, everything=everything, by_position=others)
         return Receipt()
 
     async def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Never, Self
 
 import orjson
 
@@ -138,7 +138,7 @@ class StoreMemoryProvider:
 
     async def forget(
         self,
-        *,
+        *others: Never,
         concept: Concept | None = None,
         subject: Subject | None = None,
         scope: Scope | None = None,
@@ -150,9 +150,10 @@ class StoreMemoryProvider:
         What was cached in the store for the owner is erased too, since it may repeat them.
 
         Raises:
+            TypeError: something is given by position.
             ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`.
         """
-        check_filter(concept, subject, scope, everything=everything)
+        check_filter(concept, subject, scope, everything=everything, by_position=others)
         wanted = (
             *((scope.kind.value, scope.name) if scope else (None, None)),
             subject.name if subject else None,

@@ -10,6 +10,7 @@ from functools import total_ordering
 
 from graphagent import _clock
 from graphagent._article import a, counted, kind_of
+from graphagent._options import check_by_name
 
 _LONGEST_NAME = 1_000
 _LONGEST_TEXT = 1_048_576
@@ -40,13 +41,16 @@ def folded(text: str) -> str:
     return text.casefold() if text.isascii() else unicodedata.normalize("NFC", text.casefold())
 
 
-def check_filter(concept: object, subject: object, scope: object, *, everything: bool) -> None:
+def check_filter(
+    concept: object, subject: object, scope: object, *, everything: bool, by_position: tuple[object, ...]
+) -> None:
     """Check the arguments of `forget`: a mere name would match nothing and look like success.
 
     Raises:
-        TypeError: a name is given instead of a concept, subject or scope.
+        TypeError: a name is given instead of a concept, subject or scope, or something by position.
         ValueError: nothing is given, as happens with variables that are None, or something besides `everything`.
     """
+    check_by_name("forget", by_position, "concept=…", "subject=…", "scope=…", "everything=True")
     if everything != all(each is None for each in (concept, subject, scope)):
         raise ValueError(
             "say what to forget: concept=, subject= or scope=; or, for all that the owner has, everything=True and none of these"

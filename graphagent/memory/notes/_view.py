@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
+from graphagent._options import check_by_name
 from graphagent.errors import AmbiguousNoteError, NoteNotFoundError
 from graphagent.memory.notes import _validation
 from graphagent.memory.notes._scopes import ROOT, child_of, tree_of
@@ -110,9 +111,9 @@ class NoteView:
     async def remember(
         self,
         content: str,
-        *,
         scope: str | None = None,
         categories: Sequence[str] | None = None,
+        *,
         importance: float | None = None,
         metadata: Mapping[str, Any] | None = None,
         source: str | None = None,
@@ -151,9 +152,9 @@ class NoteView:
     async def remember_many(
         self,
         notes: Iterable[str | Note],
-        *,
         scope: str | None = None,
         categories: Sequence[str] | None = None,
+        *,
         importance: float | None = None,
         metadata: Mapping[str, Any] | None = None,
         source: str | None = None,
@@ -181,8 +182,8 @@ class NoteView:
     async def remember_conversation(
         self,
         turns: Iterable[Turn | Mapping[str, Any]],
-        *,
         session: str,
+        *,
         scope: str | None = None,
         categories: Sequence[str] | None = None,
         trust: str = "",
@@ -210,10 +211,10 @@ class NoteView:
     async def recall(
         self,
         query: str,
-        *,
         scope: str | None = None,
         categories: Sequence[str] | None = None,
         limit: int = 10,
+        *,
         depth: Depth | None = None,
         source: str | None = None,
         since: datetime | None = None,
@@ -298,8 +299,8 @@ class NoteView:
     async def update(
         self,
         id_: str,
-        *,
         content: str | None = None,
+        *,
         scope: str | None = None,
         categories: Sequence[str] | None = None,
         importance: float | None = None,
@@ -369,7 +370,7 @@ class NoteView:
 
     async def forget(
         self,
-        *,
+        *others: Never,
         ids: Iterable[str] | None = None,
         scope: str | None = None,
         categories: Sequence[str] | None = None,
@@ -395,12 +396,13 @@ class NoteView:
         Raises:
             ValueError: there is no condition, an empty one, an age below zero, or a time in the future. `reset()` erases everything
                 in the view.
-            TypeError: an id is not a text, or `older_than` is neither an age nor a time.
+            TypeError: something is given by position, an id is not a text, or `older_than` is neither an age nor a time.
             NoteError: the scope, a category, the source or a value of `metadata_filter` is not valid.
             PermissionError: the view is read-only.
             NotErasedError: it is done, but bytes of it may still be on the disk.
             StoreError: it could not be done.
         """
+        check_by_name("forget", others, "scope=…", "ids=[…]", "categories=[…]", "older_than=…")
         conditions = {
             "scope": scope, "categories": categories, "source": source, "metadata_filter": metadata_filter, "run_id": run_id
         }  # fmt: skip
@@ -416,8 +418,9 @@ class NoteView:
         )
         return await forget(self._service.repository, fits, ids=ids, before=before, run_id=run_id)
 
-    async def purge(self, *, source: str | None = None, run_id: str | None = None) -> Receipt:
+    async def purge(self, *others: Never, source: str | None = None, run_id: str | None = None) -> Receipt:
         """Erase all notes of a source or of a run, and raise errors, as `forget` does."""
+        check_by_name("purge", others, "source=…", "run_id=…")
         return await self.forget(source=source, run_id=run_id)
 
     async def reset(self, scope: str | None = None) -> Receipt:
@@ -440,26 +443,26 @@ class NoteView:
     async def list_records(
         self,
         scope: str | None = None,
+        limit: int = 200,
+        offset: int = 0,
         *,
         categories: Sequence[str] | None = None,
         source: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         metadata_filter: Mapping[str, Any] | None = None,
-        limit: int = 200,
-        offset: int = 0,
     ) -> list[Record]:
         """Return the notes of a scope and those below, the newest first.
 
         Args:
             scope: Where to look; by default everywhere in the view.
+            limit: How many notes at most.
+            offset: How many notes to skip before.
             categories: Only notes that have one of these.
             source: Only notes of this source.
             since: Only notes said, or else saved, at this time or later.
             until: Only notes said, or else saved, at this time or earlier.
             metadata_filter: Only notes whose metadata have each of these keys with an equal value.
-            limit: How many notes at most.
-            offset: How many notes to skip before.
 
         Raises:
             ValueError: the limit or the offset is below 0.
@@ -515,7 +518,7 @@ class NoteView:
             child_scopes=sorted({child for scope in counts if (child := child_of(scope, top)) is not None}),
         )
 
-    async def tree(self, path: str | None = None, *, max_depth: int | None = None) -> ScopeTree:
+    async def tree(self, path: str | None = None, max_depth: int | None = None) -> ScopeTree:
         """Return a scope with those below it, down to a depth: 0 is the scope alone. `str()` of it has a line for each.
 
         Raises:

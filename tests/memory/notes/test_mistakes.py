@@ -328,6 +328,17 @@ async def test_what_was_said_at_a_time_can_be_listed(notes):
     assert await said("/a", source="s1") == []
 
 
+async def test_what_has_an_obvious_order_may_be_given_by_position(notes):
+    """Scope, categories, limit, offset and depth come in the order of crewAI."""
+    pear = await notes.remember("pear", "/a/b", ["fruit"])
+    await notes.remember_many(["plum"], "/a", ["fruit"])
+    await notes.remember_conversation([Turn("Ada", "plums are ripe")], "monday")
+    assert [each.content for each in await notes.list_records("/a", 1, 1)] == ["pear"]
+    assert not (await notes.tree("/a", 0)).children
+    assert [match.record.content for match in await notes.recall("plum", "/a", ["fruit"], 1)] == ["plum"]
+    assert (await notes.update(pear.id, "two pears")).content == "two pears"
+
+
 def test_an_embedder_of_a_function_has_a_name_in_notes():
     """One of a lambda is given one, by which its vectors are known later."""
     assert Notes(MemoryStore(), embedder=CallableEmbedder(lambda texts: function(texts), name="own-1"))
