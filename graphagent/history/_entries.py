@@ -81,7 +81,11 @@ class Entry:
 
     @property
     def value(self) -> Any:
-        """The output of the node, the outcome of the effect, or the step of a model turn. None if the entry has none."""
+        """The output of the node, the outcome of the effect, or the step of a model turn. None if the entry has none.
+
+        Raises:
+            DamagedStoreError: what was stored of it is missing, or is not what was written.
+        """
         entry = self._entry
         if isinstance(entry, EffectRecorded):
             if entry.step is not None or entry.held is not None:
@@ -184,7 +188,7 @@ class Reader:
 
     def value(self, stored: Any, kind: Any = Any) -> Any:
         """Return a value of an entry: as plain data, if its declared type is not known."""
-        return self.log.codec.take_if_fits(stored, kind)
+        return self.log.take_if_fits(stored, kind)
 
     def kind_of(self, source: Source) -> Any:
         """Return the declared type of a value by its origin."""

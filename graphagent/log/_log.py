@@ -134,6 +134,10 @@ class Log:
         """Return a user's value that an entry has: the object itself, or a new one of a declared type in a log with a store."""
         return self._read(self.codec.take, stored, kind) if self.durable else stored
 
+    def take_if_fits(self, stored: Any, kind: Any) -> Any:
+        """Return the same; if the value is of another type, as plain data."""
+        return self._read(self.codec.take_if_fits, stored, kind) if self.durable else stored
+
     def value_of(self, data: Any, kind: Any) -> Any:
         """Return a new object of a declared type for the data of a stored value."""
         return self._read(self.codec.value_of, data, kind)

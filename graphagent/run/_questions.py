@@ -162,7 +162,7 @@ def open_question(log: Log, run_id: str, stored: OpenQuestion, type_: Any, input
         type_ = Any
     elif type_ is Any and schema.keys() == {"type"}:
         type_ = _TYPES.get(schema["type"], Any)
-    about = log.codec.take_if_fits(stored.about, input_type) if log.durable else stored.about
+    about = log.take_if_fits(stored.about, input_type)
     return Question(stored.id, stored.text, stored.node, stored.kind, about, type_, run_id, asked, schema)
 
 

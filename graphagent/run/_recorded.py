@@ -381,16 +381,16 @@ class Recording:
 
     def _is_alike(self, call: ToolCall, found: _Execution, name: _Place) -> bool:
         """Return whether a tool call has the name and the arguments of the recorded one: those of the model, or of a person."""
-        outcome, codec = found.outcomes[name].held.value, self.origin.codec
+        outcome, origin = found.outcomes[name].held.value, self.origin
         if found.asked is None:
             found.asked = {}
             if found.input is not None:
                 with suppress(ValueError):
-                    given = codec.take(found.input[0], self.config.kind_of(*found.input[1]))
+                    given = origin.codec.take(found.input[0], self.config.kind_of(*found.input[1]))
                     if isinstance(given, ToolCalls):
                         found.asked = {each.id: each.arguments for each in given}
         arguments = found.asked.get(call.id, call.arguments)
-        verdict = codec.take(found.verdicts[name[1]], Approve | Deny) if name[1] in found.verdicts else None
+        verdict = origin.take(found.verdicts[name[1]], Approve | Deny) if name[1] in found.verdicts else None
         if isinstance(verdict, Approve) and verdict.arguments is not None:
             arguments = verdict.arguments
         return outcome.name == call.name and dict(arguments) == dict(call.arguments)

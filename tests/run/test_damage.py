@@ -163,6 +163,8 @@ async def test_a_missing_payload_of_a_value_is_found_by_verify():
                 await verify_runs(store)
             with pytest.raises(DamagedStoreError, match=rf"^entry \d of run 'r' is damaged: {reason}"):
                 await _all(export_runs(store))
+            with pytest.raises(DamagedStoreError, match=rf"^run 'r' is damaged: {reason}"):
+                [each.value for each in await agent.history("r")]
         executed.clear()
         if strategy.name == "before":
             with pytest.raises(DamagedStoreError, match="checksum mismatch in a payload"):
