@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from graphagent._article import kind_of
+
 if TYPE_CHECKING:
     from graphagent.migrate._records import Numbered
 
@@ -29,7 +31,10 @@ def decoded(text: str | bytes) -> str:
 
     Raises:
         ValueError: it is no UTF-8.
+        TypeError: it is neither text nor bytes.
     """
+    if not isinstance(text, str | bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"what is read is the text of a file, or its bytes, not {kind_of(text)}")
     try:
         text = text.decode("utf-8") if isinstance(text, bytes) else text
     except UnicodeDecodeError as error:
@@ -46,13 +51,14 @@ def rows_of(text: str) -> Numbered:
     """
     header = text.partition("\n")[0]
     reader = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=header.count), strict=True)
-    names = [name.strip().casefold() for name in reader.fieldnames or ()]
-    if text.strip() and not set(_TEXTS) & set(names):
-        there = ", ".join(map(repr, names))
-        raise ValueError(f"line 1 is no header with a column 'content' or 'text'; its columns are {there}")
-    reader.fieldnames = names
     found: Numbered = []
+    before = csv.field_size_limit(max(len(text), 1))  # a note may be longer than the module allows at first
     try:
+        names = [name.strip().casefold() for name in reader.fieldnames or ()]
+        if text.strip() and not set(_TEXTS) & set(names):
+            there = ", ".join(map(repr, names))
+            raise ValueError(f"line 1 is no header with a column 'content' or 'text'; its columns are {there}")
+        reader.fieldnames = names
         for row in reader:
             if row.pop(None, None):  # pyright: ignore[reportArgumentType]  what exceeds the header
                 raise ValueError(f"line {reader.line_num} has more cells than the header")
@@ -61,6 +67,8 @@ def rows_of(text: str) -> Numbered:
                 found.append((f"line {reader.line_num}", _typed(f"line {reader.line_num}", cells)))
     except csv.Error as error:
         raise ValueError(f"line {reader.reader.line_num} is no row: {error}") from None
+    finally:
+        csv.field_size_limit(before)
     return found
 
 

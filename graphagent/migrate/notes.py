@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from graphagent._article import kind_of
 from graphagent.memory.notes._internal import ROOT, Collected, Imported, path_of, to_json
 from graphagent.memory.notes._internal import name as checked_name
 from graphagent.migrate._records import loaded, read
@@ -155,8 +156,11 @@ def from_markdown(
 
     Raises:
         ValueError: a file is no text in UTF-8, or a section is no note; the text names the file.
+        TypeError: `files` is not a mapping, or a file is neither text nor bytes.
         NoteError: the scope or the owner is not valid.
     """
+    if not isinstance(files, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"files are texts by their paths, such as {{'plan.md': text}}, not {kind_of(files)}")
     notes: Numbered = []
     for path, text in files.items():
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from pathlib import Path
@@ -428,3 +429,27 @@ async def test_a_section_of_markdown_is_a_note():
         from_markdown({"bad.md": b"a\n\xff"})
     with pytest.raises(ValueError, match=r"'bad.md': its date has to be a time"):
         from_markdown({"bad.md": "---\ndate: soon\n---\na"})
+
+
+def test_a_cell_may_be_as_long_as_a_note():
+    """The csv module refuses more than 131,072 characters at first, and for other readers still does."""
+    limit = csv.field_size_limit()
+    [record] = from_csv(f'text\n"{"long " * 40_000}"\n')
+    assert len(record["content"]) == 199_999
+    assert csv.field_size_limit() == limit
+
+
+@pytest.mark.parametrize(
+    ("reader", "given", "said"),
+    [
+        (from_markdown, b"# Plan", "files are texts by their paths, such as {'plan.md': text}, not "),
+        (from_markdown, {"plan.md": None}, "the text of a file, or its bytes, not "),
+        (from_csv, None, "the text of a file, or its bytes, not "),
+    ],
+)
+def test_what_is_no_text_of_a_file_is_refused(reader, given, said):
+    """The error says what is read, and shows nothing of it."""
+    with pytest.raises(TypeError) as raised:
+        reader(given)
+    assert said in str(raised.value)
+    assert "Plan" not in str(raised.value)
