@@ -17,6 +17,7 @@ import pytest
 from rich.cells import cell_len
 
 from graphagent import blocking
+from graphagent.cli.notes._target import _ON_THIS_MACHINE
 from graphagent.embed import CallableEmbedder
 from graphagent.memory import Notes
 from graphagent.store import new_key
@@ -530,6 +531,17 @@ def test_vectors_are_made_anew_and_used_again_without_being_named(run, store):
     assert ended.code == 1
     assert "reembed" in ended.said
     assert len(_contents(run("notes", "list", "--json", *store))) == 3
+
+
+@pytest.mark.parametrize("embedder", _ON_THIS_MACHINE)
+def test_every_embedder_of_this_machine_can_be_named_once_for_all(run, store, embedder):
+    """After `reembed` new notes have its vectors too, and are found by their meaning."""
+    _keep(run, store, "Stock markets fell on Monday.")
+    assert run("notes", "reembed", "--embedder", embedder, *store).code == 0
+    assert run("notes", "remember", "The physician examined the child.", *store).code == 0
+    best = _json(run("notes", "recall", "doctor", "--json", *store))[0]
+    assert best["record"]["content"] == "The physician examined the child."
+    assert embedder in run("notes", "reembed", *store).said
 
 
 def test_a_reranker_decides_the_order(run, store, monkeypatch):
