@@ -14,7 +14,7 @@ import apsw
 
 from benchmarks.compare import HOME, PEERS, installed
 from graphagent.embed import checked
-from graphagent.memory.notes.recall._query import STOPWORDS
+from graphagent.memory.notes.index._languages import stopwords
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +39,7 @@ class Fts5:
     def search(self, question: str, limit: int) -> list[tuple[int, str]]:
         """Return the places and the texts that have any word of a question, the best first."""
         words = re.findall(r"\w+", question.lower())
-        query = " OR ".join(f'"{word}"' for word in [each for each in words if each not in STOPWORDS] or words)
+        query = " OR ".join(f'"{word}"' for word in [each for each in words if each not in stopwords(())] or words)
         return self._connection.execute(
             "SELECT rowid, text FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?", (query, limit)
         ).fetchall()

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from graphagent.memory.notes.index._fts import CHUNKS
+from graphagent.memory.notes.index._stems import with_stems
 from graphagent.memory.notes.index._words import normal, separated, with_parts, word_places
 
 if TYPE_CHECKING:
@@ -46,4 +47,4 @@ def worded(record: Record) -> list[str]:
     first, *others = pieces(record.content)
     if record.categories:
         first = f"{first} [{', '.join(record.categories)}]"
-    return [separated(with_parts(normal(f"{speaker}{piece}"))) for piece in (first, *others)]
+    return [separated(with_stems(with_parts(normal(f"{speaker}{piece}")))) for piece in (first, *others)]

@@ -1,9 +1,10 @@
 """The words of a text in the form in which they are searched: parts of identifiers, and pairs of characters where no spaces divide words.
 
 FTS5's tokenizer keeps `E4021` and a whole Chinese sentence as one word each. So texts and questions are divided further before it
-sees them, in the same way: between letters and digits, and each run of Chinese, Japanese or Korean characters into its overlapping
-pairs, as Lucene's CJKBigramFilter does. Texts, but not questions, also have the parts of words such as `getUserName`. What is written
-in several ways in Unicode becomes one: `é` in one character or two, full-width letters, Hebrew and Arabic with vowel points or without.
+sees them, in the same way: between letters and digits, and each run of Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese characters,
+with their marks, into its overlapping pairs, as Lucene's CJKBigramFilter does. Texts, but not questions, also have the parts of words
+such as `getUserName`. What is written in several ways in Unicode becomes one: `é` in one character or two, full-width letters, Hebrew and
+Arabic with vowel points or without, Arabic letters with hamza or dots or without.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from itertools import pairwise
 
 _IDENTIFIER = re.compile(r"[^\W\d_]\d|\d[^\W\d_]")
 _PARTS = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
@@ -41,17 +43,46 @@ WORD = rf"[^\W_](?:[^\W_]|[{_MARKS}])*"
 NAME = rf"[^\W\d_](?:\w|[{_MARKS}])*"
 """A word that begins with a letter, as a pattern."""
 _WORD = re.compile(WORD)
+_SIGNS = re.compile(rf"[^\w\s\x00-\x7f{_MARKS}]+")
+"""Signs that are not ASCII. The tokenizer has Unicode 6, and takes newer ones, such as most emoji, for letters."""
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_STACKED = (
+    "\u0e01-\u0e30\u0e32-\u0e33\u0e40-\u0e46\u0e81-\u0eb0\u0eb2-\u0eb3\u0ebd-\u0ec6\u0edc-\u0edf\u1780-\u17b3\u17d7\u17dc"
+    "\u1000-\u102a\u103f\u1050-\u1055\u105a-\u105d\u1061\u1065-\u1066\u106e-\u1070\u1075-\u1081\u108e"
+)
+"""The letters of Thai, Lao, Khmer and Burmese."""
+_ON_STACKED = (
+    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u17b4-\u17d3\u17dd\u102b-\u103e\u1056-\u1059\u105e-\u1060"
+    "\u1062-\u1064\u1067-\u106d\u1071-\u1074\u1082-\u108d\u108f\u109a-\u109d"
+)
+"""The marks above, below and beside them."""
 _CHARACTERS = "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f"
-_CJK = re.compile(f"[{_CHARACTERS}]+")
+_UNSPACED = rf"(?:[{_CHARACTERS}]|[{_STACKED}](?:[\u1039\u17d2][{_STACKED}]|[{_ON_STACKED}])*)"
+"""A character of a script without spaces between words: with its marks, and the letters that stand below it in Khmer and Burmese."""
+_CHARACTER = re.compile(_UNSPACED)
+_RUN = re.compile(f"{_UNSPACED}+")
 _PLACE = re.compile(rf"[{_CHARACTERS}]{{1,2}}|[^\s{_CHARACTERS}]+")
 _POINTS = re.compile(
     "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed]"
 )
 """The vowel points and other marks of Hebrew and Arabic, and the line that stretches Arabic words: most texts are without them."""
 _ACCENTS = re.compile("[\u0300-\u036f]")
-_STROKES = str.maketrans("łŁđĐøØħĦŧŦı", "lLdDoOhHtTi")
-"""Letters that are written without their stroke or dot where a keyboard has none, and that Unicode does not take apart."""
+_STROKES = str.maketrans("łŁđĐøØħĦŧŦıðÐأإآٱىیةک", "lLdDoOhHtTidDااااييهك") | str.maketrans(
+    {
+        "æ": "ae",
+        "Æ": "AE",
+        "œ": "oe",
+        "Œ": "OE",
+        "ß": "ss",
+        "ẞ": "SS",
+        "þ": "th",
+        "Þ": "TH",
+        "\u0901": "\u0902",
+        "\u093c": "",
+    }
+)
+"""Letters that are written without their stroke or dot, or as two, where a keyboard has none, and that Unicode does not take apart;
+and what people write in several ways of Arabic letters, which also are others in Persian, and of signs on those of Hindi."""
 
 
 def normal(text: str) -> str:
@@ -72,23 +103,23 @@ def words_of_name(name: str) -> list[str]:
 
 
 def separated(text: str) -> str:
-    """Return a text in which a space divides the parts of identifiers, and pairs of Chinese, Japanese and Korean characters.
+    """Return a text in which a space divides the parts of identifiers, and pairs of characters where no spaces divide words.
 
-    Its letters have no strokes. The tokenizer of the index leaves out their accents.
+    Signs are spaces unless they are ASCII, and letters have no strokes. The tokenizer of the index leaves out their accents.
     """
     if _IDENTIFIER.search(text):
         text = _PARTS.sub(" ", text)
-    return text if text.isascii() else _CJK.sub(_pairs, text.translate(_STROKES))
+    return text if text.isascii() else _RUN.sub(_pairs, _SIGNS.sub(" ", text.translate(_STROKES)))
 
 
 def with_parts(text: str) -> str:
-    """Return a text in which the parts of words such as `getUserName` follow them, and runs of Chinese characters their last one.
+    """Return a text in which the parts of words such as `getUserName` follow them, and runs such as of Chinese characters their last one.
 
     The words themselves stay, because many are written otherwise too: `GitHub` is `github`, and `PostgreSQL` is `postgresql`.
     """
     if _CAMEL.search(text):
         text = _WORD.sub(_and_parts, text)
-    return text if text.isascii() else _CJK.sub(_and_last, text)
+    return text if text.isascii() else _RUN.sub(_and_last, text)
 
 
 def parts_of(word: str) -> str:
@@ -97,13 +128,13 @@ def parts_of(word: str) -> str:
 
 
 def has_characters(text: str) -> bool:
-    """Return whether a text has Chinese, Japanese or Korean characters, which no spaces divide into words."""
-    return not text.isascii() and _CJK.search(text) is not None
+    """Return whether a text has characters of a script that has no spaces between words, such as Chinese or Thai."""
+    return not text.isascii() and _CHARACTER.search(text) is not None
 
 
 def is_character(word: str) -> bool:
-    """Return whether a word is one Chinese, Japanese or Korean character, which is found as the first or the last of a pair."""
-    return len(word) == 1 and _CJK.match(word) is not None
+    """Return whether a word is one such character with its marks, which is found as the first or the last of a pair."""
+    return _CHARACTER.fullmatch(word) is not None
 
 
 def word_places(text: str) -> list[tuple[int, int]]:
@@ -112,13 +143,14 @@ def word_places(text: str) -> list[tuple[int, int]]:
 
 
 def word_list(text: str) -> list[str]:
-    """Return the words of a text: runs of letters and digits, and single Chinese, Japanese and Korean characters."""
-    return _WORD.findall(text if text.isascii() else _CJK.sub(lambda match: f" {' '.join(match.group())} ", text))
+    """Return the words of a text: runs of letters and digits, and single characters where no spaces divide words."""
+    return _WORD.findall(text if text.isascii() else _CHARACTER.sub(r" \g<0> ", text))
 
 
 def _and_last(match: re.Match[str]) -> str:
     # Each character but the last one of a run begins a pair.
-    return f"{match.group()} {match.group()[-1]}"
+    run = match.group()
+    return f"{run} {_CHARACTER.findall(run)[-1]}"
 
 
 def _and_parts(match: re.Match[str]) -> str:
@@ -128,9 +160,8 @@ def _and_parts(match: re.Match[str]) -> str:
 
 
 def _pairs(match: re.Match[str]) -> str:
-    run = match.group()
-    pairs = [run[place : place + 2] for place in range(len(run) - 1)] or [run]
-    return f" {' '.join(pairs)} "
+    characters = _CHARACTER.findall(match.group())
+    return f" {' '.join(map(''.join, pairwise(characters))) or match.group()} "
 
 
 def similarities(word: str, others: Iterable[str]) -> dict[str, float]:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.index._filter import quoted
-from graphagent.memory.notes.index._words import is_character, parts_of, separated, word_list
+from graphagent.memory.notes.index._words import folded, is_character, parts_of, separated, word_list
 from graphagent.memory.notes.recall._forms import other_forms
-from graphagent.memory.notes.recall._query import STOPWORDS
 
 if TYPE_CHECKING:
     from graphagent.memory.notes.index._connection import IndexConnection
@@ -84,7 +83,7 @@ def search_words(
     """
     stems = _fts.stems_of(connection, query.words)
     total, mean = _fts.totals(connection)
-    terms, frequencies = _terms(connection, stems, query.joined)
+    terms, frequencies = _terms(connection, stems, query)
     places: dict[str, Mapping[int, float]] = {}
     counted = {stem: count for stem, count in frequencies.items() if count}
     any_of = {stem: " OR ".join(terms[stem]) for stem in sorted(counted, key=counted.__getitem__)}
@@ -114,7 +113,7 @@ def search_words(
             if having:
                 terms[stem], places[stem], frequencies[stem] = ways, dict.fromkeys(having, 1.0), len(having)
                 continue
-        if left and is_missing and len(stem) >= _SPELLED and stem.isalpha() and word.casefold() not in STOPWORDS:
+        if left and is_missing and len(stem) >= _SPELLED and stem.isalpha() and folded(word) not in query.stopwords:
             left -= 1
             term, has = _respelt(connection, stem, fits)
             if has:
@@ -186,16 +185,17 @@ def _best(ordered: Sequence[int], scores: Mapping[int, float], most: int) -> set
     return kept
 
 
-def weights_in(connection: IndexConnection, text: str, words: Words) -> list[float]:
-    """Return how much each word of a question, or of a part of it, says: on average 1.
+def weights_in(connection: IndexConnection, query: Query, words: Words) -> list[float]:
+    """Return how much each word of the bare text of a question says: on average 1.
 
     A word is a run of letters and digits, or a Chinese, Japanese or Korean character.
     """
-    given = word_list(text)
+    given = word_list(query.bare)
     stems = _fts.stems_of(connection, given)
     rarest = max(words.weights.values(), default=_STOP_WORD)
     weights = [
-        _STOP_WORD if word.casefold() in STOPWORDS else words.weights.get(stems.get(word, ""), rarest) for word in given
+        _STOP_WORD if folded(word) in query.stopwords else words.weights.get(stems.get(word, ""), rarest)
+        for word in given
     ]
     mean = math.fsum(weights) / len(weights) if weights else 1.0
     return [weight / mean for weight in weights]
@@ -232,19 +232,21 @@ def _pairs(
 
 
 def _terms(
-    connection: IndexConnection, stems: Mapping[str, str], joined: Mapping[str, str]
+    connection: IndexConnection, stems: Mapping[str, str], query: Query
 ) -> tuple[dict[str, list[str]], dict[str, int]]:
     """Return what to search for each stem, any of several terms, and in how many texts these are, counted for each term.
 
     The first is the word as it was written. If no text has it, a word such as `getUserName` is searched by its parts, one after the
-    other. The rest are the forms of the word with other stems, and the whole that hyphens make of it and others.
+    other. The rest are the forms of the word with other stems, the whole that hyphens make of it and others, and its stems in the
+    language of the question.
     """
-    wholes = _fts.stems_of(connection, joined.values())
+    wholes = _fts.stems_of(connection, query.joined.values())
     others = {stem: dict(other_forms(connection).get(stem, {})) for stem in stems.values()}
-    for word, whole in joined.items():
+    for word, whole in query.joined.items():
         if word in stems and whole in wholes:
             others[stems[word]][wholes[whole]] = whole
-    counts = _fts.frequencies(connection, {*others, *chain.from_iterable(others.values())})
+    own = _fts.stems_of(connection, chain.from_iterable(query.stems.values()))
+    counts = _fts.frequencies(connection, {*others, *chain.from_iterable(others.values()), *own.values()})
     terms: dict[str, list[str]] = {}
     frequencies: dict[str, int] = {}
     for word, stem in stems.items():
@@ -258,8 +260,10 @@ def _terms(
         elif not count and (parts := parts_of(word)) != word:
             first, count = quoted(parts), 1
         forms = {other: quoted(form) for other, form in others[stem].items() if counts[other]}
-        terms[stem] = [first, *forms.values()]
-        frequencies[stem] = count + sum(counts[other] for other in forms)
+        bases = {own[base]: quoted(base) for base in query.stems.get(word, ()) if counts.get(own.get(base, ""))}
+        terms[stem] = list(dict.fromkeys([first, *forms.values(), *bases.values()]))
+        # A text that has a form of the word in the language of the question has its stem too.
+        frequencies[stem] = max(count + sum(counts[other] for other in forms), *(counts[base] for base in bases), 0)
     return terms, frequencies
 
 

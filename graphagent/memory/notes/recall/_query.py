@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from itertools import chain
 
 from graphagent import _clock
+from graphagent.memory.notes.index._languages import is_plain, languages, stopwords, words_of
+from graphagent.memory.notes.index._stems import stems_of
 from graphagent.memory.notes.index._words import NAME, WORD, folded, has_characters, normal, separated, words_of_name
 from graphagent.memory.notes.recall._time_rules import MONTH_LEADS, MONTHS
 from graphagent.memory.notes.recall._times import Span, times_of
@@ -39,15 +41,6 @@ _ASKS = {
     "name": re.compile(r"\bwhere\b|\bwho(?:se|m)?\b|\bwhich (?:city|country|town|place)\b", re.IGNORECASE),
 }
 
-# As in most lists of English stop words, but without those that negate.
-STOPWORDS = frozenset(
-    """a about above after again all am an and any are as at be because been before being below between both but by can could did
-    do does doing down during each few for from further had has have having he her here hers herself him himself his how i if in into
-    is it its itself just let me more most my myself of off on once only or other our ours ourselves out over own please same she should
-    so some such than that the their theirs them themselves then there these they this those through to too under until up us very was
-    we were what when where which while who whom whose why will with would you your yours yourself yourselves s t d ll m re ve
-    """.split()  # noqa: SIM905  a list of so many words is read more easily
-)
 _NAMES = frozenset({"will", "it", "us", "a", "d", "m", "s", "t"})
 """The stop words that are searched for where they are written as names: Will, IT, US, and letters, such as that of vitamin D."""
 _COMMON_NAMES = frozenset(
@@ -72,6 +65,10 @@ class Query:
     words: tuple[str, ...]
     """The words to search for, each once, as they were written; several with spaces between them are searched as a phrase. If there are
     only stop words, all of them are one phrase."""
+    stems: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """For words in other languages than English, the stems that texts have for them."""
+    stopwords: frozenset[str] = frozenset()
+    """The stop words of its language, in lower case and without accents."""
     is_phrase: bool = False
     """Whether it has only stop words."""
     joined: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -100,13 +97,16 @@ def parse_query(text: str, speakers: Iterable[str] = (), *, now: datetime | None
         now: The current time in UTC, for words such as "last week".
     """
     plain = normal(text)
-    found = list(chain.from_iterable(_parts(match.group()) for match in _WORD.finditer(plain)))
+    language = () if is_plain(plain) else languages(words_of(plain))
+    common = stopwords(language)
+    divided = {word: _parts(word, common) for word in dict.fromkeys(_WORD.findall(plain))}
+    found = list(chain.from_iterable(divided[word] for word in _WORD.findall(plain)))
     meant = _capitals(plain)
-    spoken = _named(speakers, {folded(word) for word in _WORD.findall(separated(plain))}, meant)
+    spoken = _named(speakers, {folded(word) for word in _WORD.findall(separated(plain))}, meant, common)
     named = frozenset(spoken)
     kept = (meant & _NAMES).union(*(_words(separated(name)) for name in named))
     words = dict.fromkeys(
-        word for word in found if (word.casefold() not in STOPWORDS or folded(word) in kept) and len(word) < 64
+        word for word in found if (folded(word) not in common or folded(word) in kept) and len(word) < 64
     )
     times = times_of(plain, now or datetime.fromtimestamp(_clock.now() / 1000, UTC), named)
     phrases = [plain[start:end] for start, end in times.places]
@@ -114,14 +114,20 @@ def parse_query(text: str, speakers: Iterable[str] = (), *, now: datetime | None
     return Query(
         text,
         tuple(words or [" ".join(found)]) if found else (),
+        {
+            parts[0]: tuple(map(separated, stems))
+            for word, parts in divided.items()
+            if len(parts) == 1 and (stems := stems_of(word, language))
+        },
+        common,
         not words,
         {part: "".join(parts) for parts in map(_WORD.findall, _COMPOUND.findall(plain)) for part in parts},
         tuple(speaker for given in spoken.values() for speaker in given),
         named,
         times.spans,
-        frozenset(word for phrase in phrases for word in _words(separated(phrase))) - STOPWORDS,
+        frozenset(word for phrase in phrases for word in _words(separated(phrase))) - common,
         asks,
-        _bare(plain, named, times.places, kept) or (text if asks or not (named or phrases) else ""),
+        _bare(plain, named, times.places, kept, common) or (text if asks or not (named or phrases) else ""),
     )
 
 
@@ -136,7 +142,7 @@ def speakers_in(text: str, speakers: Mapping[str, Sequence[str]]) -> list[str]:
     return [speaker for word in words for speaker in speakers.get(word, ())]
 
 
-def _parts(word: str) -> list[str]:
+def _parts(word: str, common: AbstractSet[str]) -> list[str]:
     """Return the words to search for a run of letters and digits: its parts, or all of them as one phrase.
 
     A phrase is searched where single words would not do: if a part is a stop word, such as in `S3`, or there twice, such as in `0x0`.
@@ -144,11 +150,13 @@ def _parts(word: str) -> list[str]:
     parts = _WORD.findall(separated(word))
     if len(parts) == 1 or parts[1:] == ["s"] or has_characters(word):  # a word, the 1980s, pairs of characters
         return parts
-    is_vague = len(set(parts)) < len(parts) or any(part.casefold() in STOPWORDS for part in parts)
+    is_vague = len(set(parts)) < len(parts) or any(folded(part) in common for part in parts)
     return [" ".join(parts)] if is_vague else parts
 
 
-def _named(speakers: Iterable[str], words: AbstractSet[str], meant: AbstractSet[str]) -> dict[str, list[str]]:
+def _named(
+    speakers: Iterable[str], words: AbstractSet[str], meant: AbstractSet[str], common: AbstractSet[str]
+) -> dict[str, list[str]]:
     """Return the speakers that a text with these words names, by their names in it, in lower case and without accents.
 
     The first name is enough where it is written as a name and only one speaker has it.
@@ -159,10 +167,10 @@ def _named(speakers: Iterable[str], words: AbstractSet[str], meant: AbstractSet[
     for speaker in speakers:
         name, of_name = folded(normal(speaker)), words_of_name(speaker)
         if of_name and words >= set(of_name):
-            if name in meant or not (name in STOPWORDS or name in MONTHS or name in _COMMON_NAMES):
+            if name in meant or not (name in common or name in MONTHS or name in _COMMON_NAMES):
                 parts[name] = frozenset(of_name)
                 given.setdefault(name, []).append(speaker)
-        elif of_name and of_name[0] in meant - STOPWORDS:
+        elif of_name and of_name[0] in meant - common:
             first.setdefault(of_name[0], {}).setdefault(name, []).append(speaker)
     # "Ana Maria" does not name Ana as well.
     whole = {name: each for name, each in given.items() if not any(parts[name] < other for other in parts.values())}
@@ -202,7 +210,13 @@ def _capitals(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _bare(text: str, names: Iterable[str], times: Iterable[tuple[int, int]], kept: AbstractSet[str]) -> str:
+def _bare(
+    text: str,
+    names: Iterable[str],
+    times: Iterable[tuple[int, int]],
+    kept: AbstractSet[str],
+    common: AbstractSet[str],
+) -> str:
     """Return a text without names and without times, which are given by their places; empty if only common words are left."""
     pieces: list[str] = []
     begin = 0
@@ -217,4 +231,5 @@ def _bare(text: str, names: Iterable[str], times: Iterable[tuple[int, int]], kep
     if parts:
         left = _POSSESSIVE.sub(lambda match: " " if folded(match["word"]) in parts else match[0], left)
     left = " ".join(left.split())
-    return left if any(word not in STOPWORDS | _SAYING or word in kept for word in _words(left)) else ""
+    words = _words(left)
+    return left if any(word in kept or not (word in _SAYING or folded(word) in common) for word in words) else ""

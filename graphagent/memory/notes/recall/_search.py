@@ -200,7 +200,7 @@ def _by_both(search: _Search, matrix: Matrix, asked: tuple[Floats, Floats | None
     found = replace(found, cosines=cosines, scores=scores, tier="vectors")
     if words is None or not len(words):
         return found
-    weights = weights_in(connection, search.query.bare, found.words)
+    weights = weights_in(connection, search.query, found.words)
     if len(weights) != len(words):  # the embedder divides texts into words in a way of its own
         weights = [1.0] * len(words)
     chosen = sorted(range(len(words)), key=weights.__getitem__, reverse=True)[:_WORDS]

@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import apsw
@@ -445,14 +446,14 @@ def test_words_of_a_question_count_by_how_rare_they_are():
     connection, _ = index_of(records)
     query = parse_query("Is the lamp on the desk of ops3317 or 猫?", [])
     words = search_words(connection, query, Filter(""))
-    found = _lexical.weights_in(connection, query.bare, words)
+    found = _lexical.weights_in(connection, query, words)
     asked = ["Is", "the", "lamp", "on", "the", "desk", "of", "ops3317", "or", "猫"]
     weights = dict(zip(asked, found, strict=True))
     assert sum(found) == pytest.approx(len(asked))
     assert weights["lamp"] < weights["desk"] < weights["ops3317"]
     assert weights["lamp"] / weights["desk"] == pytest.approx(inverse_frequency(4, 6) / inverse_frequency(2, 6))
     assert weights["Is"] == weights["the"] == weights["or"]
-    assert _lexical.weights_in(connection, "", words) == []
+    assert _lexical.weights_in(connection, replace(query, bare=""), words) == []
 
 
 def test_syntax_in_a_question_is_not_syntax():
