@@ -180,7 +180,7 @@ def _strategy_call(compiled: CompiledStrategy, strategy: Strategy[Any, Any]) -> 
             ran = 0 if most is None else round(execution.run.top.elapsed * 1000)
             log.append(BranchesStarted(at=frame.path, firsts=(compiled.first.name,), ran=ran))
             inside = frame.inside["branches"]
-        given = execution.stored_input() if log.durable else lambda: value
+        given = execution.stored_input(value) if log.durable else lambda: value
         own = execution.inside(inside[0], compiled, given, setting)
         if most is None:
             return await execute(own)

@@ -11,7 +11,6 @@ from anyio.lowlevel import checkpoint
 
 from graphagent._article import kind_of
 from graphagent.errors import NodeFailedError, NodeTypeError
-from graphagent.graph._internal import Each
 from graphagent.llm import ToolResults
 from graphagent.log._internal import (
     BranchesJoined,
@@ -31,7 +30,7 @@ from graphagent.run._steps import close_open
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
-    from graphagent.graph._internal import Parallel, Race
+    from graphagent.graph._internal import Each, Parallel, Race
     from graphagent.log._internal import Frame
     from graphagent.run._compiled import Call, CompiledNode
     from graphagent.run._scope import Execution
@@ -41,7 +40,7 @@ def parallel_call(node: Parallel, branches: tuple[CompiledNode, ...]) -> Call:
     """Return the call of a fork whose branches have the same input."""
 
     async def fork(execution: Execution, value: Any) -> Any:
-        return tuple(await _join(execution, node, branches, [value] * len(branches)))
+        return tuple(await _join(execution, node, branches, value))
 
     return fork
 
@@ -63,7 +62,7 @@ def each_call(node: Each, branches: tuple[CompiledNode, ...]) -> Call:
                 _frames(execution, ())
             await checkpoint()
             return []
-        return await _join(execution, node, branches * len(items), items)
+        return await _join(execution, node, branches * len(items), values, items)
 
     return fork
 
@@ -95,17 +94,21 @@ def _frames(execution: Execution, branches: Sequence[CompiledNode]) -> list[Fram
 
 
 def _inside(
-    execution: Execution, branches: Sequence[CompiledNode], values: Sequence[Any], *, items: bool = False
+    execution: Execution, branches: Sequence[CompiledNode], value: Any, items: Sequence[Any] | None = None
 ) -> list[Execution]:
-    """Return the executions of the branches."""
+    """Return the executions of the branches, each with one of `items`, or with the whole input."""
     frames = _frames(execution, branches)
     given: Sequence[Callable[[], Any]]
     if not execution.run.log.durable:
-        given = [partial(values.__getitem__, number) for number in range(len(branches))]
-    elif items:
-        given = execution.stored_input().items()
+        given = (
+            [lambda: value] * len(branches)
+            if items is None
+            else [partial(items.__getitem__, each) for each in range(len(items))]
+        )
+    elif items is None:
+        given = [execution.stored_input(value).shared()] * len(branches)
     else:
-        given = [execution.stored_input().shared()] * len(branches)
+        given = execution.stored_input(value).items()
     return [
         execution.inside(frame, CompiledStrategy.of_branch(node), each)
         for frame, node, each in zip(frames, branches, given, strict=False)
@@ -113,14 +116,18 @@ def _inside(
 
 
 async def _join(
-    execution: Execution, node: Parallel | Each, branches: Sequence[CompiledNode], values: Sequence[Any]
+    execution: Execution,
+    node: Parallel | Each,
+    branches: Sequence[CompiledNode],
+    value: Any,
+    items: Sequence[Any] | None = None,
 ) -> list[Any]:
     """Execute branches concurrently, as many as the node allows, and return their results in order."""
     run, outer = execution.run, execution.frame
     log = run.log
     results: list[Any] = [None] * len(branches)
     suspended: list[int] = []
-    inside = _inside(execution, branches, values, items=isinstance(node, Each))
+    inside = _inside(execution, branches, value, items)
 
     async def execute_branch(number: int) -> None:
         frame = inside[number].frame
@@ -161,7 +168,7 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
         log, failed = run.log, _failed_before(execution, len(branches))
         suspended: list[int] = []
         known = None if run.top.recorded is None else run.top.recorded.winner(log, outer)
-        inside = _inside(execution, branches, [value] * len(branches))
+        inside = _inside(execution, branches, value)
         frames = [each.frame for each in inside]
         joined = outer.effects.get(("join", ""))
         if joined is not None:

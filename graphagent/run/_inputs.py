@@ -23,6 +23,12 @@ class StoredInput:
     def __init__(self, log: Log, stored: Any, kind: Any, data: Any = _UNREAD) -> None:
         self._log, self._stored, self._kind, self._data = log, stored, kind, data
 
+    @classmethod
+    def of(cls, log: Log, value: Any, kind: Any) -> StoredInput:
+        """Return an input of which the log has no bytes. Its large payloads are not stored with the run, since no entry refers to them."""
+        apart = type(log)(log.store, log.header, types=log.types)
+        return cls(apart, apart.keep(value, kind), kind)
+
     def __call__(self) -> Any:
         """Return the value."""
         if self._data is _UNREAD:

@@ -216,12 +216,20 @@ class Execution:
         run = self.run
         return run.log.take(value, run.kind_of(self.frame.source)) if run.log.durable else value
 
-    def stored_input(self) -> StoredInput:
-        """Return the input of the current node in a run with a store, for what is executed inside."""
-        value, run = self.frame.value, self.run
-        if value is UNSET:
-            return cast("StoredInput", self.given)
-        return StoredInput(run.log, value, run.kind_of(self.frame.source))
+    def stored_input(self, value: Any) -> StoredInput:
+        """Return the input of the current node in a run with a store, for what is executed inside.
+
+        It is what is stored, unless there may be something else in `value`, with which the node was called: middleware changes it,
+        and an item of a set has no bytes of its own.
+        """
+        stored, run, node = self.frame.value, self.run, self.node
+        if run.around_node is None:
+            if stored is not UNSET:
+                return StoredInput(run.log, stored, run.kind_of(self.frame.source))
+            if isinstance(self.given, StoredInput):
+                return self.given
+        kind = getattr(node and node.element, "input_type", Any) if stored is UNSET else run.kind_of(self.frame.source)
+        return StoredInput.of(run.log, value, kind)
 
     @property
     def seconds_left(self) -> float | None:

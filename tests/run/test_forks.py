@@ -109,6 +109,14 @@ async def test_each_gives_a_list_in_the_order_of_the_items():
     assert (await only(each(slower_first, limit=None)).run(range(8))).output == [value**2 for value in range(8)]
 
 
+async def test_a_fork_in_a_branch_has_an_item_that_has_no_place_of_its_own():
+    """An item of a set or a key of a dictionary, in a run with a store and in one without."""
+    for kind, given in ((set[str], {"ab"}), (dict[str, int], {"ab": 1})):
+        strategy = Strategy("s", START >> passthrough(kind, name="items") >> each(parallel(upper, race(upper))) >> END)
+        for store in (None, MemoryStore()):
+            assert (await Agent(strategy, store=store).run(given)).output == [("AB", "AB")]
+
+
 @pytest.mark.parametrize("given", [[], (), iter(()), {}], ids=["list", "tuple", "iterator", "dict"])
 async def test_each_of_nothing_is_an_empty_list(given):
     """An empty iterable of any kind gives an empty list, executes nothing, and counts as one node."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, tool
+from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tool
 from graphagent.errors import (
     BudgetError,
     FeatureError,
@@ -22,6 +22,7 @@ from graphagent.errors import (
     TruncatedError,
 )
 from graphagent.events import ModelRequested, ModelResponded, OutputStreamed, ToolCalled, ToolReturned
+from graphagent.history import verify_runs
 from graphagent.llm import Approve, Message, ModelRequest, ModelResponse, Text, ToolCall, ToolCalls, ToolResult, Usage
 from graphagent.memory import ActionStep
 from graphagent.nodes import ask_human, llm_request
@@ -654,6 +655,56 @@ async def test_middleware_around_a_tool_has_effects_of_its_own(tmp_path):
     agent.install(Judge)
     with pytest.raises(NodeFailedError, match="around_tool calls 'send' in place of 'think'"):
         await agent.run("go")
+
+
+class Shouting(Feature):
+    """Changes what forks and subgraphs get, and nothing else."""
+
+    async def around_node(self, ctx, value, proceed):
+        if ctx.node.rpartition("/")[2] in ("parallel", "each", "race", "inner"):
+            value = [each.upper() for each in value] if isinstance(value, list) else value.upper()
+        return await proceed(value)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_what_a_fork_or_a_subgraph_gets_may_be_changed(stored):
+    """Each branch gets what the middleware passed on: a value of its own in a run with a store, also after the run has waited."""
+
+    @node
+    async def one(ctx: Context, text: str) -> str:
+        return f"one {text}"
+
+    @node
+    async def two(ctx: Context, text: str) -> str:
+        return f"two {text}"
+
+    @node
+    async def words(ctx: Context, text: str) -> list[str]:
+        return text.split()
+
+    @node
+    async def wait(ctx: Context, text: str) -> str:
+        assert text == "A LONG" * 3000 or await ctx.ask("Right?", bool)
+        return text
+
+    def agent(path):
+        made = Agent(Strategy("s", path), store=MemoryStore() if stored else None)
+        made.install(Shouting)
+        return made
+
+    forks = (parallel(one, two), race(one), Strategy("inner", START >> one >> END), parallel(parallel(one, two), one))
+    expected = (("one AB", "two AB"), "one AB", "one AB", (("one AB", "two AB"), "one AB"))
+    for fork, outputs in zip(forks, expected, strict=True):
+        assert (await agent(START >> fork >> END).run("ab")).output == outputs
+    assert (await agent(START >> words >> each(parallel(one, two)) >> END).run("a b")).output == [
+        ("one A", "two A"), ("one B", "two B"),
+    ]  # fmt: skip
+    assert (await agent(START >> race(wait) >> END).run("a long" * 3000)).output == "A LONG" * 3000
+    if stored:
+        asking = agent(START >> parallel(wait, one) >> END)
+        assert (await asking.run("ab", run_id="r")).status == "waiting"
+        assert (await asking.resume("r", answer=True)).output == ("AB", "one AB")
+        assert await verify_runs(asking.store) == 1
 
 
 async def test_forgetting_to_await_or_to_return_in_around_node_is_an_error_that_says_so():
