@@ -99,24 +99,22 @@ def _sorted(found: list[PendingQuestion]) -> list[PendingQuestion]:
 async def _waiting(store: Store, owner: str | None) -> list[RunHeader]:
     """Return the headers of the runs that wait. Each has a mark, unless a version that sets none has written it."""
     if await store.get(MARKED) is None:
-        return await _marked_now(store, owner)
+        return [head for head in await _marked_now(store) if owner in (None, head.owner)]
     keys = [header_key(whose, run_id) for _, whose, run_id, _ in await read_marks(store, WAITING, owner)]
     items = await get_many(store, keys)
     heads = [RunHeader.unpack(item.value, str(key[3])) for key, item in items.items()]
     return [head for head in heads if head.status == "waiting"]
 
 
-async def _marked_now(store: Store, owner: str | None) -> list[RunHeader]:
-    """Return the same of a store with runs of such a version, all of whose headers are read. Afterwards, each has a mark."""
-    owners = await run_owners(store) if owner is None else [owner]
+async def _marked_now(store: Store) -> list[RunHeader]:
+    """Return those of all owners in a store with runs of such a version, all of whose headers are read. Afterwards, each has a mark."""
     heads = [
         head
-        for whose in owners
+        for whose in await run_owners(store)
         for head in await list_runs(store, owner=whose)
         if head.status == "waiting" and not head.parent
     ]
-    if owner is None:
-        marks = [Put(mark_key(WAITING, head.owner, head.run_id), mark_of(head)) for head in heads]
-        with suppress(StoreError):  # a store that cannot be written is looked through each time
-            await store.commit(*marks, Put(MARKED, checked(b"")))
+    marks = [Put(mark_key(WAITING, head.owner, head.run_id), mark_of(head)) for head in heads]
+    with suppress(StoreError):  # a store that cannot be written is looked through each time
+        await store.commit(*marks, Put(MARKED, checked(b"")))
     return heads
