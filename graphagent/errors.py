@@ -45,6 +45,7 @@ GraphAgentError
 ├ Veto                                .reason; raised in a step callback, it refuses the step or the tool call
 ├ StoreError (OSError)                a store cannot be read or written
 │  ├ ConflictError                    .key; an item is not at the expected version
+│  ├ StoreNotFoundError (FileNotFoundError) .path; what only reads a store does not make one
 │  ├ DamagedStoreError                .where; tampered with, cut off or corrupt
 │  ├ NotErasedError                   .where; all is committed, but bytes of what it deletes may still be in the file
 │  ├ WrongKeyError                    .where; sound, but sealed with another key
@@ -70,7 +71,10 @@ pickling, except that what cannot be pickled of a result is the result's own con
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
 from traceback import TracebackException
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +89,7 @@ if TYPE_CHECKING:
     from graphagent.run import RunResult
 
 _CANDIDATES = 4
-"""How many ids a message names at most."""
+"""How many ids or names a message has at most."""
 
 
 class GraphAgentError(Exception):
@@ -669,6 +673,28 @@ class ConflictError(StoreError):
         super().__init__(
             f"an item of room {self.key[0]!r} is at version {found}, not at {expected}; read it again and retry"
         )
+
+
+class StoreNotFoundError(StoreError, FileNotFoundError):
+    """There is no store at a path. What only reads a store does not make one."""
+
+    def __init__(self, what: str, path: str, remedy: str) -> None:
+        self.path = path
+        """The file or folder that does not exist."""
+        super().__init__(f"there is no {what} {path!r}; {_beside(Path(path))}; {remedy}")
+
+
+def _beside(path: Path) -> str:
+    """Return what exists in the folder of a path, the names like the missing one first."""
+    try:
+        names = [each.name + ("/" if each.is_dir() else "") for each in path.absolute().parent.iterdir()]
+    except OSError:
+        return f"there is no folder {os.fspath(path.parent)!r} either"
+    there = sorted(name for name in names if not name.startswith("."))
+    near = get_close_matches(path.name, there, n=_CANDIDATES)
+    named = [*near, *(name for name in there if name not in near)]
+    more = f" and {len(named) - _CANDIDATES} more" if len(named) > _CANDIDATES else ""
+    return f"its folder has {', '.join(map(repr, named[:_CANDIDATES]))}{more}" if named else "its folder is empty"
 
 
 class DamagedStoreError(StoreError):

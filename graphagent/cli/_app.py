@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -49,7 +49,7 @@ def _version(wanted: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Print the version and exit."),
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """Agents declared as typed strategy graphs, with memory that can be trusted."""
@@ -77,7 +77,7 @@ def chat(
         option(
             "--thread",
             "NAME",
-            "Keep the conversation under this name, in conversations.db in the folder of the memory, and continue it next time.",
+            "Keep the conversation under this name, in conversations.db in the folder of the store, and continue it next time.",
         ),
     ] = None,
     show_memory: Annotated[
@@ -162,3 +162,16 @@ def new(out: Out = None) -> None:
     with private_file(out) as file:
         file.write(f"{new_key()}\n".encode())
     aside(f"The key is in {out}. Use it with --key file:{out}, and keep a copy elsewhere.")
+
+
+def commands() -> Any:
+    """Return all commands, ready to be called. In their help, what takes no value names no type, as in other command lines."""
+    root = typer.main.get_command(app)
+    left: list[Any] = [root]
+    while left:
+        command = left.pop()
+        left += getattr(command, "commands", {}).values()
+        for param in command.get_params(typer.Context(command)):
+            if getattr(param, "is_flag", False) and param.metavar is None:
+                param.metavar = ""
+    return root

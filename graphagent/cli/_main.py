@@ -14,7 +14,7 @@ def main() -> None:
     """Execute the command line. The exit code is 0; 1 after a failure, 2 after a wrong call, 130 after Ctrl-C."""
     if find_spec("typer") is None or find_spec("rich") is None:
         sys.exit(str(MissingExtraError("the graphagent command", "cli")))
-    from graphagent.cli._app import app
+    from graphagent.cli._app import commands
     from graphagent.cli._output import aside, complain, is_plain
     from graphagent.cli._prompts import heed_interrupts
 
@@ -28,7 +28,7 @@ def main() -> None:
 
         rich_utils.COLOR_SYSTEM = None  # of what typer prints: help, wrong calls
     try:
-        app(prog_name="graphagent")  # completion is for this name, however the command was started
+        commands()(prog_name="graphagent")  # completion is for this name, however the command was started
     except GraphAgentError as error:
         reason: BaseException = error
         while isinstance(reason, RunError) and reason.__cause__ is not None:

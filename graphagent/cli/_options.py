@@ -34,7 +34,7 @@ def option(name: str, metavar: str, text: str, **more: Any) -> Any:
 
 def flag(*names: str, text: str) -> Any:
     """Return an option without a value."""
-    return typer.Option(*names, metavar="", help=text)
+    return typer.Option(*names, help=text)
 
 
 def argument(metavar: str, text: str, **more: Any) -> Any:
@@ -84,13 +84,16 @@ def owner_option(text: str) -> Any:
     return option("--owner", "NAME", text, callback=_owner)
 
 
-def store_option(what: str) -> Any:
-    """Return the option `--store` for the file with the `runs` or the `notes`."""
+def store_option(text: str, default: str) -> Any:
+    """Return the option `--store`, with the beginning of its help text, and the name of what is meant without it."""
     return option(
-        "--store",
-        "FILE",
-        f"The file with the {what}. Default: $GRAPHAGENT_HOME/{what}.db, or else {what}.db in your user data folder.",
+        "--store", "PATH", f"{text}. Default: {default} in $GRAPHAGENT_HOME, or else in your user data folder."
     )
+
+
+def file_option(what: str) -> Any:
+    """Return the option `--store` for the `runs` or the `notes`."""
+    return store_option(f"The file with the {what}, or its folder, in which it is {what}.db", f"{what}.db")
 
 
 def key_option(text: str) -> Any:

@@ -13,7 +13,7 @@ import anyio
 import typer
 
 from graphagent.cli._options import value_of
-from graphagent.errors import PlainStoreError, SealedStoreError
+from graphagent.errors import PlainStoreError, SealedStoreError, StoreError, StoreNotFoundError
 from graphagent.memory import EncryptedMemoryProvider, FileMemoryProvider
 from graphagent.store import EncryptedStore, SqliteStore
 
@@ -27,6 +27,10 @@ SEALED = "facts.db"
 
 CONVERSATIONS = "conversations.db"
 """The file of the threads of `graphagent chat` in the folder of a memory."""
+_NAMES = {"facts": "memory", "notes": "notes.db", "runs": "runs.db"}
+"""What is where in the default folder."""
+_BEGIN = {"facts": "chat", "notes": 'notes remember "…"'}
+"""The command that keeps the first of them."""
 
 
 def home() -> Path:
@@ -50,19 +54,46 @@ def other_conversations(folder: Path) -> str | None:
     )
 
 
-def memory_folder(memory: Path | None) -> Path:
-    """Return the folder of the facts: the one that is named, or the default."""
-    return memory.expanduser() if memory is not None else home() / "memory"
+def place_of(what: str, store: Path | None, *, new: bool) -> Path:
+    """Return where the `facts`, the `notes` or the `runs` are in what `--store` names, or in the default place without it.
 
-
-def fact_provider(folder: Path, key: str | None, *, new: bool = True) -> KeepingProvider:
-    """Return the provider of the facts in a folder: encrypted with a key, readable files without one.
-
-    Unless it is to be `new`, a memory that does not exist is not created by reading it: it has no facts.
+    Facts are in a folder. Notes and runs are in a file, which has the default name where a folder is named.
 
     Raises:
-        BadParameter: the facts are encrypted and there is no key, or they are plain and there is one; or it is not a key.
+        BadParameter: there is no such store, and it is not to be `new`; or a file is named for facts.
+        StoreError: the default place is meant, and nothing has been kept there yet.
     """
+    named = store.expanduser() if store is not None else home() / _NAMES[what]
+    is_folder = names_folder(named)
+    path = named / _NAMES[what] if is_folder and what != "facts" else named
+    if what == "facts" and not is_folder:
+        raise typer.BadParameter(
+            f"{str(path)!r} is the name of a file, and facts are in a folder", param_hint="--store"
+        )
+    if new or path.exists():
+        return path
+    if store is None and what in _BEGIN:
+        raise StoreError(f"nothing has been kept yet; begin with: graphagent {_BEGIN[what]}")
+    kind, place = ("memory", "the folder of the facts") if what == "facts" else ("store", f"the file of the {what}")
+    missing = path if named.exists() else named
+    error = StoreNotFoundError(kind, str(missing), f"name {place}, or the folder that has it: --store PATH")
+    raise typer.BadParameter(str(error), param_hint="--store")
+
+
+def names_folder(path: Path) -> bool:
+    """Return whether a path is a folder, or would be one: what ends with a suffix, such as `.db`, would be a file."""
+    return path.is_dir() or not (path.exists() or path.suffix)
+
+
+def fact_provider(store: Path | None, key: str | None, *, new: bool) -> KeepingProvider:
+    """Return the provider of the facts in a store: encrypted with a key, readable files without one.
+
+    Raises:
+        BadParameter: there is no such store, and it is not to be `new`; the facts are encrypted and there is no key, or they
+            are plain and there is one; or it is not a key.
+        StoreError: the default place is meant, and nothing has been kept there yet.
+    """
+    folder = place_of("facts", store, new=new)
     is_sealed = (folder / SEALED).exists()
     if key is None:
         if is_sealed:
@@ -73,7 +104,7 @@ def fact_provider(folder: Path, key: str | None, *, new: bool = True) -> Keeping
     if not is_sealed and folder.is_dir() and any(folder.rglob("*.jsonl")):
         raise typer.BadParameter(
             f"the memory in {str(folder)!r} is plain; leave out --key, or move it into a sealed one: "
-            f"graphagent facts export, then graphagent facts import with another --memory and --key"
+            f"graphagent facts export, then graphagent facts import with another --store and --key"
         )
     with value_of("--key"):
         encrypted = EncryptedMemoryProvider(folder, key=key)
@@ -81,21 +112,21 @@ def fact_provider(folder: Path, key: str | None, *, new: bool = True) -> Keeping
 
 
 @asynccontextmanager
-async def open_store(what: str, file: Path | None, key: str | None, *, new: bool = False) -> AsyncGenerator[Store]:
-    """Open the store with the `runs` or the `notes`, in the default file without one, encrypted if there is a key.
+async def open_store(what: str, store: Path | None, key: str | None, *, new: bool = False) -> AsyncGenerator[Store]:
+    """Open the store with the `runs` or the `notes`, encrypted if there is a key.
 
     A store that does not exist is created if it is to be `new`.
 
     Raises:
         BadParameter: there is no such store; it is encrypted and there is no key, or it is plain and there is one.
-        StoreError: the store cannot be read.
+        StoreError: the store cannot be read, or the default place is meant, and nothing has been kept there yet.
     """
-    path = _file(file, what, new=new)
+    path = place_of(what, store, new=new)
     async with SqliteStore(path) as plain:
         with value_of("--key"):
-            store = plain if key is None else EncryptedStore(plain, key)
+            opened = plain if key is None else EncryptedStore(plain, key)
         try:
-            await store.get(
+            await opened.get(
                 (what,)
             )  # there is no such item; but a wrong or a missing key fails here, before any change
         except SealedStoreError:
@@ -107,25 +138,16 @@ async def open_store(what: str, file: Path | None, key: str | None, *, new: bool
                 f"the store {str(path)!r} is plain; leave out --key, or move its {what} into a sealed one: graphagent {what} "
                 f"export, then graphagent {what} import with another --store and --key"
             ) from None
-        yield store
-
-
-def _file(file: Path | None, what: str, *, new: bool) -> Path:
-    path = file.expanduser() if file is not None else home() / f"{what}.db"
-    if not path.exists():
-        if not new:
-            raise typer.BadParameter(f"there is no store {str(path)!r}; name the file with the {what}: --store FILE")
-        path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+        yield opened
 
 
 def with_store(
-    what: str, file: Path | None, key: str | None, work: Callable[[Store], Awaitable[T]], *, new: bool = False
+    what: str, store: Path | None, key: str | None, work: Callable[[Store], Awaitable[T]], *, new: bool = False
 ) -> T:
     """Open a store as `open_store` does, await `work` with it, close it, and return what `work` returned."""
 
     async def main() -> T:
-        async with open_store(what, file, key, new=new) as store:
-            return await work(store)
+        async with open_store(what, store, key, new=new) as opened:
+            return await work(opened)
 
     return anyio.run(main)

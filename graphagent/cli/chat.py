@@ -18,7 +18,7 @@ from graphagent import Agent
 from graphagent._article import counted
 from graphagent.cli import _options, _output
 from graphagent.cli._keyboard import typed
-from graphagent.cli._stores import CONVERSATIONS, fact_provider, open_store, other_conversations
+from graphagent.cli._stores import CONVERSATIONS, fact_provider, open_store, other_conversations, place_of
 from graphagent.cli.facts import Memory
 from graphagent.cli.offline import ABOUT, STAND_IN, OfflineModel
 from graphagent.errors import ModelError, NodeFailedError, RunError
@@ -65,7 +65,8 @@ def converse(
     Raises:
         GraphAgentError: the memory cannot be used; or a turn failed, and there is no person at a terminal to try another.
     """
-    provider = fact_provider(memory.folder, memory.key)
+    provider = fact_provider(memory.store, memory.key, new=True)
+    folder = place_of("facts", memory.store, new=True)
     attended = script is None and sys.stdin.isatty()
     turns = _until_interrupted(typed()) if attended else _echoed(_lines(script) if script else sys.stdin)
     with ExitStack() as stack:
@@ -78,12 +79,12 @@ def converse(
         if thread is not None:
             if not thread:
                 raise typer.BadParameter("a thread has a name, such as monday", param_hint="--thread")
-            opened = open_store("runs", memory.folder / CONVERSATIONS, memory.key, new=True)
+            opened = open_store("runs", folder / CONVERSATIONS, memory.key, new=True)
             store = stack.enter_context(portal.wrap_async_context_manager(opened))
         conversation = _Conversation(
-            portal, provider, model, owner, store, thread, memory.folder, attended=attended, show_memory=show_memory
+            portal, provider, model, owner, store, thread, folder, attended=attended, show_memory=show_memory
         )
-        conversation.greet(memory)
+        conversation.greet(sealed=memory.key is not None)
         for turn in turns:
             if not conversation.take(turn):
                 break
@@ -147,18 +148,18 @@ class _Conversation:
         self._agent.on(FactsSaved, self._on_saved)
         self._agent.on(ExtractionFailed, self._on_failure)
 
-    def greet(self, memory: Memory) -> None:
+    def greet(self, *, sealed: bool) -> None:
         """Print the model, the folder of the memory, how many facts are known, and how to encrypt them if they are not."""
         facts = self._portal.call(self._known)
         self._told = {(fact.concept.keyword, fact.values) for fact in facts}
         self.note(
-            f"model {self._model.name} · memory {memory.folder} · {counted(len(facts), 'fact')} known to {_options.AGENT_NAME!r}"
+            f"model {self._model.name} · memory {self._folder} · {counted(len(facts), 'fact')} known to {_options.AGENT_NAME!r}"
         )
         if self._store is not None:
             known = self._portal.call(partial(list_runs, self._store, owner=self._owner, thread=self._thread))
             turns = counted(sum(head.status in ("done", "ended") for head in known), "turn")
             self.note(f"thread {self._thread} · {turns} so far")
-        if memory.key is None:
+        if not sealed:
             self.note(
                 "No key, so facts are plain files there. Seal them: graphagent keys new --out FILE, then --key file:FILE"
             )

@@ -69,7 +69,7 @@ class _Demo:
 
     def sealed(self, *words: str, ends: int = 0) -> _Ended:
         """Execute a command on the encrypted memory."""
-        return self.run(*words, "--memory", "memory", "--key", "file:key", ends=ends)
+        return self.run(*words, "--store", "memory", "--key", "file:key", ends=ends)
 
     def turns(self, text: str) -> list[list[str]]:
         """Return the turns of a chat, each as its lines."""
@@ -159,7 +159,7 @@ def _split_memory(output: str) -> tuple[str, list[list[str]]]:
 def _nothing_readable(demo: _Demo) -> None:
     demo.title("3  What a thief of the disk sees")
     demo.sealed("facts", "export", "--out", "export.jsonl")
-    demo.run("facts", "import", "export.jsonl", "--memory", "plain")
+    demo.run("facts", "import", "export.jsonl", "--store", "plain")
     said: list[str] = []
     for line in (demo.home / "export.jsonl").read_text("utf-8").splitlines():
         record = json.loads(line)
@@ -213,14 +213,12 @@ def _sealed_place(path: Path) -> tuple[int, bytes]:
 def _refused(demo: _Demo) -> None:
     demo.title("4  A wrong key, and one changed byte")
     demo.run("keys", "new", "--out", "other-key")
-    demo.say(
-        demo.run("facts", "list", "--memory", "memory", "--key", "file:other-key", ends=1).complaint.strip(), "red"
-    )
+    demo.say(demo.run("facts", "list", "--store", "memory", "--key", "file:other-key", ends=1).complaint.strip(), "red")
     place, data = _sealed_place(demo.memory / SEALED)
     shutil.copytree(demo.memory, demo.home / "changed")
     (demo.home / "changed" / SEALED).write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
     demo.say(f"(a copy of the memory, with byte {place:,} changed by one bit)", "dim")
-    demo.say(demo.run("facts", "verify", "--memory", "changed", "--key", "file:key", ends=1).complaint.strip(), "red")
+    demo.say(demo.run("facts", "verify", "--store", "changed", "--key", "file:key", ends=1).complaint.strip(), "red")
     demo.say(demo.sealed("facts", "verify").output.strip())
 
 

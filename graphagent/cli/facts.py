@@ -27,12 +27,13 @@ from graphagent.cli._options import (
     option,
     owner_option,
     scope_of,
+    store_option,
     subject_of,
     value_of,
 )
 from graphagent.cli._phrases import others, were_new
 from graphagent.cli._prompts import confirm
-from graphagent.cli._stores import fact_provider, memory_folder, other_conversations
+from graphagent.cli._stores import fact_provider, other_conversations, place_of
 from graphagent.errors import StoreError
 from graphagent.memory import Concept, Fact, FactType, MultipleFacts, Scope, ScopeKind, SingleFact, Source, Subject
 from graphagent.protocols import KeepingProvider
@@ -56,14 +57,7 @@ Keyword = Annotated[str, argument("KEYWORD", "The fact's keyword, as `facts list
 class Memory:
     """The memory that a command works on."""
 
-    memory: Annotated[
-        Path | None,
-        option(
-            "--memory",
-            "DIR",
-            "The folder of the memory. Default: $GRAPHAGENT_HOME/memory, or else a folder in your user data folder.",
-        ),
-    ] = None
+    store: Annotated[Path | None, store_option("The folder with the facts", "memory")] = None
     key: Annotated[
         str | None,
         option(
@@ -74,14 +68,9 @@ class Memory:
         ),
     ] = None
 
-    @property
-    def folder(self) -> Path:
-        """The folder, also if it is the default one."""
-        return memory_folder(self.memory)
-
     def use(self, work: Callable[[KeepingProvider], Awaitable[T]], *, new: bool = False) -> T:
         """Open the provider, await `work` with it, close it, and return what `work` returned. `new` creates a missing memory."""
-        provider = fact_provider(self.folder, self.key, new=new)
+        provider = fact_provider(self.store, self.key, new=new)
 
         async def main() -> T:
             async with provider:
@@ -299,7 +288,7 @@ def forget(
     if not receipt.bytes:
         _output.fail(nothing)
     print(f"Forgotten: {counted(receipt.facts, 'version')}, {counted(receipt.bytes, 'byte')}.")
-    if (hint := other_conversations(selection.folder)) is not None:
+    if (hint := other_conversations(place_of("facts", selection.store, new=False))) is not None:
         _output.aside(hint)
 
 
@@ -342,8 +331,6 @@ def import_facts(
 @expand_options
 def verify(memory: Memory) -> None:
     """Read everything, and check that nothing was changed, cut off or damaged."""
-    if not memory.folder.exists():
-        raise StoreError(f"there is no memory in {str(memory.folder)!r}; name its folder with --memory")
     count = memory.use(lambda provider: provider.verify())
     print(f"Sound: {counted(count, 'version')} of facts.")
 

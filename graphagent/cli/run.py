@@ -76,12 +76,14 @@ class AgentOptions:
     max_turns: Annotated[
         int, typer.Option("--max-turns", metavar="N", min=1, help="The largest number of model turns.")
     ] = _MAX_TURNS
-    memory: Annotated[
-        Path | None, option("--memory", "DIR", "The folder of the facts, for personal. Default: as in graphagent chat.")
-    ] = None
     store: Annotated[
         Path | None,
-        option("--store", "FILE", "Keep the run in this file, so that it can be resumed. Default: it is not kept."),
+        option(
+            "--store",
+            "PATH",
+            "Keep the run in this file, or in runs.db in this folder, so that it can be resumed; the facts of personal are in the "
+            "folder too. Default: the run is not kept, and facts are where graphagent chat has them.",
+        ),
     ] = None
     key: Annotated[str | None, key_option("Encrypt the store and the facts")] = None
     owner: Annotated[str, owner_option("For whom it runs.")] = ""
@@ -97,7 +99,7 @@ class AgentOptions:
         from graphagent.cli._models import model_of
         from graphagent.cli._output import aside
         from graphagent.cli._ready_made import ready_made, strategy_named
-        from graphagent.cli._stores import fact_provider, memory_folder, open_store
+        from graphagent.cli._stores import fact_provider, names_folder, open_store
         from graphagent.cli._user_code import strategy_at, tool_at
         from graphagent.cli.offline import STAND_IN, OfflineModel
         from graphagent.memory import AgentMemory
@@ -127,7 +129,8 @@ class AgentOptions:
                 made, model=model, tools=tools, system_prompt=self.system_prompt, store=store, max_turns=self.max_turns
             )
             if any(AgentMemory in element.needs for _, element in made.walk()):
-                provider = fact_provider(memory_folder(self.memory), self.key)
+                folder = self.store if self.store is not None and names_folder(self.store.expanduser()) else None
+                provider = fact_provider(folder, self.key, new=True)
                 agent.install(
                     AgentMemory,
                     provider=await stack.enter_async_context(provider),
@@ -152,7 +155,6 @@ class AgentOptions:
             *(("--expert", expert) for expert in self.experts or ()),
             ("--system-prompt", self.system_prompt),
             ("--max-turns", None if self.max_turns == _MAX_TURNS else self.max_turns),
-            ("--memory", self.memory),
         )
 
     def showing(self, run_id: str) -> str:
@@ -212,7 +214,6 @@ def run(
         bool | None,
         typer.Option(
             "--stream/--no-stream",
-            metavar="",
             help="Show the text as it is written, and the tool calls. Default: on a terminal.",
             show_default=False,
         ),
@@ -224,13 +225,13 @@ def run(
     as_json: Json = False,
     listed: Annotated[
         bool,
-        typer.Option("--list", metavar="", callback=_list, is_eager=True, help="List the ready-made strategies."),
+        typer.Option("--list", callback=_list, is_eager=True, help="List the ready-made strategies."),
     ] = False,
 ) -> None:
     """Run a ready-made strategy, or one of your own, on a task. Ctrl-C stops it; with --store it can be resumed."""
     if resume is not None and (options.store is None or task is not None):
         raise typer.BadParameter(
-            "to resume a run, name its store, and no task: --resume RUN --store FILE", param_hint="--resume"
+            "to resume a run, name its store, and no task: --resume RUN --store PATH", param_hint="--resume"
         )
     streams = not as_json and (sys.stdout.isatty() if stream is None else stream)
     anyio.run(partial(_main, strategy, task, options, streams=streams, run_id=run_id, resume=resume, as_json=as_json))
@@ -296,10 +297,10 @@ async def _main(
         raise typer.Exit(STOPPED)
     if left is not None:
         if not kept:
-            aside("It was not kept, so it ends here; with --store FILE it can be continued.")
+            aside("It was not kept, so it ends here; with --store PATH it can be continued.")
         raise left
     if result.status == "waiting" and not kept:
-        fail("it waits for an answer, and ended here, since it is not kept; give it --store FILE")
+        fail("it waits for an answer, and ended here, since it is not kept; give it --store PATH")
     if rejected is not None:
         fail(f"no answer passed the check: {rejected.feedback}")
 

@@ -92,7 +92,7 @@ def test_without_a_key_it_says_that_files_are_plain(run, home, key):
     """One line, and only then."""
     script = _script(home, "Hello")
     assert run("chat", *script).out.count("No key, so facts are plain files there.") == 1
-    assert "No key" not in run("chat", *script, "--memory", "other", *key).out
+    assert "No key" not in run("chat", *script, "--store", "other", *key).out
 
 
 def test_turns_may_come_through_a_pipe(run):

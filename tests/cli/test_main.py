@@ -129,7 +129,7 @@ def test_no_command_creates_a_store_for_reading(run, home, monkeypatch, command,
     monkeypatch.setenv("TEST_KEY", new_key())
     (home / "program.py").write_text(PROGRAM)
     key = ["--key", "env:TEST_KEY"] if sealed else []
-    place = ["--memory" if command.startswith("facts") else "--store", "folder/there"]
+    place = ["--store", "folder/there"]
     for where in (place, [] if not command.startswith("run ") else place):
         run(*command.split(), *where, *key)
     assert {path.name for path in home.iterdir()} - {"__pycache__"} == {"program.py"}

@@ -206,7 +206,7 @@ def test_a_call_is_approved_by_the_next_line(ask):
     assert ask("single_run", *options, replies=calls, stdin="yes\n").out == "Paid.\n"
     ended = ask("single_run", *options, replies=calls)
     assert (ended.code, ended.out, ended.err.count("about: pay")) == (1, "", 1)
-    assert "give it --store FILE" in ended.err
+    assert "give it --store PATH" in ended.err
     ended = ask("single_run", *options, "--store", "runs.db", "--run-id", "bill", replies=calls)
     assert (ended.code, ended.err.count("about: pay")) == (0, 1)
     assert "graphagent run single_run --resume bill --store runs.db --model local" in ended.err
@@ -285,7 +285,7 @@ def test_tools_of_mcp_servers_are_called(ask):
 def test_facts_are_kept_by_personal(ask, run):
     """In the memory that is named, which `graphagent facts` shows."""
     found = {"facts": [{"subject": "user", "keyword": "city", "description": "home", "value": "Oslo"}]}
-    options = ["--memory", "facts", "--owner", "ada"]
+    options = ["--store", "facts", "--owner", "ada"]
     ask("personal", "I live in Oslo.", *options, replies=["Noted.", found])
     assert "city\tOslo" in run("facts", "list", *options).out
     ended = ask("personal", "Where do I live?", *options, replies=["In Oslo.", {"facts": []}])
@@ -422,7 +422,7 @@ def test_a_person_leaves_a_question(home, name, pressed, code):
     options = ["--store", "runs.db", "--run-id", "r", "--max-turns", "7"]
     told = f"graphagent run tools.py:{name} --resume r --store runs.db --model local --base-url"
     with openai_server([]) as server:
-        for words, said in ((options, told), ([], "with --store FILE it can be continued")):
+        for words, said in ((options, told), ([], "with --store PATH it can be continued")):
             child = _terminal(home, server, f"tools.py:{name}", "Hello", *words)
             child.expect_exact("> ")
             leave(child, pressed)

@@ -15,7 +15,7 @@ import typer
 
 from graphagent import _clock
 from graphagent.cli import _output, _stores
-from graphagent.cli._options import AnyOwner, age_of, argument, key_option, option, owner_option, store_option, value_of
+from graphagent.cli._options import AnyOwner, age_of, argument, file_option, key_option, option, owner_option, value_of
 from graphagent.errors import (
     AmbiguousNoteError,
     EmbedderChangedError,
@@ -110,7 +110,7 @@ _LAST = time(23, 59, 59, 999_000)
 class NotesStore:
     """The store of the notes."""
 
-    store: Annotated[Path | None, store_option("notes")] = None
+    store: Annotated[Path | None, file_option("notes")] = None
     key: Annotated[str | None, key_option("Encrypt the notes, or open encrypted ones")] = None
 
     def use(self, work: Callable[[Store], Awaitable[T]], *, new: bool = False) -> T:
@@ -118,10 +118,8 @@ class NotesStore:
 
         Raises:
             BadParameter: there is no such store, the key does not fit, or what was passed as a scope is not one.
-            NoteError: the default store is meant, and it does not exist yet.
+            StoreError: the default store is meant, and it does not exist yet.
         """
-        if not new and self.store is None and not (_stores.home() / "notes.db").exists():
-            raise NoteError('nothing has been kept yet; begin with: graphagent notes remember "…"')
         try:
             return _stores.with_store("notes", self.store, self.key, work, new=new)
         except (ScopeError, AmbiguousNoteError) as error:

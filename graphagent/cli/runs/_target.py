@@ -13,7 +13,7 @@ import anyio
 import typer
 
 from graphagent.cli import _output, _stores
-from graphagent.cli._options import argument, flag, key_option, option, owner_option, store_option
+from graphagent.cli._options import argument, file_option, flag, key_option, option, owner_option
 from graphagent.cli._phrases import others, whose
 from graphagent.cli.runs._completion import run_ids, thread_names
 from graphagent.errors import RunError, RunNotFoundError, StoreError
@@ -55,7 +55,7 @@ _STORE_OF_AGENT = "Without --store, the agent's own store is used."
 class RunsStore:
     """The store of the runs."""
 
-    store: Annotated[Path | None, store_option("runs")] = None
+    store: Annotated[Path | None, file_option("runs")] = None
     key: Annotated[str | None, key_option("Open an encrypted store")] = None
 
     def use(self, work: Callable[[Store], Awaitable[T]], *, new: bool = False) -> T:

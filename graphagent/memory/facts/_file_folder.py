@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from graphagent.errors import DamagedStoreError, StoreError
+from graphagent.errors import DamagedStoreError, StoreError, StoreNotFoundError
 from graphagent.memory._byte_cache import ByteCache
 from graphagent.memory.facts import _durable_files, _file_format
 from graphagent.memory.facts._durable_files import SEALED_FILE
@@ -138,8 +138,12 @@ class FactFiles:
         """Read and check every file. Return the number of facts, all versions counted.
 
         Raises:
+            StoreNotFoundError: there is no folder.
             DamagedStoreError: a line is damaged, or a torn one was or will be moved to another file.
         """
+        with _durable_files.typed_errors("read", self.root):
+            if not os.path.lexists(self.root):
+                raise StoreNotFoundError("memory", os.fspath(self.root), "give the folder of one that exists")
         facts = 0
         torn: tuple[str, str] | None = None
         for location in self.locations(None):

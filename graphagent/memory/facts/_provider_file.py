@@ -154,6 +154,7 @@ class FileMemoryProvider:
         """Read and check every line of every file. Return the number of facts, all versions counted.
 
         Raises:
+            StoreNotFoundError: there is no folder; none is made.
             DamagedStoreError: a line is damaged; or a last line is torn, or was moved to another file because it was torn: then
                 everything else is undamaged.
         """

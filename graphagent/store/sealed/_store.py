@@ -126,6 +126,7 @@ class EncryptedStore:
         """Read and check everything, also in the inner store. Return the number of items.
 
         Raises:
+            StoreNotFoundError: the inner store is a file that does not exist.
             WrongKeyError: the store was sealed with another key.
             PlainStoreError: the inner store was never sealed and is not empty.
             DamagedStoreError: something is not what was stored last.

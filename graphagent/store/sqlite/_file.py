@@ -74,7 +74,7 @@ def make(path: Path) -> None:
     """
     import apsw
 
-    if _has_log(path) and not path.exists():
+    if has_log(path) and not path.exists():
         # SQLite would apply the commits of the lost file to the new one.
         raise DamagedStoreError(
             os.fspath(path), f"the file is missing, but the log '{path.name}-wal' that belongs to it is there"
@@ -130,7 +130,7 @@ def _locked(folder: Path, *, alone: bool) -> Generator[bool]:
         os.close(number)
 
 
-def _has_log(path: Path) -> bool:
+def has_log(path: Path) -> bool:
     log = Path(f"{path}-wal")
     return log.exists() and log.stat().st_size > 0
 
@@ -257,7 +257,7 @@ def is_sound(path: Path) -> bool:
 
 def _check(connection: Connection, path: Path) -> None:
     [(page,)] = connection.execute("PRAGMA page_size").fetchall()
-    if path.stat().st_size % cast(int, page) and not _has_log(path):
+    if path.stat().st_size % cast(int, page) and not has_log(path):
         # SQLite would read zeros in place of the missing part of the last page.
         raise DamagedStoreError(os.fspath(path), "it is cut off")
     schema = tuple(sql for (sql,) in connection.execute(_OWN_SCHEMA).fetchall())

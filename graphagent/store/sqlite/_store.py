@@ -19,7 +19,7 @@ from anyio.lowlevel import checkpoint
 
 from graphagent._concurrency import Reply, turn
 from graphagent._options import check_path, check_word
-from graphagent.errors import DamagedStoreError, SealedStoreError, StoreError
+from graphagent.errors import DamagedStoreError, SealedStoreError, StoreError, StoreNotFoundError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode, encode_key
 from graphagent.store._fork_safety import OwnLock, in_use, register
 from graphagent.store._paging import Scan
@@ -31,6 +31,7 @@ from graphagent.store.sqlite._file import (
     as_store_error,
     check_identity,
     connect,
+    has_log,
     identity,
     is_sealed,
     is_sound,
@@ -183,10 +184,22 @@ class SqliteStore:
         """Read and check everything, as far as SQLite can check it. Return the number of items.
 
         Raises:
+            StoreNotFoundError: there is no file; none is made.
             DamagedStoreError: the file is damaged.
         """
+        await anyio.to_thread.run_sync(self._check_exists)
         opened = await self._open()
         return await anyio.to_thread.run_sync(opened.read, partial(_verify, path=self.path))
+
+    def _check_exists(self) -> None:
+        try:
+            self.path.stat()
+        except FileNotFoundError:
+            if self._opened is None and not has_log(self.path):
+                remedy = "give the path of one that exists"
+                raise StoreNotFoundError("store", os.fspath(self.path), remedy) from None
+        except OSError as error:
+            raise as_store_error(error, self.path) from error
 
     async def aclose(self) -> None:
         """Close the file and end its thread, after all commits and erasures that were begun."""

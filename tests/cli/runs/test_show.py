@@ -88,7 +88,7 @@ def test_the_store_is_the_one_that_is_named(run, begun, home):
     refused = run("runs", "list")
     assert refused.code == 2
     assert "there is no store" in refused.said
-    assert "name the file with the runs" in refused.said
+    assert "name the file of the runs, or the folder that has it: --store PATH" in refused.said
     assert not (home / "home").exists()
     begun("agent", "mail-1")
     (home / "home").mkdir()
@@ -462,7 +462,7 @@ agent.install(AgentMemory, provider=FileMemoryProvider("memory"), agent_name="ch
 def test_facts_are_looked_up_by_the_agent(run, home):
     """A run only refers to them: without the agent they are kept elsewhere, and what was forgotten is gone for both."""
     (home / "known.py").write_text(FACTS)
-    run("facts", "set", "city", "Oslo", "--memory", "memory")
+    run("facts", "set", "city", "Oslo", "--store", "memory")
 
     async def main():
         async with SqliteStore(home / "runs.db") as store:
@@ -479,7 +479,7 @@ def test_facts_are_looked_up_by_the_agent(run, home):
     assert "[kept elsewhere]" in alone
     assert "Oslo" not in alone
     assert "Oslo" in run("runs", "replay", "--detailed", "--agent", "known.py:agent", *STORE).out
-    run("facts", "forget", "city", "--yes", "--memory", "memory")
+    run("facts", "forget", "city", "--yes", "--store", "memory")
     forgotten = run("runs", "replay", "--detailed", "--agent", "known.py:agent", *STORE).out
     assert "[forgotten]" in forgotten
     assert "Oslo" not in forgotten
