@@ -34,6 +34,17 @@ class RunStarted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RunAnswered(Event):
+    """A run has its output, and nothing that follows changes it: taps, such as those that learn facts, and what features learn.
+
+    It comes once, before RunFinished: when only taps are left to execute, or else at END. A tap that fails still ends the run with its
+    error. Where final checks or step callbacks may refuse the answer, it comes when they have accepted it, at END.
+    """
+
+    output: Any = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class RunFinished(Event):
     """A run came to END."""
 

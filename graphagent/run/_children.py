@@ -80,6 +80,7 @@ async def run_agent(agent: Any, effects: Effects, task: Any) -> Any:
     finally:
         run.before, run.since = run.elapsed, None
     output = run.answer_read()
+    run.report_answer(output)
     await look_back(run)
     run.added_answer(step)
     run.report_steps()

@@ -159,6 +159,14 @@ class CompiledNode:
         self.error_edges: tuple[CompiledEdge, ...] = ()
         """The edges for errors, in order."""
 
+    @property
+    def only_taps(self) -> bool:
+        """Whether it and all that follows are taps, which pass on to END what it is given."""
+        node = self
+        while node.passes_input and node.following is not None and not node.error_edges:
+            node = node.following
+        return node is DONE and self is not DONE
+
 
 @final
 @dataclass(slots=True, eq=False)

@@ -24,7 +24,7 @@ from graphagent._concurrency import Reply
 from graphagent._dispatch import AnswerHandler
 from graphagent._features import implementing
 from graphagent.errors import BudgetError, HandlerError, RunEndedError, SerializationError
-from graphagent.events import OutputStreamed, StepCommitted, TextStreamed, ThreadAbandoned
+from graphagent.events import OutputStreamed, RunAnswered, StepCommitted, TextStreamed, ThreadAbandoned
 from graphagent.llm import Message, Tool, ToolCall
 from graphagent.llm._internal import fresh_ids
 from graphagent.log._internal import OVER, UNSET, Charge, is_part
@@ -160,6 +160,8 @@ class Runtime:
     """For how many seconds it had been executed when it was resumed."""
     unlearned: tuple[str, ...] = ()
     """Who had failed to learn from it when it was resumed, as its log names them."""
+    has_answered = False
+    """Whether listeners have heard what its output is."""
     looked_back = False
     """Whether the features have seen its end."""
     at_rest: RunResult[Any] | None = None
@@ -357,6 +359,12 @@ class Runtime:
             handlers = self.handlers[known] if known is not None else ()
         for handler in handlers:
             handler(event)
+
+    def report_answer(self, output: Any) -> None:
+        """Emit that the run has its output, unless that was done."""
+        if not self.has_answered:
+            self.has_answered = True
+            self.emit(RunAnswered(self.run_id, output))
 
     def report_abandoned(self, function: str, seconds: float, node: str = "") -> None:
         """Emit that a thread was abandoned, in a node or else in the current one of the agent's own strategy."""

@@ -72,14 +72,14 @@ async def test_a_small_run_tells_its_events_in_order():
         "NodeStarted", "ToolCalled", "ToolReturned", "NodeFinished", "StepCommitted",
         "NodeStarted", "ModelRequested", "TextStreamed", "TextStreamed", "TextStreamed", "ModelResponded",
         "NodeFinished", "PathTaken", "StepCommitted",
-        "StepCommitted", "RunFinished",
+        "RunAnswered", "StepCommitted", "RunFinished",
     ]  # fmt: skip
     assert {event.run_id for event in told} == {result.run_id}
     assert (told[0].strategy, told[0].owner) == ("single", "ada")
     assert (told[1].node, told[1].input) == ("llm_request", "task")
     assert (told[5].path, told[5].target) == ("on ToolCalls", "execute_tools")
     assert (told[7].call.name, told[8].result.content) == ("double", "8")
-    assert (told[-4].path, told[-4].target) == ("on str", "END")
+    assert (told[-5].path, told[-5].target) == ("on str", "END")
     assert [event.step for event in told if isinstance(event, StepCommitted)] == result.memory.steps[1:]
     assert (told[-1].output, told[-1].usage) == ("It is eight.", result.usage)
 
@@ -121,7 +121,15 @@ async def test_an_event_of_ones_own_is_heard():
     agent.on(Event, every.append)
     await agent.run("x")
     assert names(mine) == ["Noted"]
-    assert names(every) == ["RunStarted", "NodeStarted", "Noted", "NodeFinished", "StepCommitted", "RunFinished"]
+    assert names(every) == [
+        "RunStarted",
+        "NodeStarted",
+        "Noted",
+        "NodeFinished",
+        "RunAnswered",
+        "StepCommitted",
+        "RunFinished",
+    ]
 
 
 async def test_handlers_may_be_added_between_runs():

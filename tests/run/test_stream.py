@@ -14,8 +14,10 @@ from graphagent import END, START, Agent, Context, Run, Strategy, blocking, each
 from graphagent.errors import AnswerError, HandlerError, ModelRequestError, NodeFailedError, RunNotFoundError, Veto
 from graphagent.events import (
     Event,
+    ModelRequested,
     ModelResponded,
     NodeStarted,
+    RunAnswered,
     RunFailed,
     RunFinished,
     RunResumed,
@@ -25,7 +27,7 @@ from graphagent.events import (
     TextStreamed,
 )
 from graphagent.llm import ToolCall, ToolCalls
-from graphagent.memory import ActionStep, AgentMemory, FinalAnswerStep, NoMemory, Subject, TaskStep
+from graphagent.memory import ActionStep, AgentMemory, FinalAnswerStep, NoMemory, StoreMemoryProvider, Subject, TaskStep
 from graphagent.nodes import ask_human, auto_detect_facts, compress_history, execute_tools, llm_request
 from graphagent.run import RunStream
 from graphagent.store import MemoryStore
@@ -564,6 +566,33 @@ async def test_only_the_answer_is_streamed_unless_all_text_is_asked_for():
         assert heard == told == expected
         assert given == [all_text, True, all_text, all_text] * 2
         assert "".join([text async for text in agent().stream("x", all_text=all_text).text()]) == "an answer"
+
+
+async def test_the_answer_is_an_event_before_anything_is_learned_from_it():
+    """Once, whether a tap learns or the feature at END, and where a final check may refuse the answer after that; a sub-agent tells its own."""
+    user = Subject("user")
+    ask, learn = llm_request(tools=False), auto_detect_facts(subjects=[user])
+    by_tap = Strategy("s", START >> ask >> learn >> END)
+    by_feature = Strategy("s", START >> ask >> END)
+    for strategy, settings, before in (
+        (by_tap, {}, True),
+        (by_feature, {}, True),
+        (by_tap, {"final_answer_checks": [lambda answer: True]}, False),
+    ):
+        agent = Agent(strategy, model=ScriptedModel(["an answer", {"facts": []}]), **settings)
+        agent.install(AgentMemory, provider=StoreMemoryProvider(MemoryStore()), subjects=[user])
+        events = [event async for event in agent.stream("x")]
+        [at] = [number for number, event in enumerate(events) if isinstance(event, RunAnswered)]
+        asked = [number for number, event in enumerate(events) if isinstance(event, ModelRequested)]
+        assert events[at].output == "an answer"
+        assert len(asked) == 2
+        assert asked[0] < at
+        assert (at < asked[1]) == before
+    inner = Agent(by_feature, model=ScriptedModel(["inside"]), name="inner").as_node()
+    outer = Agent(Strategy("o", START >> inner >> END))
+    answered = [event async for event in outer.stream("x") if isinstance(event, RunAnswered)]
+    assert [event.output for event in answered] == ["inside", "inside"]
+    assert len({event.run_id for event in answered}) == 2
 
 
 async def test_listeners_with_and_without_all_text_hear_what_they_asked_for():
