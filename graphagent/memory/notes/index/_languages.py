@@ -14,6 +14,8 @@ from typing import NamedTuple
 from graphagent.memory.notes.index._words import WORD, folded
 
 ENGLISH = "english"
+COMPOUNDING = frozenset({"danish", "dutch", "finnish", "german", "hungarian", "norwegian", "swedish"})
+"""The languages that write compounds as one word."""
 # As in most lists of English stop words, but without those that negate.
 _STOPWORDS = {
     ENGLISH: """
@@ -116,11 +118,7 @@ _STOPWORDS = {
     tüm üzere var ve veya ya yani zaman""",
 }
 _ONLY_TELLING = {
-    ENGLISH: """
-    ad also ant ate bare bin bis car care cat come comment dare die dies dig dim din dit dog dom dont door dove due encore end era etc far fin fur
-    get got ham hat hay hem her hole hun inn jag mal man mar mat mate meme men mere met min mine mint mod mod mot never new nog no nor
-    not now nun ok old ole one opp ore ori ons pan par pas per plus poi pot prima pro quest said sale sea ser ska sin sine sis sit som
-    son sound sue sur tan till toe ton tot two van vers via vid ville volt vs want war wen word""",
+    ENGLISH: "also come end get got never new no nor not now ok old one per plus said till two vs want word",
     "danish": "mandag tirsdag onsdag lørdag søndag",
     "dutch": "maandag dinsdag woensdag donderdag vrijdag zaterdag zondag",
     "finnish": "maanantaina tiistaina keskiviikkona torstaina perjantaina lauantaina sunnuntaina",
@@ -135,9 +133,16 @@ _ONLY_TELLING = {
     "swedish": "måndag tisdag onsdag torsdag fredag lördag söndag",
     "turkish": "pazartesi salı çarşamba perşembe cuma cumartesi pazar",
 }
-"""Words of a language that are searched, but tell it too. English has some that are function words elsewhere."""
+"""Words of a language that are searched, but tell it too."""
+_ALSO_ENGLISH = frozenset(
+    """
+    ad ant ate bare bin bis car care cat comment dare dies dig dim din dit dog dom dont door dove due encore era far fin fur ham hat
+    hay hem hole hun inn jag mal man mar mat mate meme men mere met min mine mint mod mot nog nun ole opp ore ori ons pan par pas poi pot
+    prima pro quest sale sea ser ska sin sine sis sit som son sound sue sur tan toe ton tot van vers via vid ville volt war wen""".split()  # noqa: SIM905  a list of so many words is read more easily
+)
+"""Function words elsewhere that alone tell no language, because English has them too."""
 _IN_NAMES = frozenset(
-    """ama ben dan das dell del della den der des dina dos ella era esa han hans inga jos kai kim las lei les los mai marti mei mia mina mon
+    """ama ben dan das dell del della den der des die dina dos ella era esa han hans inga jos kai kim las lei les los mai marti mei mia mina mon
     rien san sera son van von""".split()  # noqa: SIM905  a list of so many words is read more easily
 )
 """Words that alone tell no language, because names have them, such as Los Angeles. Neither do words of two letters."""
@@ -190,7 +195,7 @@ class _Lists(NamedTuple):
     telling: Mapping[str, tuple[str, ...]]
     """The languages of each word of Latin script that tells one."""
     foreign: frozenset[str]
-    """Those of these words that are not English."""
+    """Those of these words that English has not. A text without any is in none of the other languages, as far as can be told."""
 
 
 @cache
@@ -204,7 +209,7 @@ def _lists() -> _Lists:
         {name: frozenset(map(folded, words.split())) for name, words in _STOPWORDS.items()},
         frozenset(map(folded, _OF_SCRIPTS.split())),
         {word: tuple(names) for word, names in telling.items()},
-        frozenset(word for word, names in telling.items() if ENGLISH not in names),
+        frozenset(word for word, names in telling.items() if ENGLISH not in names) - _ALSO_ENGLISH,
     )
 
 
@@ -244,7 +249,8 @@ def languages(words: Iterable[str], least: int = 1) -> tuple[str, ...]:
         words: The words of the text, in lower case.
         least: How many function words there must be at least.
     """
-    telling = _lists().telling
+    lists = _lists()
+    telling = lists.telling
     told = [word for word in words if word in telling]
     if not told or len(told) < least:
         return ()
@@ -253,5 +259,6 @@ def languages(words: Iterable[str], least: int = 1) -> tuple[str, ...]:
     if counts[ENGLISH] == most:
         return (ENGLISH,)
     best = tuple(sorted(name for name, count in counts.items() if count == most))
-    is_sure = len(set(told)) > 1 or (len(told[0]) > _SHORT and told[0] not in _IN_NAMES)
+    foreign = lists.foreign.intersection(told)
+    is_sure = any(len(word) > _SHORT and word not in _IN_NAMES for word in foreign) or (foreign and len(set(told)) > 1)
     return best if is_sure and len(best) <= _MOST else ()

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING
 
 from graphagent.memory.notes.index import _fts
@@ -34,6 +34,10 @@ _SPELLED = 4
 """How many letters a word has that is searched in other spellings."""
 _RESPELT, _SPELLINGS = 8, 3
 """How many words of a question are searched in other spellings, and in how many."""
+_PART, _REST = 5, 3
+"""How many letters a word has that is taken for a part of a compound, and how many the rest of the compound."""
+_RELATED = 0.5
+"""How much such a part counts, or a compound that begins with the word."""
 _STOP_WORD = 1.0
 """How much a stop word says: as much as a word in one of three texts."""
 _TIME = 0.5
@@ -113,11 +117,16 @@ def search_words(
             if having:
                 terms[stem], places[stem], frequencies[stem] = ways, dict.fromkeys(having, 1.0), len(having)
                 continue
-        if left and is_missing and len(stem) >= _SPELLED and stem.isalpha() and folded(word) not in query.stopwords:
-            left -= 1
-            term, has = _respelt(connection, stem, fits)
-            if has:
-                terms[stem], places[stem], frequencies[stem] = [term], has, len(has)
+        if not (
+            left and is_missing and len(stem) >= _SPELLED and stem.isalpha() and folded(word) not in query.stopwords
+        ):
+            continue
+        left -= 1
+        found_as, has = _compounds(connection, word, query, fits) if query.is_compounding else ([], {})
+        if not has:
+            found_as, has = _respelt(connection, stem, fits)
+        if has:
+            terms[stem], places[stem], frequencies[stem] = found_as, has, len(has)
     # A word that is in no note says as much as one that is in one note: else few notes could never have much of a question.
     # One that is in several forms in a text was counted for each.
     texts = max(total, 1)
@@ -293,17 +302,43 @@ def _divided(connection: IndexConnection, word: str) -> list[str]:
     ]
 
 
-def _respelt(connection: IndexConnection, stem: str, fits: Filter) -> tuple[str, dict[int, float]]:
+def _compounds(
+    connection: IndexConnection, word: str, query: Query, fits: Filter
+) -> tuple[list[str], dict[int, float]]:
+    """Return the terms for the words related to one that no text has which fits, and the places of these words.
+
+    They are the compounds that begin with it, and the longest words that it begins and ends with: `Zahnarzt` and `Zahnarzttermin` find
+    each other.
+    """
+    word = word.casefold()
+    begins = [word[:place] for place in range(_PART, len(word) - _REST + 1)]
+    ends = [word[place:] for place in range(_REST, len(word) - _PART + 1)]
+    stems = _fts.stems_of(connection, [part for part in (*begins, *ends) if part not in query.stopwords])
+    counts = _fts.frequencies(connection, set(stems.values()))
+    candidates = (
+        [f"{quoted(word)} *"],
+        *([quoted(part) for part in parts if counts.get(stems.get(part, ""))] for parts in (reversed(begins), ends)),
+    )
+    found: dict[str, list[int]] = {}
+    for terms in candidates:
+        # Only words in texts that fit count: what others wrote must not change what is found.
+        having = ((term, _fts.postings(connection, [term], fits)[term]) for term in terms)
+        found.update(islice((each for each in having if each[1]), 1))
+    return list(found), dict.fromkeys(chain.from_iterable(found.values()), _RELATED)
+
+
+def _respelt(connection: IndexConnection, stem: str, fits: Filter) -> tuple[list[str], dict[int, float]]:
     """Return the word that is spelled most like one that no text has which fits, and the places of the three words most like it.
 
     Only words in texts that fit count: what others wrote must not change what is found.
     """
-    best, spellings = "", 0
+    best: list[str] = []
+    spellings = 0
     places: dict[int, float] = {}
     for alike, similarity in _fts.similar(connection, stem).items():
         term = quoted(_fts.word_of(connection, alike))
         if has := _fts.postings(connection, [term], fits)[term]:
-            best = best or term
+            best = best or [term]
             places = dict.fromkeys(has, similarity) | places
             spellings += 1
             if spellings == _SPELLINGS:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from itertools import chain
 
 from graphagent import _clock
-from graphagent.memory.notes.index._languages import is_plain, languages, stopwords, words_of
+from graphagent.memory.notes.index._languages import COMPOUNDING, is_plain, languages, stopwords, words_of
 from graphagent.memory.notes.index._stems import stems_of
 from graphagent.memory.notes.index._words import NAME, WORD, folded, has_characters, normal, separated, words_of_name
 from graphagent.memory.notes.recall._time_rules import MONTH_LEADS, MONTHS
@@ -69,6 +69,8 @@ class Query:
     """For words in other languages than English, the stems that texts have for them."""
     stopwords: frozenset[str] = frozenset()
     """The stop words of its language, in lower case and without accents."""
+    is_compounding: bool = False
+    """Whether its language writes compounds as one word."""
     is_phrase: bool = False
     """Whether it has only stop words."""
     joined: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -120,6 +122,7 @@ def parse_query(text: str, speakers: Iterable[str] = (), *, now: datetime | None
             if len(parts) == 1 and (stems := stems_of(word, language))
         },
         common,
+        not COMPOUNDING.isdisjoint(language),
         not words,
         {part: "".join(parts) for parts in map(_WORD.findall, _COMPOUND.findall(plain)) for part in parts},
         tuple(speaker for given in spoken.values() for speaker in given),

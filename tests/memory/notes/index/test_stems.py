@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 
 import apsw
 import pytest
@@ -71,13 +72,22 @@ TEXTS = st.lists(st.sampled_from(PIECES) | st.text(st.characters(exclude_categor
 
 
 def found(texts, question):
-    """Return the texts that have a word of a question, as far as they are not merely spelled like it."""
+    """Return the texts that have a word of a question, as far as they are not merely like it."""
+    return {text for text, has in shares(texts, question).items() if 1 in has}
+
+
+def shares(texts, question):
+    """Return the texts that have a word of a question, with the shares that these words count."""
     connection = apsw.Connection(":memory:")
     _fts.make(connection)
     records = [Record(f"id{number}", text) for number, text in enumerate(texts)]
     rows = dict(zip(_fts.add(connection, [(each, worded(each)) for each in records]), texts, strict=True))
     words = search_words(connection, parse_query(question), Filter(""))
-    return {rows[place // _fts.CHUNKS] for has in words.places.values() for place, share in has.items() if share == 1}
+    shares = defaultdict(set)
+    for has in words.places.values():
+        for place, share in has.items():
+            shares[rows[place // _fts.CHUNKS]].add(share)
+    return shares
 
 
 @pytest.mark.parametrize(
@@ -97,6 +107,20 @@ def found(texts, question):
 def test_a_word_is_found_in_another_form(note, question):
     """And nothing else is."""
     assert found([note, "Something else."], question) == {note}
+
+
+@pytest.mark.parametrize(
+    ("note", "question"),
+    [
+        ("Der Zahnarzttermin ist um neun.", "Wann muss ich zum Zahnarzt?"),
+        ("Der Zahnarzt ist im Urlaub.", "Wann ist der Zahnarzttermin?"),
+        ("Die Versicherung ist gekündigt.", "Was kostet die Haftpflichtversicherung?"),
+        ("Dataskjermen kom i går.", "Hvor er skjermen, og hva er data?"),
+    ],
+)
+def test_a_compound_is_found_by_its_parts(note, question):
+    """By half, and they by it, if no note has the word itself."""
+    assert shares([note, "Something else."], question)[note] == {0.5}
 
 
 @pytest.mark.parametrize("text", ENGLISH)
