@@ -54,6 +54,7 @@ from graphagent.run._internal import (
     check_nothing_cached,
     check_offers,
     check_path_rules,
+    check_plans,
     check_prices,
     check_ruled_tools,
     check_storable,
@@ -138,7 +139,7 @@ class Agent(Generic[I, O]):
             first parameter chooses the types of steps, or the keys of a dictionary, such as `{ActionStep: save}`, do. Async or
             not.
         final_answer_checks: Called with the answer, or with it and the run; False, or an exception, has the model answer again.
-        planning_interval: Every so many model turns the model makes a plan first.
+        planning_interval: Every so many model turns the model makes a plan first, in nodes such as `llm_request` and `task`.
         max_nodes: Node executions a run may take; each attempt counts.
         max_turns: Model turns a run may take.
         max_tokens: Tokens a run may spend, extraction included; None means no limit.
@@ -148,7 +149,8 @@ class Agent(Generic[I, O]):
             there is a `max_cost`. They count as nothing in it.
 
     Raises:
-        StrategyError: there are tools, and no edge of the strategy takes tool calls; a run may break a rule of the strategy when its
+        StrategyError: there are tools, and no edge of the strategy takes tool calls; there is a `planning_interval`, and no node makes
+            plans; a run may break a rule of the strategy when its
             answer is refused; or agents among the tools have too many levels inside.
         SerializationError: there is a store, and a node returns what cannot be stored.
         UnpricedModelError: there is a `max_cost`, and a model does not say what its answers cost.
@@ -240,6 +242,8 @@ class Agent(Generic[I, O]):
             if site.has_own_tools:
                 self._make_tools(site.tools)
         check_tool_edges(own)
+        if planning_interval is not None:
+            check_plans(own)
         self.levels: int = check_levels(own)
         """How many strategies, forks and agents are inside one another in it; each agent inside counts as three."""
         self._servers = tool_servers(own)

@@ -306,6 +306,8 @@ NUMBERS = [
     (lambda: reflect(rounds=True), ValueError, "rounds=True"),
     (lambda: research(questions="x"), ValueError, "questions='x'"),
     (lambda: verify_with_retry(attempts="x"), ValueError, "attempts='x'"),
+    (lambda: tool(made()), TypeError, "'pay' is a tool already"),
+    (lambda: tool(name="find")(made()), TypeError, "'pay' is a tool already"),
     (lambda: agent(planning_interval=0), ValueError, "would never plan"),
     (lambda: agent(planning_interval=-1), ValueError, "would never plan"),
     (lambda: agent(planning_interval=1.5), TypeError, "planning_interval=1.5 is not a whole number"),

@@ -334,6 +334,10 @@ def tool(
 def _check_kind(function: Any, called: str) -> None:
     if isinstance(function, str):
         raise TypeError(f"@tool({function!r}) takes no name by position; write @tool(name={function!r})")
+    if isinstance(function, Tool):
+        raise TypeError(
+            f"{function.name!r} is a tool already; pass it as it is, and options with @tool(…) on its function"
+        )
     if isinstance(function, staticmethod | classmethod | type) or not called:
         raise TypeError(f"@tool takes a function, not {function!r}; put @staticmethod above @tool, not below")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

@@ -37,17 +37,21 @@ class LlmRequest:
     finish: Tool | None = None
     """Offered besides the tools. If there is one, text alone is no answer: the model ends its work by calling it."""
     purpose: ModelOutput = "answer"
-    """The purpose of the answer, as TextStreamed names it. Only before answers and drafts are plans made."""
+    """The purpose of the answer, as TextStreamed names it."""
+
+    @property
+    def plans(self) -> bool:
+        """Whether plans are made before its turns, as `Agent(planning_interval=…)` says: only before answers and drafts."""
+        return self.purpose in ("answer", "draft")
 
     async def __call__(self, ctx: Context[Any], prompt: Prompt) -> Any:
         tools = tools_of(ctx, self.finish) if self.tools else ()
         self.check_tools(ctx.node, tools)
         await add_prompt(ctx, prompt)
         choice = self.force or ("required" if self.required else "auto")
-        plans = self.purpose in ("answer", "draft")
         while True:
             messages = await ctx.build_prompt(tools)
-            if plans and await plan_if_due(ctx, tools):
+            if self.plans and await plan_if_due(ctx, tools):
                 messages = await ctx.build_prompt(tools)
             request = ModelRequest(messages, tools, choice, self.output, self.parameters)
             try:

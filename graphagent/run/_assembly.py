@@ -62,6 +62,18 @@ def check_tool_edges(all_sites: Iterable[Site]) -> None:
             raise StrategyError(strategy.name, strategy.without_tools)
 
 
+def check_plans(own: Sequence[Site]) -> None:
+    """Check that a node of an agent makes plans.
+
+    Raises:
+        StrategyError: none does.
+    """
+    if not any(getattr(getattr(site.element, "function", None), "plans", False) for site in own):
+        strategy = cast("Strategy[Any, Any]", own[0].element)
+        said = "no node of the strategy would make a plan: llm_request and task do; ask the model with one of them, or leave it out"
+        raise StrategyError(strategy.name, [Problem("planning_interval", said)])
+
+
 def check_levels(own: Sequence[Site]) -> int:
     """Return how many levels of strategies, forks and agents are inside one another in an agent, among its tools too.
 

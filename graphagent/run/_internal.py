@@ -11,6 +11,7 @@ from graphagent.run._assembly import check_models as check_models
 from graphagent.run._assembly import check_nothing_cached as check_nothing_cached
 from graphagent.run._assembly import check_offers as check_offers
 from graphagent.run._assembly import check_path_rules as check_path_rules
+from graphagent.run._assembly import check_plans as check_plans
 from graphagent.run._assembly import check_prices as check_prices
 from graphagent.run._assembly import check_ruled_tools as check_ruled_tools
 from graphagent.run._assembly import check_storable as check_storable

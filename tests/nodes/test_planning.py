@@ -6,12 +6,12 @@ from itertools import repeat
 
 import pytest
 
-from graphagent import END, START, Agent, Context, Strategy, each, node, tool
-from graphagent.errors import BudgetError, ModelRequestError, NodeFailedError, Veto, VetoError
+from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, tool
+from graphagent.errors import BudgetError, ModelRequestError, NodeFailedError, StrategyError, Veto, VetoError
 from graphagent.events import StepCommitted
-from graphagent.llm import Message, ToolCall, ToolCalls
+from graphagent.llm import Message, ModelRequest, ToolCall, ToolCalls
 from graphagent.memory import ActionStep, PlanningStep, RunMemory, TaskStep
-from graphagent.nodes import llm_request
+from graphagent.nodes import llm_request, task
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 from tests.run.family import Commits, react
@@ -306,3 +306,20 @@ async def test_tool_calls_in_a_plan_are_no_calls():
     result = await agent(model, 1).run("go")
     assert result.memory.steps[1].plan == "first a step"
     assert model.requests[1].messages[1] == Message.assistant("first a step")
+
+
+def test_an_interval_is_refused_where_no_node_makes_plans():
+    """As with a request node of one's own; one that makes them may be anywhere inside, with policies too."""
+
+    @node
+    async def own(ctx: Context, text: str) -> str:
+        turn = await ctx.turn(ModelRequest((Message.user(text),)))
+        return turn.model_output or ""
+
+    with pytest.raises(
+        StrategyError, match="'planning_interval': no node of the strategy would make a plan: llm_request"
+    ):
+        Agent(Strategy("s", START >> own >> END), model=ScriptedModel(["x"]), planning_interval=3)
+    inner = Strategy("inner", START >> llm_request(tools=False).retry(attempts=2) >> END)
+    Agent(Strategy("s", START >> parallel(own, inner) >> END), planning_interval=3)
+    Agent(Strategy("s", START >> task("Do it.") >> END), planning_interval=3)
