@@ -31,6 +31,7 @@ lint: $(BIN)/.ready-to-develop ## Check style, format and the direction of impor
 format: $(BIN)/.ready-to-develop ## Sort the imports, format the code, write what is derived from it.
 	@$(BIN)/python -m scripts.blocking_types
 	@$(BIN)/python -m scripts.journal
+	@$(BIN)/python -m scripts.reference
 	@$(BIN)/ruff check --select I --fix .
 	@$(BIN)/ruff format .
 

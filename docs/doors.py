@@ -13,7 +13,7 @@ MACHINERY = {
     "graphagent.run.Charge": "read row",
     "graphagent.run.Console": "begin bind install",
     "graphagent.run.Run": "speakers",
-    "graphagent.run.RunHeader": "claim pack renewed state unpack",
+    "graphagent.run.RunHeader": "check_free claim pack renewed state unpack",
     "graphagent.run.Question": "check",
     "graphagent.memory.AgentMemory": "begin bind install look_up refers",
     "graphagent.memory.ContextWindow": "before_request begin bind check_request install make_room shown tools",
@@ -28,6 +28,8 @@ MACHINERY = {
 """Names that are public only because other rooms use them. Whoever calls the library does not need them."""
 
 
+UNSEEN = {"msgspec.Struct", "Struct"}
+"""Base classes that say how a class is made, and nothing about what it does."""
 DOORS = {"graphagent.history"}
 """Plain files that re-export names of their room, since they are slow to import."""
 
@@ -47,8 +49,12 @@ class Doors(griffe.Extension):
 
     def _show(self, door: griffe.Module, room: str) -> None:
         for member in door.members.values():
-            if isinstance(member, griffe.Alias) and member.target_path.startswith(f"{room}."):
+            if isinstance(member, griffe.Alias) and _belongs(member.target_path, room):
                 member.public = True
+
+    def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Leave out the base classes that users have nothing to do with."""
+        cls.bases = [base for base in cls.bases if str(base) not in UNSEEN]
 
     def _hide(self, pkg: griffe.Module, path: str, names: set[str]) -> None:
         package, _, inside = path.partition(".")
@@ -65,3 +71,10 @@ class Doors(griffe.Extension):
         else:
             for name in names & set(shown.members):
                 shown.members[name].public = False
+
+
+def _belongs(target: str, room: str) -> bool:
+    """Return whether a name is shown with a room: it is from there, or from a private file of another one, which has no page."""
+    package, *parts = target.split(".")[:-1]
+    private = any(part.startswith("_") for part in parts)
+    return target.startswith(f"{room}.") or (private and package == room.partition(".")[0])

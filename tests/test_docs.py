@@ -31,7 +31,7 @@ from platformdirs import user_cache_path, user_data_path
 from typer.main import get_command
 
 from graphagent.cli._app import app
-from scripts import journal
+from scripts import journal, reference
 from tests import forkserver
 
 HOME = Path(__file__).parents[1]
@@ -260,6 +260,12 @@ def test_every_python_block_is_found():
 def test_the_page_about_the_journal_lists_the_entries_of_today():
     """Their kinds and fields are those of the classes."""
     assert journal.page(journal.FILE.read_text("utf-8")) == journal.FILE.read_text("utf-8"), "make format writes it"
+
+
+@pytest.mark.parametrize("file", reference.PAGES, ids=lambda file: file.stem)
+def test_a_page_of_the_reference_lists_the_names_of_today(file):
+    """With the first sentence of each, and its members, for who reads it as a file."""
+    assert reference.page(file.read_text("utf-8")) == file.read_text("utf-8"), "make format writes it"
 
 
 PAGE = """
