@@ -111,22 +111,15 @@ def search_words(
         frequencies[stem] = max(frequencies[stem], len(has_stem))
     left = 0 if query.is_phrase else _RESPELT
     for word, stem in stems.items():
-        is_missing = not frequencies[stem] or (stem in places and not places[stem])
-        if is_missing and (ways := _one_or_two(connection, word, list(stems))):
-            [having] = _fts.postings(connection, [" OR ".join(ways)], fits).values()
-            if having:
-                terms[stem], places[stem], frequencies[stem] = ways, dict.fromkeys(having, 1.0), len(having)
-                continue
-        if not (
-            left and is_missing and len(stem) >= _SPELLED and stem.isalpha() and folded(word) not in query.stopwords
-        ):
+        if frequencies[stem] and places.get(stem, True):
             continue
-        left -= 1
-        found_as, has = _compounds(connection, word, query, fits) if query.is_compounding else ([], {})
-        if not has:
-            found_as, has = _respelt(connection, stem, fits)
+        ways, has = _one_or_two(connection, word, list(stems), fits)
+        if not has and left and len(stem) >= _SPELLED and stem.isalpha() and folded(word) not in query.stopwords:
+            left -= 1
+            ways, has = _compounds(connection, word, query, fits) if query.is_compounding else ([], {})
+            ways, has = (ways, has) if has else _respelt(connection, stem, fits)
         if has:
-            terms[stem], places[stem], frequencies[stem] = found_as, has, len(has)
+            terms[stem], places[stem], frequencies[stem] = ways, has, len(has)
     # A word that is in no note says as much as one that is in one note: else few notes could never have much of a question.
     # One that is in several forms in a text was counted for each.
     texts = max(total, 1)
@@ -276,8 +269,10 @@ def _terms(
     return terms, frequencies
 
 
-def _one_or_two(connection: IndexConnection, word: str, words: Sequence[str]) -> list[str]:
-    """Return the other ways in which a word may be written, as far as they are in some text.
+def _one_or_two(
+    connection: IndexConnection, word: str, words: Sequence[str], fits: Filter
+) -> tuple[list[str], dict[int, float]]:
+    """Return the other ways in which a word may be written, as far as they are in some text, and the places of those that fit.
 
     These are two words, such as `e mail` for `email`, and one with the word beside it in the question, such as `wifi` for `wi fi`.
     """
@@ -287,7 +282,9 @@ def _one_or_two(connection: IndexConnection, word: str, words: Sequence[str]) ->
     ]
     stems = _fts.stems_of(connection, wholes)
     counts = _fts.frequencies(connection, stems.values())
-    return _divided(connection, word) + [quoted(whole) for whole, stem in stems.items() if counts[stem]]
+    ways = _divided(connection, word) + [quoted(whole) for whole, stem in stems.items() if counts[stem]]
+    found = _fts.postings(connection, [" OR ".join(ways)] if ways else [], fits)
+    return ways, dict.fromkeys(chain.from_iterable(found.values()), 1.0)
 
 
 def _divided(connection: IndexConnection, word: str) -> list[str]:
