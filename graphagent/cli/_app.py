@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperArgument
 
 from graphagent.cli._models import BaseUrl, KeyVariable
 from graphagent.cli._options import Out, argument, expand_options, flag, option, owner_option
@@ -165,13 +166,19 @@ def new(out: Out = None) -> None:
 
 
 def commands() -> Any:
-    """Return all commands, ready to be called. In their help, what takes no value names no type, as in other command lines."""
+    """Return all commands, ready to be called. In their help, options without a value and arguments name no type."""
     root = typer.main.get_command(app)
     left: list[Any] = [root]
     while left:
         command = left.pop()
         left += getattr(command, "commands", {}).values()
         for param in command.get_params(typer.Context(command)):
-            if getattr(param, "is_flag", False) and param.metavar is None:
+            if isinstance(param, TyperArgument):
+                vars(param)["display_type_rich"] = _no_type
+            elif param.is_flag:
                 param.metavar = ""
     return root
+
+
+def _no_type(ctx: typer.Context) -> None:
+    """Return how the help describes the type of a value: not at all."""

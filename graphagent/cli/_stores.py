@@ -74,9 +74,12 @@ def place_of(what: str, store: Path | None, *, new: bool) -> Path:
         return path
     if store is None and what in _BEGIN:
         raise StoreError(f"nothing has been kept yet; begin with: graphagent {_BEGIN[what]}")
-    kind, place = ("memory", "the folder of the facts") if what == "facts" else ("store", f"the file of the {what}")
-    missing = path if named.exists() else named
-    error = StoreNotFoundError(kind, str(missing), f"name {place}, or the folder that has it: --store PATH")
+    kind, place = (
+        ("memory", "the folder of the facts")
+        if what == "facts"
+        else ("store", f"the file of the {what}, or the folder that has it")
+    )
+    error = StoreNotFoundError(kind, str(path if named.exists() else named), f"name {place}: --store PATH")
     raise typer.BadParameter(str(error), param_hint="--store")
 
 

@@ -207,7 +207,7 @@ def set_fact(
         str, typer.Option(metavar="KIND:NAME", help="The scope in which it holds.")
     ] = f"agent:{AGENT_NAME}",
     description: Annotated[
-        str, typer.Option(help="What the keyword means. Default: the known description.", show_default=False)
+        str, option("--description", "TEXT", "What the keyword means. Default: the known description.")
     ] = "",
     multiple: Annotated[bool, flag("--multiple", text="Add to the known values instead of replacing them.")] = False,
 ) -> None:

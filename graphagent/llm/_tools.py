@@ -16,7 +16,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast,
 import anyio
 from anyio import to_thread
 
-from graphagent._article import kind_of
+from graphagent._article import counted, kind_of
 from graphagent._cache_policy import CachePolicy, cache_policy
 from graphagent._clock import new_id
 from graphagent._concurrency import Slots
@@ -447,7 +447,7 @@ def _shown(value: Any) -> tuple[str, tuple[Image, ...]]:
         images = tuple(each for each in members if isinstance(each, Image))
         if images:
             text = "\n".join(_as_text(each) for each in members if not isinstance(each, Image))
-            return text or f"({len(images)} images)", images
+            return text or f"({counted(len(images), 'image')})", images
     return _as_text(value), ()
 
 

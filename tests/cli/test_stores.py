@@ -49,7 +49,7 @@ def test_a_file_is_refused_for_facts(run):
     assert (ended.code, "is the name of a file, and facts are in a folder" in " ".join(ended.said.split())) == (2, True)
 
 
-@pytest.mark.parametrize("words", ["", "facts", "facts list", "runs", "run", "notes recall"])
-def test_help_names_no_type_of_what_takes_no_value(run, words):
-    """As in other command lines, where `--help` stands beside its text alone."""
-    assert "bool" not in run(*words.split(), "--help").out
+@pytest.mark.parametrize("words", ["", "facts", "facts list", "facts set", "runs", "run", "notes recall"])
+def test_help_names_no_types(run, words):
+    """As in other command lines, where `--help` stands beside its text, and an argument beside its own."""
+    assert not re.search("<(bool|str|path)>", run(*words.split(), "--help").out)

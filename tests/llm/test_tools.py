@@ -501,6 +501,7 @@ async def test_images_go_beside_the_text():
     """Images, alone or among other things, reach the result as images."""
     image = Image(b"png")
     assert (await called(returning(image))).images == (image,)
+    assert (await called(returning([image]))).content == "(1 image)"
     mixed = await called(returning(["two", image, {"n": 2}, image]))
     assert (mixed.content, mixed.images) == ('two\n{"n":2}', (image, image))
 

@@ -88,7 +88,7 @@ def list_(
         _output.aside(nothing)
         return
     if not shown:
-        _output.aside(f"There are no such runs{whose(owner)} here; {len(parts.get('', []))} others are.")
+        _output.aside(f"There are no such runs{whose(owner)} here, but {counted(len(parts.get('', [])), 'other')}.")
         return
     _output.table(*_table(shown, sizes), fold=False, essential=("run", "task", "status"))
     if size:

@@ -62,7 +62,7 @@ def test_a_list_is_narrowed(run, begun):
     assert listed("--status", "done", "--status", "waiting", "--limit", "1") == ["mail-2"]
     assert listed("--owner", "ada") == ["secret"]
     assert "1 more; --limit shows them." in run("runs", "list", "--limit", "1", *STORE).err
-    assert "There are no such runs here; 2 others are." in run("runs", "list", "--status", "failed", *STORE).err
+    assert "There are no such runs here, but 2 others." in run("runs", "list", "--status", "failed", *STORE).err
     assert "There are no runs of owner 'bob' here. Owners with runs: 'ada'." in run(
         "runs", "list", "--owner", "bob", *STORE
     ).err.replace("\n", " ")
