@@ -1,4 +1,4 @@
-"""The stems of words in Hebrew; the tokenizer of the index has a stemmer for English.
+"""The stems of words in other languages than English, which the tokenizer of the index has a stemmer for.
 
 Texts have them after each sentence, in its order, so that a word is found as it is written and by its stem. Questions are searched for both.
 """
@@ -6,10 +6,12 @@ Texts have them after each sentence, in its order, so that a word is found as it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
+from importlib import import_module
+from typing import cast
 
 from graphagent.memory.notes.index._languages import (
+    ENGLISH,
     is_plain,
     languages,
     script_of,
@@ -27,6 +29,8 @@ _SURE = 2
 _HEBREW_PREFIXES = "הובלמשכ"
 _HEBREW_REST = 3
 """How many letters are left at least of a Hebrew word without its prefixes."""
+_BEFORE_ARTICLE = re.compile("^[وفه](?=ال..)")
+"""The conjunctions before an Arabic article, which Snowball's stemmer knows only without one, and the article of Syria and Lebanon."""
 
 
 def with_stems(text: str) -> str:
@@ -59,7 +63,21 @@ def stems_of(word: str, spoken: tuple[str, ...]) -> tuple[str, ...]:
         spoken = (script,)
     elif not word.isascii() and not word[0] <= "\u024f":
         return ()
-    return tuple(dict.fromkeys(stem for name in spoken if name in _STEMMERS for stem in _STEMMERS[name](word)))
+    return tuple(dict.fromkeys(stem for name in spoken for stem in _stems(word, name)))
+
+
+def _stems(word: str, name: str) -> tuple[str, ...]:
+    if name == ENGLISH:
+        return ()
+    if name == "hebrew":
+        return _hebrew(word)
+    return (_snowball(_BEFORE_ARTICLE.sub("", word) if name == "arabic" else word, name),)
+
+
+def _snowball(word: str, name: str) -> str:
+    # A stemmer has a state, so each thread needs its own. The module itself would return that of another package if that is installed.
+    module = import_module(f"snowballstemmer.{name}_stemmer")
+    return cast(str, getattr(module, f"{name.title()}Stemmer")().stemWord(word))
 
 
 def _hebrew(word: str) -> tuple[str, ...]:
@@ -69,6 +87,3 @@ def _hebrew(word: str) -> tuple[str, ...]:
         word = word[1:]
         found.append(word)
     return tuple(found)
-
-
-_STEMMERS: dict[str, Callable[[str], tuple[str, ...]]] = {"hebrew": _hebrew}
