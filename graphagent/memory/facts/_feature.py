@@ -123,8 +123,8 @@ class AgentMemory:
             check_limit(name, value)
         if provider is not None and (isinstance(provider, type) or not isinstance(provider, FactProvider)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
-                "provider= is an object that keeps facts, such as FileMemoryProvider(folder) or "
-                "EncryptedMemoryProvider(folder, key=…), or one of your own with the four methods of FactProvider"
+                "provider= is an object that keeps facts, such as FileMemoryProvider(folder), "
+                "EncryptedMemoryProvider(folder, key=…) or StoreMemoryProvider(store), or one of your own with the four methods of FactProvider"
             )
         self.provider: FactProvider = NoMemory() if provider is None else provider
         """Stores the facts."""
@@ -164,7 +164,7 @@ class AgentMemory:
         self._recalls = by_itself if self._recalls is None else self._recalls
         self.learns = by_itself if self._learns in (None, "background") else bool(self._learns)
         if self._subjects is None:
-            self._subjects = _by_priority(named or ([_extraction.USER] if self._recalls or self.learns else []))
+            self._subjects = _by_priority(named or [_extraction.USER])
         agent.offer(self.tools)
 
     async def begin(self, ctx: Context) -> None:

@@ -23,7 +23,7 @@ from graphagent.memory import (
 from graphagent.nodes import auto_detect_facts, llm_request
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel, fixed_clock
-from graphagent_strategies import single_run
+from graphagent_strategies import personal, single_run
 
 USER = Subject("user")
 CITY = Concept("city", "where the user lives")
@@ -194,3 +194,12 @@ def test_settings_that_do_not_fit_are_refused(settings, error, text):
     """The message says what to write."""
     with pytest.raises(error, match=text):
         AgentMemory(**settings)
+
+
+async def test_nodes_that_name_no_subjects_learn_about_the_user(provider):
+    """Where nobody names a subject, there is one all the same: what a person says of herself is not asked for and dropped."""
+    model = ScriptedModel(["Welcome!", {"facts": [OSLO]}])
+    agent = Agent(personal(), model=model)
+    agent.install(AgentMemory, provider=provider)
+    await agent.run("I live in Oslo.")
+    assert [fact.value for fact in await provider.load_all(USER, Scope.agent("personal"))] == ["Oslo"]
