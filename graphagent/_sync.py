@@ -125,8 +125,8 @@ def _calling(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function, updated=())
     def call(*args: Any, **options: Any) -> Any:
-        args = tuple(map(_bare, args))
-        options = {name: _bare(value) for name, value in options.items()}
+        args = tuple(map(bare, args))
+        options = {name: bare(value) for name, value in options.items()}
         if inspect.iscoroutinefunction(function):
             return _plain(_waited(functools.partial(function, *args, **options)))
         given = function(*args, **options)
@@ -141,7 +141,7 @@ async def _awaited(given: Awaitable[T]) -> T:
     return await given
 
 
-def _bare(value: Any) -> Any:
+def bare(value: Any) -> Any:
     """Return an argument as async code can use it: unwrapped, and an iterator of this module as a list."""
     if inspect.isgenerator(value) and value.gi_code is _iterated.__code__:
         return list(value)

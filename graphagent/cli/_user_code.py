@@ -16,6 +16,7 @@ import typer
 
 from graphagent import Agent, Strategy, tool
 from graphagent._article import kind_of
+from graphagent._sync import bare
 from graphagent.llm import Tool
 
 T = TypeVar("T")
@@ -50,7 +51,7 @@ def tool_at(target: str) -> Tool | Agent[Any, Any]:
     """
     place, colon, name = target.rpartition(":")
     module = _module(place) if colon else None
-    found = getattr(module, name, None) if module is not None else None
+    found: Any = bare(getattr(module, name, None))
     if isinstance(found, (Tool, Agent)):
         return cast("Any", found)  # type: ignore[no-any-return]
     try:
@@ -82,7 +83,7 @@ def _found(target: str, kind: type[Any], one: str, several: str) -> object:
             raise typer.BadParameter(f"{place!r} has no {name!r}; {several} in it: {there}")
         found = getattr(found, part)
     try:
-        given: object = found() if _makes(found) else found
+        given: object = bare(found() if _makes(found) else found)
     except TypeError as error:
         raise typer.BadParameter(
             f"{target!r} cannot be called without arguments: {error}; {several} in {place!r}: {there}"
@@ -98,12 +99,12 @@ def _makes(found: object) -> bool:
 
 
 def _of(module: ModuleType, kind: type[T]) -> dict[str, T]:
-    return {name: value for name, value in vars(module).items() if isinstance(value, kind)}
+    return {name: value for name, each in vars(module).items() if isinstance(value := bare(each), kind)}
 
 
 def _there(module: ModuleType, kind: type[Any]) -> list[str]:
     """Return the names that a person can choose from: objects of that type, agents, and functions that return one."""
-    public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    public = {name: bare(value) for name, value in vars(module).items() if not name.startswith("_")}
     return [
         name
         for name, value in public.items()
@@ -134,6 +135,11 @@ def _loading(place: str) -> Generator[None]:
             f"{place!r} ends the process when it is loaded (exit code {error.code!r}); put what it does as a program under "
             f"if __name__ == '__main__':"
         ) from None
+    except Exception as error:
+        error.add_note(
+            f"{place!r} is loaded for what it defines; put what it does as a program under if __name__ == '__main__':"
+        )
+        raise
     finally:
         sys.argv = arguments
 

@@ -448,6 +448,20 @@ def test_a_function_may_give_the_agent(run, begun):
     assert run("runs", "answer", "mail-1", "yes", "--agent", "program.py:make", *STORE).out == "sent\n"
 
 
+def test_a_blocking_agent_is_one_too(run, begun, home):
+    """As scripts make it; what a script does as a program stands under `__main__`, as the error of one that does not says."""
+    begun("agent", "mail-1")
+    (home / "script.py").write_text(
+        "from graphagent import blocking\nimport program\n\nagent = blocking(program.make())\n"
+    )
+    assert "script.py:AGENT" not in run("runs", "resume", "mail-1", "--agent", "script.py", *STORE).said
+    assert run("runs", "answer", "mail-1", "yes", "--agent", "script.py:agent", *STORE).out == "sent\n"
+    (home / "other.py").write_text("import anyio\nfrom program import agent\n\nanyio.run(agent.run, 'x')\n")
+    with pytest.raises(RuntimeError) as caught:
+        run("runs", "resume", "mail-1", "--agent", "other.py:agent", *STORE)
+    assert "under if __name__ == '__main__':" in caught.value.__notes__[0]
+
+
 # ---- other processes
 
 
