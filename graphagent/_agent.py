@@ -21,13 +21,13 @@ from graphagent._concurrency import OwnTask
 from graphagent._dispatch import Handlers, Listener, by_type, listener
 from graphagent._options import (
     check_budgets,
-    check_can,
     check_flag,
     check_methods,
     check_model,
     check_names,
     check_options,
     check_settings,
+    check_store,
     check_text,
     check_whole,
     check_word,
@@ -121,6 +121,23 @@ _INSTEAD = {
     "temperature": "OpenAIModel(…, temperature={value})",
 }
 """What to write for arguments that agents of other libraries have."""
+_INSTEAD_IN_RUNS = {
+    **dict.fromkeys(("user", "user_id"), "agent.run(task, owner='…')"),
+    **dict.fromkeys(("session", "session_id", "conversation", "config"), "agent.run(task, thread='…')"),
+    **dict.fromkeys(
+        ("message_history", "history", "messages"),
+        "agent.run(task, thread='…') or agent.run(task, steps=result.memory)",
+    ),
+    **dict.fromkeys(("context", "dependencies"), "agent.run(task, deps=…)"),
+    **dict.fromkeys(("instructions", "system_prompt"), "Agent(…, system_prompt='…')"),
+    **dict.fromkeys(
+        ("usage_limits", "max_turns", "max_tokens", "max_cost", "max_seconds"),
+        "a budget of the agent: Agent(…, max_turns=20)",
+    ),
+    "model": "Agent(…, model=…)",
+    "tools": "Agent(…, tools=[…])",
+}
+"""What to write for arguments that runs of other libraries have."""
 
 
 class Agent(Generic[I, O]):
@@ -198,7 +215,7 @@ class Agent(Generic[I, O]):
         if model is not None:
             check_model(model)
         if store is not None:
-            check_can("commit", store, "store= is a store, such as SqliteStore('runs.db')")
+            check_store(store)
         for option, text in (("system_prompt", system_prompt), ("name", name), ("description", description)):
             check_text(f"{option}=", text)
         if planning_interval is not None:
@@ -286,7 +303,8 @@ class Agent(Generic[I, O]):
         made = feature(*args, **settings)
         if not callable(getattr(made, "install", None)):
             raise TypeError(
-                f"{named} makes no feature: it has no method install(agent); let it inherit from protocols.Feature"
+                f"{named} makes no feature: it has no method install(agent); let it inherit from protocols.Feature. "
+                "Facts are installed by install(AgentMemory, provider=…), notes by install(NoteMemory, notes=…)"
             )
         installed = cast("Feature", made)
         check_methods(named, made, Feature)
@@ -295,7 +313,7 @@ class Agent(Generic[I, O]):
         if self.store is None and getattr(made, "background", False):
             raise FeatureError(
                 f"{named} learns in the background, and what is left to learn is kept in a store; "
-                "give the agent one: Agent(…, store=SqliteStore('runs.db')), or let it learn at its place: learn='node'"
+                "give the agent one: Agent(…, store=SqliteStore('runs.db')), or let it learn at its place: learn=True"
             )
         installed.install(self)
         self._features[type(made)] = installed
@@ -674,7 +692,7 @@ class Agent(Generic[I, O]):
 
     def _begun(self, task: Any, options: RunOptions, *more: str) -> Run[Any]:
         """Return a run that has not begun. `more` names the options of the call that are not in RunOptions."""
-        check_options("a run", options, RunOptions.__annotations__, *more)
+        check_names("a run", options, _INSTEAD_IN_RUNS, RunOptions.__annotations__, *more)
         if task is _NO_TASK:
             task = None
             if not fits(None, self.strategy.input_type):

@@ -38,23 +38,26 @@ def check_options(owner: str, options: Iterable[str], known: Collection[str], *m
             raise TypeError(f"{owner} has no option {name!r}; {hint}")
 
 
-def check_names(owner: str, given: Mapping[str, object], instead: Mapping[str, str], known: Collection[str]) -> None:
+def check_names(
+    owner: str, given: Mapping[str, object], instead: Mapping[str, str], known: Collection[str], *more: str
+) -> None:
     """Refuse arguments that something does not have, of which some are known from elsewhere.
 
     Args:
         owner: What takes the arguments.
-        given: The arguments that it does not have.
+        given: The arguments, of which it may have none.
         instead: The line to write for some of them, by their names; `{value}` stands for what was passed, if that is a number or a flag.
         known: The names that it takes.
+        more: Other arguments of the same call, which may have been meant.
 
     Raises:
-        TypeError: there is one.
+        TypeError: there is one that it does not have.
     """
     for name, value in given.items():
         if name in instead:
             shown = repr(value) if isinstance(value, int | float) else "…"
             raise TypeError(f"{owner} has no option {name!r}; write {instead[name].format(value=shown)}")
-    check_options(owner, given, known)
+    check_options(owner, given, known, *more)
 
 
 def check_settings(
@@ -266,6 +269,15 @@ def check_can(method: str, given: object, what: str, example: str = "") -> None:
     """
     if isinstance(given, type) or not callable(getattr(given, method, None)):
         raise TypeError(f"{what}, not {kind_of(given)}{example and f'; write {example}'}")
+
+
+def check_store(store: object) -> None:
+    """Check that an object is a store of runs.
+
+    Raises:
+        TypeError: it is none, such as the path of one.
+    """
+    check_can("commit", store, "store= is a store, such as SqliteStore('runs.db')")
 
 
 def check_model(model: object) -> None:

@@ -655,11 +655,13 @@ class StoreError(GraphAgentError, OSError):
 class JournalError(RunError, StoreError):
     """An entry of a run could not be stored, since the store failed, which is the `__cause__`; the run did not continue."""
 
-    def __init__(self, run_id: str, cause: StoreError) -> None:
+    def __init__(self, run_id: str, cause: StoreError, owner: str = "", *, begun: bool = True) -> None:
         self.run_id = run_id
+        whose = f", owner={owner!r}" if owner else ""
+        go_on = f"Nothing that was kept is lost; go on with agent.resume({run_id!r}{whose})"
         super().__init__(
-            f"run {run_id!r} cannot be kept: {cause}. Nothing that was kept is lost; go on with agent.resume({run_id!r}) when the "
-            f"store works again"
+            f"run {run_id!r} cannot be kept: {cause}. {go_on if begun else 'It had not begun; run the task again'} when the store "
+            f"works again"
         )
 
 

@@ -663,6 +663,8 @@ async def test_what_is_no_model_no_owner_and_no_run_id_is_refused():
     ("call", "given", "said"),
     [
         ("run", {"onwer": "ada"}, r"a run has no option 'onwer'; did you mean owner=\?"),
+        ("run", {"user_id": "ada"}, r"no option 'user_id'; write agent\.run\(task, owner='…'\)"),
+        ("stream", {"message_history": []}, r"no option 'message_history'; write agent\.run\(task, thread='…'\) or "),
         ("start", {"treads": "t"}, r"no option 'treads'; did you mean thread=\?"),
         ("stream", {"all_texts": True}, r"no option 'all_texts'; did you mean all_text=\?"),
         ("start", {"zoom": 3}, "no option 'zoom'; there are owner, run_id, steps, thread, if_busy, images, deps"),

@@ -7,6 +7,7 @@ import pytest
 from graphagent import Agent, tool
 from graphagent.errors import ModelRequestError, NodeFailedError
 from graphagent.llm import ToolCall, ToolResult
+from graphagent.memory import Notes
 from graphagent.protocols import Feature
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
@@ -57,6 +58,8 @@ def test_what_is_no_feature_is_refused():
     agent = Agent(single_run(), model=ScriptedModel([]))
     with pytest.raises(TypeError, match=r"dict makes no feature: .* inherit from protocols.Feature"):
         agent.install(dict)
+    with pytest.raises(TypeError, match=r"Notes makes no feature: .* install\(NoteMemory, notes=…\)"):
+        agent.install(Notes, MemoryStore())
     assert agent.features == {}
 
 

@@ -10,7 +10,19 @@ import pytest
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap
 from graphagent.errors import NodeFailedError, NoteError
 from graphagent.graph import Retry, select_tools
-from graphagent.history import prune_runs
+from graphagent.history import (
+    clear_cache,
+    end_run,
+    forget_runs,
+    forget_thread,
+    import_thread,
+    list_questions,
+    list_threads,
+    measure_runs,
+    prune_runs,
+    read_run,
+    run_owners,
+)
 from graphagent.llm import (
     Approve,
     CachedModel,
@@ -65,7 +77,7 @@ from graphagent.nodes import (
     update_prompt,
     verify,
 )
-from graphagent.run import Console
+from graphagent.run import Console, list_runs
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel, openai_server
 from graphagent_strategies import (
@@ -446,7 +458,7 @@ VALUES = [
     (lambda: ToolCall("search", '{"q": 1}'), TypeError, "a str, a str and a str"),
     (lambda: Message("user", "hello"), TypeError, "Message.user"),
     (lambda: llm_request(force=print), TypeError, "put @tool on the function"),
-    (lambda: route({"a": Expert("x", agent())}), TypeError, "experts are made by Expert"),
+    (lambda: route({"a": Expert("x", agent())}), TypeError, "or Expert('…', agent.as_node())"),
     (lambda: route(None), TypeError, "experts are made by Expert"),
     (lambda: chat(endings=None), TypeError, "endings= is a list of messages"),
     (lambda: llm_request(output="Letter"), TypeError, "output= must be a type, such as str or list[str], not 'Letter'"),
@@ -480,6 +492,7 @@ MEMORY = [
     (lambda: load_all_facts(subjects=["user"]), TypeError, "one of them is of type str"),
     (lambda: AgentMemory(subjects=Subject("ada")), TypeError, "subjects is a list"),
     (lambda: AgentMemory(provider=FileMemoryProvider), TypeError, "provider= is an object"),
+    (lambda: AgentMemory(provider=MemoryStore()), TypeError, "StoreMemoryProvider(store)"),
     (lambda: auto_detect_facts(scopes=[Subject("ada")]), TypeError, "scopes= takes a list of scopes"),
     (lambda: ContextWindow(compression=WholeHistory), TypeError, "not the class WholeHistory"),
     (lambda: StoreMemoryProvider(MemoryStore), TypeError, "not the class MemoryStore"),
@@ -507,6 +520,27 @@ CALLS = [
     (lambda: prune_runs(MemoryStore(), status="done"), TypeError, "status= is a list, such as ['done']"),
     (lambda: prune_runs(MemoryStore(), status=["don"]), ValueError, "status='don' is not known; did you mean 'done'?"),
     (lambda: prune_runs(MemoryStore(), keep="x"), TypeError, "keep='x' is not a whole number"),
+    (lambda: agent(store=MemoryStore()).end(5), TypeError, "run_id= is text, not an int"),
+    (lambda: agent(store=MemoryStore()).resume(5), TypeError, "run_id= is text, not an int"),
+    (lambda: agent(store=MemoryStore()).fork(5, at=1), TypeError, "run_id= is text, not an int"),
+    (lambda: read_run(MemoryStore(), 5), TypeError, "run_id= is text, not an int"),
+    *(
+        (called, TypeError, "store= is a store, such as SqliteStore('runs.db'), not a str")
+        for called in (
+            lambda: list_runs("runs.db"),
+            lambda: list_threads("runs.db"),
+            lambda: list_questions("runs.db"),
+            lambda: run_owners("runs.db"),
+            lambda: measure_runs("runs.db"),
+            lambda: read_run("runs.db", "r"),
+            lambda: end_run("runs.db", "r"),
+            lambda: import_thread("runs.db", "t", RunMemory()),
+            lambda: prune_runs("runs.db", keep=3),
+            lambda: forget_runs("runs.db"),
+            lambda: forget_thread("runs.db", "t"),
+            lambda: clear_cache("runs.db"),
+        )
+    ),
 ]
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import graphagent
 from graphagent import END, START, Agent, Context, Strategy, node, parallel, tap, tool
 from graphagent.cli._app import app
-from graphagent.errors import GraphAgentError, StrategyError
+from graphagent.errors import GraphAgentError, StoreError, StrategyError
 from graphagent.events import NodeFinished
 from graphagent.graph import Node, precedes
 from graphagent.llm import (
@@ -319,6 +319,11 @@ async def test_what_a_run_lacks_is_added_as_the_errors_say():
     done(found(error, r"(agent\.last\.answer\(.*?\)),").replace("…", "'yes'"), agent=agent)
     assert (await done(found(error, r"await (agent\.last\.finish\(\))"), agent=agent)).output == "yes"
 
+    agent = Agent(single_run())
+    error = refusal(lambda: agent.install(AgentMemory, provider=StoreMemoryProvider(MemoryStore()), learn="background"))
+    learning = f"agent.install(AgentMemory, {found(error, r'at its place: (learn=.*)$')})"
+    assert done(learning, agent=agent, AgentMemory=AgentMemory).learns
+
     error = refusal(lambda: Agent(single_run()).on(print, NodeFinished))
     done(found(error, r"write (agent\.on\(.*\))$"), agent=Agent(single_run()), handler=print)
 
@@ -339,6 +344,32 @@ async def test_a_run_that_exists_is_resumed_as_the_error_says(owner):
     assert (await done(found(error, r"with (agent\.resume\(.*?\)),"), agent=agent)).status == "waiting"
     error = await refused(agent.fork("r", at=1, run_id="r", owner=owner))
     assert (await done(found(error, r"with (agent\.resume\(.*?\)),"), agent=agent)).status == "waiting"
+
+
+class Filling(MemoryStore):
+    """A store with room for some commits."""
+
+    room = 0
+
+    async def commit(self, *changes: Any) -> Any:
+        if not self.room:
+            raise StoreError("the disk is full")
+        self.room -= 1
+        return await super().commit(*changes)
+
+
+@pytest.mark.parametrize("owner", ["", "ada"])
+async def test_a_run_that_could_not_be_kept_goes_on_as_the_error_says(owner):
+    """It is resumed, unless nothing of it was kept: then there is nothing to resume, and the error does not say so."""
+    store = Filling()
+    agent = Agent(Strategy("s", START >> up >> END), store=store)
+    error = await refused(agent.run("x", owner=owner))
+    assert "It had not begun; run the task again when the store works again" in str(error)
+    assert "resume" not in str(error)
+    store.room = 1
+    error = await refused(agent.run("x", owner=owner))
+    store.room = 100
+    assert (await done(found(error, r"go on with (agent\.resume\(.*?\)) when"), agent=agent)).output == "X"
 
 
 async def test_runs_that_wait_and_runs_of_the_store_are_continued_as_the_errors_say(capsys):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from graphagent._options import check_store
 from graphagent.errors import RunNotFoundError, StoreError
 from graphagent.history._entries import questions_of
 from graphagent.history._runs import run_owners
@@ -98,6 +99,7 @@ def _sorted(found: list[PendingQuestion]) -> list[PendingQuestion]:
 
 async def _waiting(store: Store, owner: str | None) -> list[RunHeader]:
     """Return the headers of the runs that wait. Each has a mark, unless a version that sets none has written it."""
+    check_store(store)
     if await store.get(MARKED) is None:
         return [head for head in await _marked_now(store) if owner in (None, head.owner)]
     keys = [header_key(whose, run_id) for _, whose, run_id, _ in await read_marks(store, WAITING, owner)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from graphagent import _clock
-from graphagent._options import check_whole
+from graphagent._options import check_store, check_whole
 from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError, StoreError
 from graphagent.history._carried import carried
 from graphagent.history._runs import choose_runs, thread_ends, threads_of
@@ -111,6 +111,7 @@ async def forget_runs(store: Store, *, owner: str = "", run_ids: Collection[str]
         RunClaimedError: a process executes a run that is named, or one that continues it.
         StoreError: the store cannot be written.
     """
+    check_store(store)
     if run_ids is not None:
         runs, size = await _remove(store, owner, list(run_ids), forget=True)
         return Receipt(runs=runs, bytes=size)
@@ -169,6 +170,7 @@ async def clear_cache(store: Store, *, owner: str = "", expired: bool = False) -
     Raises:
         StoreError: the store cannot be read or written.
     """
+    check_store(store)
     if expired:
         return await erase_expired(store, cached_of(owner))
     count = 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 
 from graphagent import _clock
 from graphagent._article import kind_of
-from graphagent._options import check_word
+from graphagent._options import check_store, check_word
 from graphagent.errors import DamagedStoreError, RunNotFoundError
 from graphagent.log._internal import (
     HEADERS,
@@ -96,6 +96,7 @@ def place_in_thread(head: RunHeader) -> tuple[int, int]:
 
 async def thread_ends(store: Store, owner: str) -> dict[str, tuple[str, int]]:
     """Return the id of the last run of each thread, and the version of the item that names it."""
+    check_store(store)
     found: dict[str, tuple[str, int]] = {}
     async for item in store.scan((ROOM, owner, THREADS)):
         if len(item.key) == 4:
@@ -124,6 +125,7 @@ async def run_owners(store: Store) -> list[str]:
     Raises:
         StoreError: the store cannot be read.
     """
+    check_store(store)
     return sorted({str(item.key[1]) async for item in store.scan((ROOM,))})
 
 
@@ -134,6 +136,7 @@ async def measure_runs(store: Store, *, owner: str = "", run_id: str | None = No
         DamagedStoreError: the header of that run is not what was written.
         StoreError: the store cannot be read.
     """
+    check_store(store)
     prefixes: list[Key] = [(ROOM, owner, HEADERS), (ROOM, owner, ROWS)]
     if run_id is not None:
         item = await store.get(header_key(owner, run_id))

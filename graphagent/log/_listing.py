@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphagent._options import check_store
 from graphagent.errors import DamagedStoreError
 from graphagent.log._header import HEADERS, ROOM, RunHeader, child_of
 
@@ -19,6 +20,7 @@ async def list_runs(store: Store, *, owner: str = "", thread: str | None = None)
     Raises:
         StoreError: the store cannot be read.
     """
+    check_store(store)
     found: dict[str, RunHeader] = {}
     children: list[RunHeader] = []
     async for item in store.scan((ROOM, owner, HEADERS)):

@@ -318,7 +318,7 @@ class Log:
             if isinstance(error, ConflictError):
                 raise await self._claim_error(store) from error
             if isinstance(error, StoreError):
-                raise JournalError(run.run_id, error) from error
+                raise JournalError(run.run_id, error, run.owner, begun=self.version > 0) from error
             raise
         self._landed(pending)
         if renewed is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from graphagent._options import check_store, check_text
 from graphagent.errors import DamagedStoreError, RunError, RunNotFoundError
 from graphagent.log._header import RunHeader, header_key, place_of, rows_key
 from graphagent.store._internal import collect, get_many
@@ -36,6 +37,7 @@ async def read_header(store: Store, owner: str, run_id: str) -> tuple[RunHeader,
         RunError: it is that of a sub-agent, which is a part of another one.
         DamagedStoreError: it is not what was written.
     """
+    check_store(store)
     key, missing = header_key(owner, run_id), RunHeader(run_id=run_id, owner=owner)
     item = await store.get(key)
     if item is None:
@@ -54,6 +56,7 @@ async def read_part(store: Store, owner: str, run_id: str) -> tuple[RunHeader, s
     Raises:
         DamagedStoreError: it is not what was written.
     """
+    check_text("run_id=", run_id)
     *around, number = run_id.split("/")
     if number.isdecimal() and len(number) < _DIGITS:
         for place in range(1, len(around)):
@@ -72,6 +75,7 @@ async def root_of(store: Store, owner: str, run_id: str) -> str:
     Raises:
         DamagedStoreError: the header of the sub-agent's run is not what was written.
     """
+    check_text("run_id=", run_id)
     if "/" not in run_id or await store.get(header_key(owner, run_id)) is not None:
         return run_id
     part = await read_part(store, owner, run_id)

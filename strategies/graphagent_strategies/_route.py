@@ -74,7 +74,7 @@ def route(
     """
     known = experts.values() if isinstance(experts, Mapping) else (None,)  # pyright: ignore[reportUnnecessaryIsInstance]
     if not all(isinstance(each, Expert) and isinstance(each.node, Node) for each in known):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name!r}: experts are made by Expert; write {{'sales': Expert('its questions', strategy)}}")
+        raise TypeError(f"{name!r}: experts are made by Expert('questions', strategy), or Expert('…', agent.as_node())")
     if choose is not None and not callable(choose):
         raise TypeError(f"{name!r}: choose= is a function of the question that returns a name, not {choose!r}")
     if not experts or (default is not None and default not in experts):
