@@ -9,7 +9,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
-from functools import partial
+from functools import partial, wraps
 from itertools import starmap
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, Self, TypeVar, Unpack, cast, get_origin, overload
@@ -140,6 +140,21 @@ _INSTEAD_IN_RUNS = {
 """What to write for arguments that runs of other libraries have."""
 
 
+def _with_strategy(init: Callable[P, None]) -> Callable[P, None]:
+    """Have a missing strategy say what to write. For type checkers it is missing all the same, as a default would not be."""
+
+    @wraps(init)
+    def checked(*args: P.args, **options: P.kwargs) -> None:
+        if len(args) < 2 and "strategy" not in options:
+            raise TypeError(
+                "an agent runs a Strategy, and none is passed; write Agent(single_run(), model=…), with single_run of "
+                "graphagent_strategies, or a strategy of your own"
+            )
+        init(*args, **options)
+
+    return checked
+
+
 class Agent(Generic[I, O]):
     """Runs a strategy.
 
@@ -178,6 +193,7 @@ class Agent(Generic[I, O]):
     _inherits_tools = False
     """Whether its runs, as parts of others, inherit the tools of their callers."""
 
+    @_with_strategy
     def __init__(
         self,
         strategy: Strategy[I, O],
@@ -200,7 +216,7 @@ class Agent(Generic[I, O]):
         **others: Never,
     ) -> None:  # long because each option is checked and explained where it is set
         if others:
-            check_names("Agent", others, _INSTEAD, cast("Any", Agent).__init__.__kwdefaults__)
+            check_names("Agent", others, _INSTEAD, cast("Any", Agent).__init__.__wrapped__.__kwdefaults__)
         if isinstance(strategy, str):
             raise TypeError(
                 f"an agent runs a Strategy, not a text; write Agent(single_run(), model=OpenAIModel({strategy.rpartition(':')[2]!r})), "

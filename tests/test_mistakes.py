@@ -304,6 +304,7 @@ NUMBERS = [
     (lambda: task("Do it.", max_turns="3"), ValueError, "max_turns='3' is not a budget"),
     (lambda: Notes("n.db", recency_weight=0.3), TypeError, "settings=NoteSettings(recency_weight=0.3)"),
     (lambda: Notes(key="secret"), TypeError, "EncryptedStore(SqliteStore('notes.db'), key="),
+    (lambda: Agent(model=ScriptedModel(["Hi"])), TypeError, "write Agent(single_run(), model="),
     (lambda: Agent("openai:gpt-5"), TypeError, "model=OpenAIModel('gpt-5')"),
     (lambda: Agent(single_run(), instructions="Be brief."), TypeError, "system_prompt="),
     (lambda: Agent(single_run(), max_steps=3), TypeError, "max_turns=3"),

@@ -54,7 +54,7 @@ def other_conversations(folder: Path) -> str | None:
     )
 
 
-def place_of(what: str, store: Path | None, *, new: bool) -> Path:
+def place_of(what: str, given: Path | None, *, new: bool) -> Path:
     """Return where the `facts`, the `notes` or the `runs` are in what `--store` names, or in the default place without it.
 
     Facts are in a folder. Notes and runs are in a file, which has the default name where a folder is named.
@@ -63,7 +63,7 @@ def place_of(what: str, store: Path | None, *, new: bool) -> Path:
         BadParameter: there is no such store, and it is not to be `new`; or a file is named for facts.
         StoreError: the default place is meant, and nothing has been kept there yet.
     """
-    named = store.expanduser() if store is not None else home() / _NAMES[what]
+    named = given.expanduser() if given is not None else home() / _NAMES[what]
     is_folder = names_folder(named)
     path = named / _NAMES[what] if is_folder and what != "facts" else named
     if what == "facts" and not is_folder:
@@ -72,7 +72,7 @@ def place_of(what: str, store: Path | None, *, new: bool) -> Path:
         )
     if new or path.exists():
         return path
-    if store is None and what in _BEGIN:
+    if given is None and what in _BEGIN:
         raise StoreError(f"nothing has been kept yet; begin with: graphagent {_BEGIN[what]}")
     kind, place = (
         ("memory", "the folder of the facts")

@@ -22,6 +22,8 @@ T = TypeVar("T")
 Prompt = str | Message | ToolResults
 """What a model can be asked with: text, a message, or the results of its tool calls."""
 _UNLESS_OUTPUT: Any = object()
+_PLANNED = ("answer", "draft")
+"""The purposes of answers before which plans are made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class LlmRequest:
     @property
     def plans(self) -> bool:
         """Whether plans are made before its turns, as `Agent(planning_interval=…)` says: only before answers and drafts."""
-        return self.purpose in ("answer", "draft")
+        return self.purpose in _PLANNED
 
     async def __call__(self, ctx: Context[Any], prompt: Prompt) -> Any:
         tools = tools_of(ctx, self.finish) if self.tools else ()
@@ -51,7 +53,7 @@ class LlmRequest:
         choice = self.force or ("required" if self.required else "auto")
         while True:
             messages = await ctx.build_prompt(tools)
-            if self.plans and await plan_if_due(ctx, tools):
+            if self.purpose in _PLANNED and await plan_if_due(ctx, tools):
                 messages = await ctx.build_prompt(tools)
             request = ModelRequest(messages, tools, choice, self.output, self.parameters)
             try:

@@ -112,7 +112,7 @@ class CompiledNode:
 
     __slots__ = (
         "call", "counts", "declared", "edges", "element", "error_edges", "following", "function", "inside", "kinds", "name",
-        "output_type", "passes_input", "rules", "within",
+        "only_taps", "output_type", "passes_input", "rules", "within",
     )  # fmt: skip
 
     def __init__(
@@ -158,14 +158,8 @@ class CompiledNode:
         """The edges for outputs, in order, where there is a choice."""
         self.error_edges: tuple[CompiledEdge, ...] = ()
         """The edges for errors, in order."""
-
-    @property
-    def only_taps(self) -> bool:
+        self.only_taps = False
         """Whether it and all that follows are taps, which pass on to END what it is given."""
-        node = self
-        while node.passes_input and node.following is not None and not node.error_edges:
-            node = node.following
-        return node is DONE and self is not DONE
 
 
 @final
@@ -252,6 +246,11 @@ def compile_strategy(strategy: Strategy[Any, Any], compile_node: Callable[[Eleme
             leaving.setdefault(id(edge.source), []).append(edge)
     for identity, edges in leaving.items():
         _connect(nodes[identity], edges, nodes)
+    for each in nodes.values():
+        node = each
+        while node.passes_input and node.following is not None and not node.error_edges:
+            node = node.following
+        each.only_taps = node is DONE
     return CompiledStrategy(first, {node.name: node for node in nodes.values()})
 
 

@@ -138,7 +138,8 @@ async def end(run: Runtime, step: FinalAnswerStep) -> None:
     run.at_rest, run.claimed = run.result_now(output), False
     failure, run.failure, run.pausing = run.failure, None, None
     try:
-        run.report_answer(output)
+        if run.handlers:
+            run.report_answer(output)
         await look_back(run)
     finally:
         if run.after is not None or run.unlearned or learners(run):
