@@ -678,7 +678,7 @@ class ConflictError(StoreError):
 
 
 class StoreNotFoundError(StoreError, FileNotFoundError):
-    """There is no store at a path. What only reads a store does not make one."""
+    """There is no store, or no file to read, at a path. What only reads does not make one."""
 
     def __init__(self, what: str, path: str, remedy: str) -> None:
         self.path = path

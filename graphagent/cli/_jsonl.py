@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 from graphagent._article import counted
 from graphagent.cli import _output
 from graphagent.cli._private_files import private_file
-from graphagent.errors import StoreError
+from graphagent.errors import StoreError, StoreNotFoundError
 
 
 class Lines:
@@ -63,6 +63,8 @@ def read_whole(source: Path) -> bytes:
     """
     try:
         return sys.stdin.buffer.read() if str(source) == "-" else source.read_bytes()
+    except FileNotFoundError:
+        raise StoreNotFoundError("file", str(source), "name the file to read, or - for standard input") from None
     except OSError as error:
         raise StoreError(f"{str(source)!r} cannot be read: {error.strerror}") from None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._options import check_path, check_text
+from graphagent.errors import StoreNotFoundError
 from graphagent.llm import Image, Part, Reasoning, Text, ToolResult
 from graphagent.llm._internal import part_of
 from graphagent.migrate._conversation import (
@@ -65,7 +66,7 @@ def load_sessions(path: str | PathLike[str], *, messages_table: str = "agent_mes
         messages_table: The name of the table with the items, if the session was given another one.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        StoreNotFoundError: there is no such file.
         ValueError: it is not a database of SQLite, or damaged; it has no such table; or an item of a session is not one.
     """
     import apsw
@@ -74,7 +75,7 @@ def load_sessions(path: str | PathLike[str], *, messages_table: str = "agent_mes
     check_text("messages_table=", messages_table)
     name = fspath(path)
     if not Path(name).is_file():
-        raise FileNotFoundError(2, "there is no file of sessions", name)
+        raise StoreNotFoundError("file of sessions", name, "give the path that SQLiteSession was given")
     found: dict[str, list[object]] = {}
     try:
         connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READONLY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -185,9 +186,11 @@ def test_a_wrong_import_names_the_place_and_no_value(run, memory, home, text, sa
 
 
 def test_an_import_without_a_file_is_an_error(run, memory):
-    """The name of the file and the reason are told."""
+    """The name of the file is told, and what is beside it."""
+    Path("now-here.jsonl").write_text("")
     ended = run("facts", "import", "nowhere.jsonl", *memory)
-    assert (ended.code, ended.said) == (1, "error: 'nowhere.jsonl' cannot be read: No such file or directory")
+    assert ended.code == 1
+    assert ended.said.startswith("error: there is no file 'nowhere.jsonl'; its folder has 'now-here.jsonl'")
 
 
 def test_a_sound_memory_verifies(run, memory):

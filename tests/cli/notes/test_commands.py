@@ -363,7 +363,7 @@ def test_tables_json_lines_and_folders_of_markdown_are_imported(run, store, home
         ("bad.md", "error: 'bad.md': its date has to be a time"),
         ("empty", "there are no Markdown files in 'empty'"),
         ("bad.csv", "'bad.csv', line 3: private is true or false"),
-        ("nowhere.md", "'nowhere.md' cannot be read"),
+        ("nowhere.md", "there is no file 'nowhere.md'; its folder has "),
     ):
         ended = run("notes", "import", name, *store)
         assert (ended.code, ended.out, said in ended.said) == (1, "", True)
