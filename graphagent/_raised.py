@@ -89,6 +89,20 @@ def _leaked(raised: BaseException, where: str) -> LeakedCancellationError:
     return error
 
 
+def leak_of_task(raised: BaseException, where: str) -> LeakedCancellationError | None:
+    """Return the error for a cancellation of the current task alone, of which nothing around it knows; None if it came from around.
+
+    This is for the outermost function of a task that graphagent began for itself: who cancels a task of asyncio is not known, but those
+    who may end the work cancel a scope around it. A group would take the cancellation of one of its tasks for its own.
+    """
+    task = asyncio.current_task() if isinstance(raised, asyncio.CancelledError) else None
+    if task is None or anyio.current_effective_deadline() == -math.inf:
+        return None
+    while task.cancelling():  # or the next thing that the task does would seem to be cancelled
+        task.uncancel()
+    return _leaked(raised, where)
+
+
 def one_of(error: BaseException) -> BaseException:
     """Return the first exception of a group if all have the same type, otherwise the group; or the error if it is not a group."""
     first, *others = leaves(error)

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from graphagent._raised import awaited
+from graphagent._raised import awaited, leak_of_task
+from graphagent.errors import LeakedCancellationError
 
 
 async def together(work: Callable[[int], Awaitable[None]], total: int, limit: int | None = None) -> None:
@@ -14,23 +15,35 @@ async def together(work: Callable[[int], Awaitable[None]], total: int, limit: in
 
     Raises:
         BaseException: the first error, as itself and not in a group; the others are cancelled.
+        LeakedCancellationError: among others, if one of its tasks alone was cancelled.
     """
     failed: list[BaseException] = []
+    returned: list[bool] = []
     waiting = iter(range(total))
 
     async def worker() -> None:
         for number in waiting:
+            where = f"task {number + 1} of {total}"
             try:
-                await awaited(work(number), f"task {number + 1} of {total}")
-            except anyio.get_cancelled_exc_class():
-                raise
+                await awaited(work(number), where)
+            except anyio.get_cancelled_exc_class() as cancelled:
+                leaked = leak_of_task(cancelled, where)
+                if leaked is None:
+                    raise
+                failed.append(leaked)
+                group.cancel_scope.cancel()
+                return
             except BaseException as error:  # noqa: BLE001  raised again below, outside the group
                 failed.append(error)
                 group.cancel_scope.cancel()
                 return
+        returned.append(True)
 
+    tasks = total if limit is None else min(limit, total)
     async with anyio.create_task_group() as group:
-        for _ in range(total if limit is None else min(limit, total)):
+        for _ in range(tasks):
             group.start_soon(worker)
     if failed:
         raise failed[0]
+    if len(returned) < tasks:  # one was cancelled before it began
+        raise LeakedCancellationError(f"one of {total} tasks")

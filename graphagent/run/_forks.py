@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -10,6 +11,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from graphagent._article import kind_of
+from graphagent._raised import leak_of_task
 from graphagent.errors import NodeFailedError, NodeTypeError
 from graphagent.llm import ToolResults
 from graphagent.log._internal import (
@@ -137,7 +139,7 @@ async def _join(
         try:
             if run.top.attention:
                 run.top.stop_if_due()
-            results[number] = await execute(inside[number])
+            results[number] = await _executed(inside[number])
         except Suspend:
             suspended.append(number)
         except NodeFailedError as error:
@@ -160,6 +162,23 @@ async def _join(
     return results
 
 
+async def _executed(execution: Execution) -> Any:
+    """Execute a branch, in a task of its own.
+
+    Raises:
+        NodeFailedError: among others, if that task alone was cancelled.
+    """
+    run, frame = execution.run, execution.frame
+    try:
+        return await execute(execution)
+    except asyncio.CancelledError as cancelled:
+        path = run.node_of(frame)
+        leaked = leak_of_task(cancelled, f"node {path!r}")
+        if leaked is None:
+            raise
+        raise run.of_run(NodeFailedError(path, leaked)) from leaked
+
+
 def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
     """Return the call of a fork whose first result counts."""
 
@@ -178,7 +197,7 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
             try:
                 if run.top.attention:
                     run.top.stop_if_due()
-                await execute(inside[number])
+                await _executed(inside[number])
             except Suspend:
                 suspended.append(number)
                 return
@@ -190,10 +209,8 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
             scope.cancel()
 
         with anyio.CancelScope() as scope:
-            if known is not None:
-                await execute_branch(known)
-            elif not any(frame.ended for frame in frames):
-                left = [number for number in range(len(frames)) if number not in failed]
+            if known is not None or not any(frame.ended for frame in frames):
+                left = [number for number in range(len(frames)) if number not in failed] if known is None else [known]
                 await together(lambda place: execute_branch(left[place]), len(left))
         broken = next((error for error in failed.values() if ends_all(error, run)), None)
         # The first entry decides, not the task that woke first, so a run that is read again has the same winner.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 from anyio import sleep
 
-from graphagent._raised import awaited
-from graphagent.errors import RunClaimedError, RunNotFoundError
+from graphagent._raised import awaited, leak_of_task
+from graphagent.errors import LeakedCancellationError, RunClaimedError, RunNotFoundError
 from graphagent.log._internal import LEASE
 
 if TYPE_CHECKING:
@@ -39,8 +40,12 @@ async def with_heartbeat(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T
     async def renew() -> None:
         try:
             while True:
-                await sleep(PAUSE)
-                await _renew(run.log)
+                try:
+                    await sleep(PAUSE)
+                    await _renew(run.log)
+                except asyncio.CancelledError as cancelled:
+                    if leak_of_task(cancelled, "the heartbeat") is None:
+                        raise
         except (RunClaimedError, RunNotFoundError) as error:
             error.run_id = run.run_id
             lost.append(error)
@@ -62,6 +67,8 @@ async def with_heartbeat(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T
         raise lost.pop()
     if failed:
         raise failed.pop(0)  # nothing here keeps it, or it would be in a circle with its own traceback
+    if not given:  # the task of the heartbeat was cancelled before it began, and took the group with it
+        raise LeakedCancellationError("the heartbeat")
     return given[0]
 
 

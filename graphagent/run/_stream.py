@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
 import anyio
 
 from graphagent._concurrency import OwnTask
-from graphagent._raised import awaited
+from graphagent._raised import awaited, leak_of_task
 from graphagent.events import (
     Event,
     ModelResponded,
@@ -221,8 +221,10 @@ class _Execution:
             run = await self.read()
             run.on(Event, self._take, all_text=self._all_text)
             await run.finish()
-        except anyio.get_cancelled_exc_class():
-            raise
+        except anyio.get_cancelled_exc_class() as cancelled:
+            self.failed = leak_of_task(cancelled, "the stream")
+            if self.failed is None:
+                raise
         except BaseException as error:  # noqa: BLE001  raised where the events are read
             self.failed = error
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 
 import anyio
@@ -202,6 +203,84 @@ async def test_what_a_node_gathers_leaks(limit):
     with pytest.raises(NodeFailedError) as raised:
         await only(gathers).run("x")
     assert leaked(raised.value)
+
+
+async def cancel_own_task():
+    """Cancel the task that this is executed in, as the timer of a library does that is too late."""
+    task = asyncio.current_task()
+    task.cancel()
+    await asyncio.sleep(0)
+
+
+@node
+async def cancels(ctx: Context, said: str) -> str:
+    await cancel_own_task()
+    return "unreached"
+
+
+@node
+async def gathers_cancels(ctx: Context, said: str) -> str:
+    async def work(ctx: Context) -> str:
+        await cancel_own_task()
+        return "unreached"
+
+    return " ".join(await ctx.gather([work, work]))
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("store", [None, MemoryStore()], ids=["memory", "store"])
+async def test_a_library_that_cancels_the_task_of_a_branch_fails_the_branch(store):
+    """A group of tasks would end as if all had returned; the limit of one branch at a time does not pass it on to the next."""
+    for element, value in ((parallel(cancels, other), "x"), (each(cancels), ["a", "b"]), (race(cancels, cancels), "x")):
+        with pytest.raises(NodeFailedError) as raised:
+            await only(element, store).run(value)
+        assert leaked(raised.value).where.endswith("/cancels'")
+    with pytest.raises(NodeFailedError) as raised:
+        await only(gathers_cancels, store).run("x")
+    assert leaked(raised.value).where == "task 1 of 2"
+    fork = parallel(cancels, other, cancels, other, failures="collect", limit=1)
+    output = (await only(fork, store).run("x")).output
+    assert [each if isinstance(each, str) else type(each) for each in output] == [NodeFailedError, "other"] * 2
+    assert (await only(race(cancels, other), store).run("x")).output == "other"
+
+
+def cancelling_others():
+    """Return a node that cancels all tasks that are younger than it, except its own."""
+    older = asyncio.all_tasks()
+
+    @node
+    async def cancels_others(ctx: Context, said: str) -> str:
+        for task in asyncio.all_tasks() - older - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0.01)
+        return "done"
+
+    return cancels_others
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.filterwarnings("ignore:.*was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_library_that_cancels_a_task_before_it_begins_fails_the_fork():
+    """No code is in that task yet that could tell."""
+    with pytest.raises(NodeFailedError) as raised:
+        await only(parallel(cancelling_others(), other)).run("x")
+    error = raised.value.__cause__
+    assert (type(error), error.where) == (LeakedCancellationError, "one of 2 tasks")
+    gc.collect()  # asyncio warns of that task
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_library_that_cancels_the_task_of_a_stream_fails_the_stream():
+    """The loop over its events does not end as if the run had."""
+    with pytest.raises(LeakedCancellationError, match=r"^the stream"):
+        [event async for event in only(cancels).stream("x")]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_library_that_cancels_the_task_of_the_heartbeat_does_not_end_a_run():
+    """The claim of a run in a store is renewed in a task of its own, which goes on."""
+    agent = Agent(Strategy("s", START >> other >> cancelling_others() >> END), store=MemoryStore())
+    assert (await agent.run("x")).output == "done"
 
 
 # ---- tools, middleware, callbacks, models
