@@ -14,7 +14,7 @@ import typer
 
 from graphagent.cli._options import value_of
 from graphagent.errors import PlainStoreError, SealedStoreError, StoreError, StoreNotFoundError
-from graphagent.memory import EncryptedMemoryProvider, FileMemoryProvider
+from graphagent.memory import EncryptedMemoryProvider, FileMemoryProvider, StoreMemoryProvider
 from graphagent.store import EncryptedStore, SqliteStore
 
 if TYPE_CHECKING:
@@ -57,25 +57,20 @@ def other_conversations(folder: Path) -> str | None:
 def place_of(what: str, given: Path | None, *, new: bool) -> Path:
     """Return where the `facts`, the `notes` or the `runs` are in what `--store` names, or in the default place without it.
 
-    Facts are in a folder. Notes and runs are in a file, which has the default name where a folder is named.
+    Facts are in a folder, or in a file of a program. Notes and runs are in a file, which has the default name where a folder is named.
 
     Raises:
-        BadParameter: there is no such store, and it is not to be `new`; or a file is named for facts.
+        BadParameter: there is no such store, and it is not to be `new`.
         StoreError: the default place is meant, and nothing has been kept there yet.
     """
     named = given.expanduser() if given is not None else home() / _NAMES[what]
-    is_folder = names_folder(named)
-    path = named / _NAMES[what] if is_folder and what != "facts" else named
-    if what == "facts" and not is_folder:
-        raise typer.BadParameter(
-            f"{str(path)!r} is the name of a file, and facts are in a folder", param_hint="--store"
-        )
+    path = named / _NAMES[what] if what != "facts" and names_folder(named) else named
     if new or path.exists():
         return path
     if given is None and what in _BEGIN:
         raise StoreError(f"nothing has been kept yet; begin with: graphagent {_BEGIN[what]}")
     kind, place = (
-        ("memory", "the folder of the facts")
+        ("memory", "the folder or the file of the facts")
         if what == "facts"
         else ("store", f"the file of the {what}, or the folder that has it")
     )
@@ -89,14 +84,18 @@ def names_folder(path: Path) -> bool:
 
 
 def fact_provider(store: Path | None, key: str | None, *, new: bool) -> KeepingProvider:
-    """Return the provider of the facts in a store: encrypted with a key, readable files without one.
+    """Return the provider of the facts in a folder: encrypted with a key, readable files without one.
 
     Raises:
-        BadParameter: there is no such store, and it is not to be `new`; the facts are encrypted and there is no key, or they
-            are plain and there is one; or it is not a key.
+        BadParameter: there is no such folder, and it is not to be `new`, or it is a file; the facts are encrypted and there is no
+            key, or they are plain and there is one; or it is not a key.
         StoreError: the default place is meant, and nothing has been kept there yet.
     """
     folder = place_of("facts", store, new=new)
+    if not names_folder(folder):
+        raise typer.BadParameter(
+            f"{str(folder)!r} is the name of a file, and a memory is a folder", param_hint="--store"
+        )
     is_sealed = (folder / SEALED).exists()
     if key is None:
         if is_sealed:
@@ -115,8 +114,26 @@ def fact_provider(store: Path | None, key: str | None, *, new: bool) -> KeepingP
 
 
 @asynccontextmanager
+async def open_facts(store: Path | None, key: str | None, *, new: bool) -> AsyncGenerator[KeepingProvider]:
+    """Open the provider of the facts in a folder, or in the file of a program with a `StoreMemoryProvider`.
+
+    Raises:
+        BadParameter: as in `fact_provider` and `open_store`.
+        StoreError: the store cannot be read, or the default place is meant, and nothing has been kept there yet.
+    """
+    path = place_of("facts", store, new=new)
+    if names_folder(path):
+        provider = fact_provider(store, key, new=new)
+        async with provider:
+            yield provider
+    else:
+        async with open_store("facts", store, key, new=new) as opened:
+            yield StoreMemoryProvider(opened)
+
+
+@asynccontextmanager
 async def open_store(what: str, store: Path | None, key: str | None, *, new: bool = False) -> AsyncGenerator[Store]:
-    """Open the store with the `runs` or the `notes`, encrypted if there is a key.
+    """Open the store with the `runs`, the `notes` or the `facts`, encrypted if there is a key.
 
     A store that does not exist is created if it is to be `new`.
 

@@ -33,7 +33,7 @@ from graphagent.cli._options import (
 )
 from graphagent.cli._phrases import others, were_new
 from graphagent.cli._prompts import confirm
-from graphagent.cli._stores import fact_provider, other_conversations, place_of
+from graphagent.cli._stores import open_facts, other_conversations, place_of
 from graphagent.errors import StoreError
 from graphagent.memory import Concept, Fact, FactType, MultipleFacts, Scope, ScopeKind, SingleFact, Source, Subject
 from graphagent.protocols import KeepingProvider
@@ -57,7 +57,10 @@ Keyword = Annotated[str, argument("KEYWORD", "The fact's keyword, as `facts list
 class Memory:
     """The memory that a command works on."""
 
-    store: Annotated[Path | None, store_option("The folder with the facts", "memory")] = None
+    store: Annotated[
+        Path | None,
+        store_option("The folder with the facts, or the file of a program that keeps them in a store", "memory"),
+    ] = None
     key: Annotated[
         str | None,
         option(
@@ -70,10 +73,9 @@ class Memory:
 
     def use(self, work: Callable[[KeepingProvider], Awaitable[T]], *, new: bool = False) -> T:
         """Open the provider, await `work` with it, close it, and return what `work` returned. `new` creates a missing memory."""
-        provider = fact_provider(self.store, self.key, new=new)
 
         async def main() -> T:
-            async with provider:
+            async with open_facts(self.store, self.key, new=new) as provider:
                 return await work(provider)
 
         return anyio.run(main)

@@ -69,6 +69,9 @@ def _with_notes(run, line):
 def _with_facts(run, line):
     for owner, memory in (("''", "memory"), ("ada", "memory"), ("''", "plain")):
         _said(run, f"facts set city Oslo --owner {owner} --store {memory}")
+    if "assistant.db" in line:
+        _said(run, "keys new --out assistant.key")
+        _said(run, f"facts set city Oslo {line.partition('list ')[2]}")
     if "import" in line:
         _said(run, "facts export --out facts.jsonl")
         _said(run, "keys new --out ~/.graphagent-key")

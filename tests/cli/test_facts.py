@@ -316,8 +316,8 @@ def test_a_file_where_the_folder_should_be_is_an_error(run, home):
     (home / "memory").write_text("mine")
     for words in (["list"], ["set", "city", "Oslo"]):
         ended = run("facts", *words, "--store", "memory")
-        assert ended.code == 2
-        assert "'memory' is the name of a file, and facts are in a folder" in ended.said
+        assert ended.code == 1
+        assert "memory is damaged: SQLite cannot make sense of it" in ended.said
     assert (home / "memory").read_text() == "mine"
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import re
 
+import anyio
 import pytest
+
+from graphagent import Agent
+from graphagent.memory import AgentMemory, StoreMemoryProvider
+from graphagent.store import EncryptedStore, SqliteStore, new_key
+from graphagent.testing import ScriptedModel
+from graphagent_strategies import single_run
+
+OSLO = {"subject": "user", "keyword": "city", "description": "where they live", "value": "Oslo"}
 
 READING = (
     "facts list",
@@ -43,10 +52,30 @@ def test_one_folder_has_facts_notes_and_runs(run, home):
     assert "first" in run("runs", "list", *where).out
 
 
-def test_a_file_is_refused_for_facts(run):
-    """Also one that does not exist yet, by its ending."""
-    ended = run("facts", "set", "city", "Oslo", "--store", "notes.db")
-    assert (ended.code, "is the name of a file, and facts are in a folder" in " ".join(ended.said.split())) == (2, True)
+@pytest.mark.parametrize("key", [None, new_key()])
+def test_the_facts_in_the_store_of_a_program_are_read_and_corrected(run, monkeypatch, key):
+    """Sealed or not, beside the runs in the same file; only a chat wants a folder, since its conversations are a file in it."""
+
+    async def program():
+        async with SqliteStore("assistant.db") as plain:
+            store = plain if key is None else EncryptedStore(plain, key)
+            agent = Agent(single_run(), model=ScriptedModel(["Noted.", {"facts": [OSLO]}]), store=store)
+            agent.install(AgentMemory, provider=StoreMemoryProvider(store))
+            await agent.run("I live in Oslo.", owner="ada")
+
+    anyio.run(program)
+    where = ("--store", "assistant.db", "--owner", "ada")
+    if key is not None:
+        assert "is sealed; say where its key is" in run("facts", "list", *where).said
+        monkeypatch.setenv("ASSISTANT_KEY", key)
+        where = (*where, "--key", "env:ASSISTANT_KEY")
+    assert "Oslo" in run("facts", "list", *where).out
+    assert run("facts", "set", "city", "Bergen", "--scope", "agent:single_run", "--subject", "user", *where).code == 0
+    assert "Bergen" in run("facts", "show", "city", *where).out
+    assert run("facts", "forget", "city", "--yes", *where).code == 0
+    assert "Nothing is known" in run("facts", "list", *where).said
+    assert "a memory is a folder" in run("chat", "--store", "assistant.db").said
+    assert "there is no memory 'assistent.db'" in run("facts", "list", "--store", "assistent.db").said
 
 
 @pytest.mark.parametrize("words", ["", "facts", "facts list", "facts set", "runs", "run", "notes recall"])
