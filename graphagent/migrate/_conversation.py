@@ -189,7 +189,9 @@ def messages_of(dump: object, remedy: str) -> Sequence[object]:
         except ValueError:  # also text that is not UTF-8
             given = None
     if isinstance(given, Mapping) or not isinstance(given, Sequence):
-        raise ValueError(f"this is not a list of messages, nor all of its JSON; {remedy}")  # noqa: TRY004  it is data from outside
+        raise ValueError(  # noqa: TRY004  it is data from outside
+            f"this is not a list of messages, nor all of its JSON; {remedy}; of a file, give path.read_bytes()"
+        )
     return cast("Sequence[object]", given)
 
 

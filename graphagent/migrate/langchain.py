@@ -19,7 +19,7 @@ from graphagent.migrate._conversation import (
 if TYPE_CHECKING:
     from graphagent.memory import RunMemory
 
-_REMEDY = "give messages_to_dict(messages), dumpd(messages), or the messages of graph.get_state(config).values"
+_REMEDY = "give messages_to_dict(messages), dumpd(messages), or graph.get_state(config).values['messages']"
 _ROLES = {"human": "user", "user": "user", "ai": "assistant", "assistant": "assistant", "system": "system", "developer": "system"}  # fmt: skip
 _TEXTS = {"text": "text", "text-plain": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 """The types of blocks that are text, and the field that has it."""

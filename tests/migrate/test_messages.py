@@ -286,7 +286,9 @@ def test_items_of_openai_agents_of_other_servers(warned):
 
 WRONG = [
     (langchain.load_messages, '[{"type": "human", "da', "all of its JSON; give messages_to_dict"),
-    (langchain.load_messages, {"messages": []}, "not a list of messages"),
+    (langchain.load_messages, {"messages": []}, r"get_state\(config\)\.values\['messages'\]"),
+    (langchain.load_messages, Path("dump.json"), "of a file, give path.read_bytes()"),
+    (pydantic_ai.load_messages, "dump.json", "of a file, give path.read_bytes()"),
     (langchain.load_messages, b"\xff", "not a list of messages"),
     (langchain.load_messages, "[" * 100_000, "not a list of messages"),
     (langchain.load_messages, [5], "message 0 is not a message of LangChain: it is an int"),
