@@ -87,10 +87,14 @@ def test_a_star_imports_all_that_a_door_names(door):
         ("from graphagent import OpenAIModel", "from graphagent.llm.openai import OpenAIModel"),
         ("from graphagent import Agent, single_run", "from graphagent_strategies import single_run"),
         ("from graphagent.memory import Agent", "from graphagent import Agent"),
+        ("from graphagent.history import list_runs", "from graphagent.run import list_runs"),
+        ("from graphagent.run import list_threads", "from graphagent.history import list_threads"),
+        ("from graphagent.embed import StaticEmbedder", "from graphagent.embed.static import StaticEmbedder"),
+        ("from graphagent.store import StoreMemoryProvider", "from graphagent.memory import StoreMemoryProvider"),
     ],
 )
 def test_an_import_from_the_wrong_door_is_told_the_right_one(line, right):
-    """Doors that import lazily name the one that has what is asked for; to `hasattr` they answer as any module does."""
+    """Doors where names are often looked for name the one that has what is asked for; to `hasattr` they answer as any module does."""
     with pytest.raises(ImportError, match=f"cannot import name '.*' from '.*'; write: {right}$"):
         exec(line)
     exec(right)

@@ -8,6 +8,9 @@ the state after each entry), `_carried` and `_fork` (runs that begin as others),
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from graphagent._lazy import lazy as _lazy
 from graphagent.history._end import end_run as end_run
 from graphagent.history._entries import Diff as Diff
 from graphagent.history._entries import Entry as Entry
@@ -36,3 +39,6 @@ from graphagent.history._runs import list_threads as list_threads
 from graphagent.history._runs import measure_runs as measure_runs
 from graphagent.history._runs import run_head as run_head
 from graphagent.history._runs import run_owners as run_owners
+
+if not TYPE_CHECKING:
+    __getattr__ = _lazy(__name__, {})

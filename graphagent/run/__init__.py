@@ -10,6 +10,9 @@ nodes of a frame, one after the other), `_context` and `_effects` (what a node c
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from graphagent._lazy import lazy as _lazy
 from graphagent.log._internal import Charge as Charge
 from graphagent.log._internal import Ledger as Ledger
 from graphagent.log._internal import RunHeader as RunHeader
@@ -25,3 +28,6 @@ from graphagent.run._handle import Run as Run
 from graphagent.run._questions import Question as Question
 from graphagent.run._result import RunResult as RunResult
 from graphagent.run._stream import RunStream as RunStream
+
+if not TYPE_CHECKING:
+    __getattr__ = _lazy(__name__, {})

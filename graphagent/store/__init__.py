@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from graphagent._lazy import lazy as _lazy
 from graphagent.store._items import Change as Change
 from graphagent.store._items import Delete as Delete
 from graphagent.store._items import DeleteAll as DeleteAll
@@ -15,3 +18,6 @@ from graphagent.store.sealed._key_sources import KeySource as KeySource
 from graphagent.store.sealed._key_sources import new_key as new_key
 from graphagent.store.sealed._store import EncryptedStore as EncryptedStore
 from graphagent.store.sqlite._store import SqliteStore as SqliteStore
+
+if not TYPE_CHECKING:
+    __getattr__ = _lazy(__name__, {})
