@@ -16,6 +16,7 @@ from graphagent.llm._json_form import response_json as response_json
 from graphagent.llm._messages import PART_KINDS as PART_KINDS
 from graphagent.llm._messages import error_text as error_text
 from graphagent.llm._messages import part_fields as part_fields
+from graphagent.llm._messages import sendable as sendable
 from graphagent.llm._partial import PartialOutput as PartialOutput
 from graphagent.llm._repair import asked_again as asked_again
 from graphagent.llm._repair import empty_answer as empty_answer

@@ -13,11 +13,13 @@ from typing import Any, cast
 
 from graphagent._article import kind_of
 from graphagent.llm import Image, Message, Part, Text, ToolCall, ToolResult, Usage
-from graphagent.llm._internal import read_arguments
+from graphagent.llm._internal import read_arguments, sendable
 from graphagent.memory import ActionStep, MessageStep, RunMemory, Step, TaskStep, Timing
 from graphagent.migrate._records import loaded
 
 _log = logging.getLogger("graphagent")
+_MOST_TOKENS = 2**63 - 1
+"""The largest number that a log holds."""
 
 
 class WrongMessage(ValueError):
@@ -96,7 +98,7 @@ class Conversation:
         if self._steps:
             self._steps.append(MessageStep(Message.system(text), at=at))
         else:
-            self.rules.append(text)
+            self.rules.append(sendable(text))
 
     def user(self, parts: Iterable[Part], at: int | None = None) -> None:
         """Add what the user said."""
@@ -150,8 +152,14 @@ class Conversation:
         parts.append(part)
 
     def answered(self, result: ToolResult, at: int | None = None) -> None:
-        """Add the result of a tool call to the last turn that has the call without a result; without one it is left out."""
+        """Add the result of a tool call to the last turn that has the call without a result; without one it is left out.
+
+        Raises:
+            WrongMessage: its name or the id of its call is not text.
+        """
         self._asked = at
+        if not isinstance(result.name, str) or not isinstance(result.call_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WrongMessage("the name of a result or the id of its call is not text")
         for turn in reversed(self._steps):
             if isinstance(turn, _Turn) and result.call_id not in turn.results:
                 called = next((each for each in turn.parts if _is_call(each, result.call_id)), None)
@@ -238,10 +246,17 @@ def image_from(*, data: object = None, media_type: object = None, url: object = 
         return None
 
 
-def usage_of(usage: object, *, cached: int = 0, reasoning: int = 0) -> Usage | None:
-    """Return the tokens of a turn; None if nobody counted them."""
+def usage_of(usage: object, *, cached: object = None, reasoning: object = None) -> Usage | None:
+    """Return the tokens of a turn; None if nobody counted them.
+
+    Raises:
+        WrongMessage: one of the counts is not one.
+    """
     if not isinstance(usage, Mapping):
         return None
-    counted = cast("Mapping[str, Any]", usage)
-    found = Usage(int(counted.get("input_tokens") or 0), int(counted.get("output_tokens") or 0), cached, reasoning)
+    counted = cast("Mapping[str, object]", usage)
+    counts = [counted.get("input_tokens"), counted.get("output_tokens"), cached, reasoning]
+    if not all(each is None or (type(each) is int and 0 <= each <= _MOST_TOKENS) for each in counts):
+        raise WrongMessage("a number of tokens is not one")
+    found = Usage(*(cast("int", each or 0) for each in counts))
     return found if found.total_tokens else None

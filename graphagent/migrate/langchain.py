@@ -93,7 +93,7 @@ def _answer(conversation: Conversation, data: Mapping[str, Any]) -> None:
     used = data.get("usage_metadata")
     cached = _field(_field(used, "input_token_details"), "cache_read")
     reasoning = _field(_field(used, "output_token_details"), "reasoning")
-    usage = usage_of(used, cached=cached or 0, reasoning=reasoning or 0)
+    usage = usage_of(used, cached=cached, reasoning=reasoning)
     conversation.assistant([*_parts(conversation, data["content"]), *calls], usage=usage)
 
 

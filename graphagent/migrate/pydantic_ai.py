@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from graphagent.llm import Image, Part, Reasoning, Text, ToolResult
+from graphagent.llm._internal import sendable
 from graphagent.memory import RunMemory, SystemPromptStep
 from graphagent.migrate._conversation import (
     Conversation,
@@ -54,13 +55,13 @@ def _read(conversation: Conversation, message: Mapping[str, Any], instructions: 
     given, at = cast("list[Mapping[str, Any]]", parts), time_of(message.get("timestamp"))
     if kind == "request":
         if isinstance(message.get("instructions"), str):
-            instructions.append(message["instructions"])
+            instructions.append(sendable(message["instructions"]))
         for part in given:
             _asked(conversation, part, at)
         return
     used: Any = message.get("usage") or {}
     cached, thought = used.get("cache_read_tokens"), used.get("output_reasoning_tokens")
-    usage = usage_of(used, cached=int(cached or 0), reasoning=int(thought or 0))
+    usage = usage_of(used, cached=cached, reasoning=thought)
     conversation.assistant(_said(conversation, given), at, usage)
     for part in given:  # of tools that the provider executed
         if part["part_kind"] == "builtin-tool-return":

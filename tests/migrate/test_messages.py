@@ -284,6 +284,11 @@ def test_items_of_openai_agents_of_other_servers(warned):
 # ---- what is no such dump
 
 
+def answer(**fields):
+    """Make an answer of a model as LangChain dumps it."""
+    return {"type": "ai", "data": {"content": "Hello.", **fields}}
+
+
 WRONG = [
     (langchain.load_messages, '[{"type": "human", "da', "all of its JSON; give messages_to_dict"),
     (langchain.load_messages, {"messages": []}, r"get_state\(config\)\.values\['messages'\]"),
@@ -303,6 +308,10 @@ WRONG = [
     (pydantic_ai.load_messages, [{"kind": "request", "parts": [{"part_kind": "user-prompt", "content": {}}]}], "neither text"),
     (pydantic_ai.load_messages, [{"kind": "request", "parts": [], "timestamp": "soon"}], "its time is not one"),
     (pydantic_ai.load_messages, [{"kind": "response", "parts": ["secret"]}], r"what it should be \(TypeError\)"),
+    (langchain.load_messages, [answer(usage_metadata={"input_tokens": 1, "output_token_details": {"reasoning": "secret"}})], "tokens is not one"),
+    (langchain.load_messages, [answer(usage_metadata={"input_tokens": 10**30})], "tokens is not one"),
+    (pydantic_ai.load_messages, [{"kind": "response", "parts": [], "usage": {"output_tokens": -1}}], "tokens is not one"),
+    (pydantic_ai.load_messages, [{"kind": "request", "parts": [{"part_kind": "tool-return", "content": "1", "tool_call_id": "a", "tool_name": ["secret"]}]}], "name of a result"),
     (openai_agents.load_items, [*LANGCHAIN["messages_to_dict"][:1], {}], "message 1 .*no type, and no role"),
     (openai_agents.load_items, [{"role": "critic", "content": "secret"}], "no role of a message"),
     (openai_agents.load_items, [{"__enc__": 1, "v": 1, "kid": "k", "payload": "secret"}], "it is encrypted"),
