@@ -1,8 +1,9 @@
 """How well notes are found, on the conversations and notes in `benchmarks/material`, beside other ways to search them.
 
 Turns of dialogues and messages of chats are saved with `remember_conversation`, single notes with `remember`, and every question is
-asked with `recall`, in a store for each file of conversations, one for all notes, and one for everything. A question about single notes is
-held out if its place among all of them, from 0, leaves a remainder of 2 when divided by 3: the weights of the ranking were not fitted on these.
+asked with `recall`, in a store for each file of conversations, one for all notes, one for each language, and one for everything but the
+languages. A question about single notes is held out if its place in its collection, from 0, leaves a remainder of 2 when divided by 3: the
+weights of the ranking were not fitted on these.
 
 The other ways get the texts of dialogues with the name of the speaker before each, which they have no other place for. Dense alone ranks
 by the cosine of the question and the text, or the first piece of a long one.
@@ -41,6 +42,7 @@ TITLES: dict[Sort, str] = {
     "dialogue": "dialogues",
     "chat": "chats with roles",
     "notes": "single notes, hit@1 / hit@5",
+    "languages": "notes in a language, hit@1 / hit@5",
     "mixed": "everything in one store",
 }
 HELD_OUT = 2
@@ -69,7 +71,10 @@ async def _report(*, quick: bool) -> str:
             rows.append([name, *cells(sort, given, outcomes)])
         if quick or not has_crewai():
             rows.append(["crewAI", "not measured", *[""] * (len(rows[0]) - 2)])
-        tables.append(f"{table([title, *head(sort, given)], rows)}\n\n{_size(given)}")
+        lines = [[title, *head(sort, given)], *rows]
+        if sort == "languages":  # of which there are more than ways
+            lines = [list(column) for column in zip(*lines, strict=True)]
+        tables.append(f"{table(lines[0], lines[1:])}\n\n{_size(given)}")
     return "\n\n".join(tables)
 
 
@@ -117,18 +122,34 @@ def head(sort: Sort, given: Sequence[Material]) -> list[str]:
     kinds = kinds_of(given)
     if sort == "notes":
         return ["all", "held out", *kinds]
+    if sort == "languages":
+        groups = [f"{name}, {kind}" for kind in kinds for name in ("all", *map(_language, given))]
+        return [*groups, *[f"held out, {kind}" for kind in kinds]]
     return [*[f"recall@{depth}" for depth in DEPTHS], "MRR", *[f"@10, {kind}" for kind in kinds]]
 
 
 def cells(sort: Sort, given: Sequence[Material], outcomes: Sequence[Outcome]) -> list[str]:
     """Return the cells of a row after the first."""
     kinds = kinds_of(given)
-    if sort != "notes":
+    if sort not in ("notes", "languages"):
         return recall_cells(outcomes, DEPTHS, kinds)
-    places = [place for each in given for place in range(len(each.questions))]
-    held_out = [each for place, each in zip(places, outcomes, strict=True) if place % 3 == HELD_OUT]
-    groups = [outcomes, held_out, *[[each for each in outcomes if each.kind == kind] for kind in kinds]]
+    asked = [(each.name, place) for each in given for place in range(len(each.questions))]
+    held_out = [each for (_, place), each in zip(asked, outcomes, strict=True) if place % 3 == HELD_OUT]
+    if sort == "notes":
+        groups = [outcomes, held_out, *[_of_kind(outcomes, kind) for kind in kinds]]
+    else:
+        files = [[each for (name, _), each in zip(asked, outcomes, strict=True) if name == file.name] for file in given]
+        groups = [_of_kind(some, kind) for kind in kinds for some in (outcomes, *files)]
+        groups += [_of_kind(held_out, kind) for kind in kinds]
     return [hit_cell(group) for group in groups]
+
+
+def _of_kind(outcomes: Sequence[Outcome], kind: str) -> list[Outcome]:
+    return [each for each in outcomes if each.kind == kind]
+
+
+def _language(given: Material) -> str:
+    return given.name.rpartition("-")[2]
 
 
 # The ways to search

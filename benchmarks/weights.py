@@ -37,20 +37,24 @@ START: Mapping[str, Mapping[str, float]] = {
 }
 """The weights with which fitting begins, by the tiers of the table."""
 ASKED: Mapping[str, Sequence[str]] = {
-    "words": ["no embedder"], "vectors": ["static", "local"], "static": ["static"], "contextual": ["local"]
+    "words": ["no embedder"], "vectors": ["multilingual", "local"], "static": ["static"], "contextual": ["local"]
 }  # fmt: skip
 """With which embedders the questions are asked that a tier is fitted on."""
+IN_LANGUAGES = ("multilingual",)
+"""With which of these the questions in many languages are asked besides, together with those about single notes."""
 WITHOUT: Mapping[str, Sequence[str]] = {
     "words": ["length"],
     "vectors": [name for name in NAMES if name.startswith("tokens")],
-    "dialogue": ["share"],
-    "chat": ["share", "speaker"],
-    "notes": ["lexical", "date"],
+    "static": ["standing"],
+    "dialogue": ["share", "standing", "wordless"],
+    "chat": ["share", "standing", "wordless", "speaker"],
+    "notes": ["lexical", "semantic", "date"],
 }
 """The features that a tier or a sort of material does without, although its candidates may have them.
 
 Without vectors the length of a text counts in BM25 alone. In a collection of single notes the best one by words often has few of the
-question's words, so it is only the share of them that says something.
+question's words, so it is only the share of them that says something; and the best one by its vector may be no better than any other. With
+static vectors, `standing` would have a weight below 0 beside `wordless`.
 """
 GIVEN: Mapping[str, Mapping[str, float]] = {"notes": {"date": 6.0}, "chat": {"speaker": 1.3}}
 """Weights that are not fitted, because the questions about a sort of material name hardly any times, or no speakers: about those of turns."""
@@ -92,7 +96,8 @@ async def _report(*, quick: bool) -> tuple[dict[str, Weights], list[str]]:
         asked: dict[str, list[Asked]] = {}
         for name, embedder in tiers.items():
             print(f"{title}: candidates, {name}", file=sys.stderr, flush=True)
-            asked[name] = [each for part in given for each in await gathered(part, embedder)]
+            more = chosen("languages", quick=quick) if sort == "notes" and name in IN_LANGUAGES else []
+            asked[name] = [each for part in [*given, *more] for each in await gathered(part, embedder)]
         fitted[KINDS[sort]] = fitted_on(asked, sort)
         if sort != "notes":
             rows = [
@@ -120,7 +125,7 @@ def _two(weight: float) -> str:
 
 async def gathered(given: Material, embedder: Embedder | None) -> list[Asked]:
     """Return all questions about a material with their candidates; of single notes, those with nothing in common with one held out."""
-    held_out = [each for each in given.questions[HELD_OUT::3] if given.sort == "notes"]
+    held_out = [each for each in given.questions[HELD_OUT::3] if given.sort in ("notes", "languages")]
     answers = {id_ for each in held_out for id_ in each.gold}
     async with remembered(given, embedder) as notes:
         repository = notes._service.repository
@@ -142,9 +147,8 @@ def fitted_on(asked: Mapping[str, Sequence[Asked]], sort: Sort, without: str = "
 
 def _fitted(asked: Mapping[str, Sequence[Asked]], sort: Sort, tier: str, without: str) -> dict[str, float]:
     questions = [each for name in ASKED[tier] for each in asked[name] if each.material != without]
-    start = {
-        {"lexical": "share"}.get(name, name) if sort == "notes" else name: each for name, each in START[tier].items()
-    }
+    of_notes = {"lexical": "share", "semantic": "standing"} if sort == "notes" else {}
+    start = {of_notes.get(name, name): each for name, each in START[tier].items()}
     return {**fit(questions, start, without=[*WITHOUT.get(tier, ()), *WITHOUT.get(sort, ())]), **GIVEN.get(sort, {})}
 
 

@@ -222,6 +222,7 @@ def replace(mutant: Mutant, source: bytes) -> None:
     for old, new in _codes(mutant, source):
         for function in found[old.co_qualname, old.co_firstlineno]:
             function.__code__ = new
+    gc.freeze()  # or each collection would look at all tests that there are
 
 
 def _codes(mutant: Mutant, source: bytes) -> Iterator[tuple[CodeType, CodeType]]:

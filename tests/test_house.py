@@ -160,7 +160,8 @@ def test_every_dependency_is_needed_and_explained():
     asked = itertools.chain(PROJECT["project"]["dependencies"], *extras)
     names = {re.match(r"[\w-]+", each)[0] for each in asked} - {PROJECT["project"]["name"]}
     used = {module.partition(".")[0] for path in FILES.values() for module, _, _ in _imports(path)}
-    used.update(*(re.findall(r'package_folder\("(\w+)"\)', path.read_text("utf-8")) for path in FILES.values()))
+    by_name = r'(?:package_folder\("|import_module\(f?")(\w+)'
+    used.update(*(re.findall(by_name, path.read_text("utf-8")) for path in FILES.values()))
     installed = packages_distributions()
     assert names - {name for module in used for name in installed.get(module, ())} == set()
     assert names - set(re.findall(r"[\w-]+", (HOME / "docs" / "house.md").read_text("utf-8"))) == set()

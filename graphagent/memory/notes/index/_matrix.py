@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from graphagent.errors import DamagedStoreError, MissingExtraError
@@ -21,6 +22,8 @@ _ONE_THREAD = 200_000
 """Up to how many multiplications a product is computed at once: OpenBLAS divides one of 262,144 or more among threads."""
 _AT_ONCE = 50_000
 """About how many words of notes are compared with a question at once, which takes up to 13 MB."""
+_USUAL, _SUPPOSED = 0.1, 4
+"""A usual deviation of cosines, and how many cosines with it are supposed beside those of the notes, of which there may be few."""
 _TOGETHER = 512
 """Words whose signs become numbers at once: so many fit into the cache of a core."""
 
@@ -60,6 +63,15 @@ class _Held(NamedTuple):
     used: int
     """How many vectors there are."""
     words: _Words | None
+
+
+class Nearest(NamedTuple):
+    """The rows nearest to a vector, and how much cosines differ."""
+
+    cosines: dict[int, float]
+    """The cosine of the nearest text of each, the best first."""
+    deviation: float
+    """The standard deviation of the cosines of all texts that were searched but the nearest one; of few, it is drawn to a usual one."""
 
 
 class LateScores(NamedTuple):
@@ -185,8 +197,8 @@ class Matrix:
         *,
         among: Sequence[int] | None = None,
         without: Sequence[int] = (),
-    ) -> dict[int, float]:
-        """Return the rows nearest to a vector, the best first, each with the cosine of its nearest text.
+    ) -> Nearest:
+        """Return the rows nearest to a vector.
 
         Args:
             vector: The vector to search for.
@@ -198,14 +210,14 @@ class Matrix:
         data, rows = self._now()
         wanted = np.asarray(vector, dtype=np.float32)
         length = float(np.linalg.norm(wanted))
-        if not len(rows) or not length or not most:
-            return {}
         if among is not None:
             places = _places(rows, among)
             data, rows = data[places], rows[places]
         elif without:
             places = np.flatnonzero(~np.isin(rows, np.asarray(without, dtype=np.int64)))
             data, rows = data[places], rows[places]
+        if not len(rows) or not length or not most:
+            return Nearest({}, _USUAL)
         # Each row is multiplied on its own, since BLAS divides a larger product among threads, which takes longer on a busy machine.
         scores = np.vecdot(data, wanted / length)
         count = most
@@ -216,12 +228,14 @@ class Matrix:
             for row, score in zip(rows[best].tolist(), scores[best].tolist(), strict=True):
                 found.setdefault(row, score)
             if len(found) >= most or count >= len(scores):
-                return dict(list(found.items())[:most])
+                total, squares = (float(each.sum(dtype=np.float64)) for each in (scores, np.square(scores)))
+                others = _deviation(len(scores), total, squares, float(scores[best[0]]))
+                return Nearest(dict(list(found.items())[:most]), others)
             count *= 2
 
     def cosines(self, vector: Floats | Sequence[float], among: Sequence[int]) -> dict[int, float]:
         """Return the cosines of rows, for each that of its nearest text."""
-        return self.search(vector, len(among), among=among)
+        return self.search(vector, len(among), among=among).cosines
 
     def late(self, words: Floats, among: Sequence[int]) -> LateScores:
         """Return how well the words of rows fit those of a question (MaxSim). Rows that have no words are left out.
@@ -290,6 +304,19 @@ def vectors_of_texts(id_: str, packed: bytes, dimensions: int, words: Sequence[i
         raise DamagedStoreError(f"the vectors of note {id_!r}", f"they are not of {dimensions} numbers each")
     found: Floats = numpy().frombuffer(packed, "<f4", count * dimensions).reshape(count, -1)
     return found
+
+
+def deviation(cosines: Collection[float]) -> float:
+    """Return the standard deviation of all cosines but the highest; that of few is drawn to a usual one."""
+    if not cosines:
+        return _USUAL
+    return _deviation(len(cosines), math.fsum(cosines), math.fsum(each * each for each in cosines), max(cosines))
+
+
+def _deviation(count: int, total: float, squares: float, highest: float) -> float:
+    others = count - 1
+    around = max(0.0, squares - highest**2 - (total - highest) ** 2 / max(others, 1))
+    return ((around + _SUPPOSED * _USUAL**2) / (others + _SUPPOSED)) ** 0.5
 
 
 def _with_room(array: Array, count: int) -> Array:

@@ -75,6 +75,25 @@ def scaled(cosines: Scores, pool: Iterable[int]) -> dict[int, float]:
     return {row: max(0.0, 1 - (high - score) / spread) for row, score in cosines.items()}
 
 
+def standing(cosines: Scores, pool: Iterable[int], deviation: float) -> dict[int, float]:
+    """Return how many standard deviations each cosine is above the lowest of those in the pool, 0 for all below it.
+
+    So cosines say the same, whether those of an embedder are all from 0.76 to 0.83 or from 0 to 1. The highest has at least 1.
+    """
+    among = [cosines[row] for row in pool if row in cosines]
+    lowest, highest = min(among, default=0.0), max(among, default=0.0)
+    low = min(lowest, highest - deviation)
+    return {row: (cosine - low) / deviation if cosine >= lowest else 0.0 for row, cosine in cosines.items()}
+
+
+def wordless(standing: Scores, most: float) -> dict[int, float]:
+    """Return the standing of each row, the less of it the more of the question's words some text has, whose share is given.
+
+    Where a text has all of a question, words tell best which note it is. Where none has much of it, as in another language, they mislead.
+    """
+    return {row: score * (1 - most**2) for row, score in standing.items()}
+
+
 def late_around(late: LateScores, rows: Mapping[int, Row], at: Mapping[tuple[str, int], int]) -> dict[int, float]:
     """Return the mean of the best scores of the question's words in each turn together with the two turns before and after it."""
     index = {number: place for place, number in enumerate(late.rows)}

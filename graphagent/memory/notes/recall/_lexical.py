@@ -67,6 +67,8 @@ class Words:
     """The BM25 score of each row that has some of the words, as a share of that of a text of mean length that has all of them."""
     pairs: Mapping[int, float]
     """The share of the pairs of consecutive words of the question that each row has close together."""
+    most: float
+    """The share of the question's words that the text has which has most of them, however long it is: from 0 to 1."""
 
     def similarity(self, stem: str, row: Row) -> float:
         """Return 1 if a row has a word, the similarity of the word that it has in its stead, or 0."""
@@ -136,26 +138,31 @@ def search_words(
     loudest = max((weights[stem] for stem in telling or weights), default=1.0)
     time = loudest if query.spans else 0.0
     shares = {stem: _TIME * weight if time and stem in times else weight for stem, weight in weights.items()}
-    lexical = _scores(connection, places, shares, whole_of([*shares.values(), time]), mean, max(_SCORED, pool), dated)
+    having = _shares(places, shares, whole_of([*shares.values(), time]))
+    lexical = _scores(connection, having, mean, max(_SCORED, pool), dated)
     pairs = _pairs(connection, [stem for stem in telling if stem not in named], terms, weights, places, fits)
-    return Words(weights, silent, time, times, named, places, lexical, pairs)
+    return Words(
+        weights, silent, time, times, named, places, lexical, pairs, min(1.0, max(having.values(), default=0.0))
+    )
 
 
-def _scores(
-    connection: IndexConnection,
-    places: Mapping[str, Mapping[int, float]],
-    weights: Mapping[str, float],
-    whole: float,
-    mean: float,
-    most: int,
-    dated: Iterable[int],
-) -> dict[int, float]:
-    """Return the BM25 scores of the rows that have the most of a question, in all and among some, each that of its best text."""
+def _shares(places: Mapping[str, Mapping[int, float]], weights: Mapping[str, float], whole: float) -> dict[int, float]:
+    """Return the share of a question that each text with some of its words has; of a long question, that can be more than 1."""
     sums: dict[int, float] = {}
     for stem, has in places.items():
         weight = weights[stem] / (whole or 1.0)
         for place, similarity in has.items():
             sums[place] = sums.get(place, 0.0) + weight * similarity
+    return sums
+
+
+def _scores(
+    connection: IndexConnection, sums: dict[int, float], mean: float, most: int, dated: Iterable[int]
+) -> dict[int, float]:
+    """Return the BM25 scores of the rows that have the most of a question, in all and among some, each that of its best text.
+
+    The shares of the question that texts have are given.
+    """
     if len(sums) > most:
         ordered = sorted(reversed(sums), key=sums.__getitem__, reverse=True)  # noqa: C414  of equal ones, the newest first
         kept = _best(ordered, sums, most)

@@ -26,7 +26,7 @@ _DAY = 86_400_000
 
 REASONS: Mapping[str, tuple[str, ...]] = {
     "lexical": ("lexical", "share", "pairs"),
-    "semantic": ("semantic",),
+    "semantic": ("semantic", "standing", "wordless"),
     "tokens": ("tokens",),
     "neighbours": ("around", "tokens_around", "previous", "next", "previous2", "next2"),
     "answer": ("answer", "question", "time", "number", "name"),
@@ -37,7 +37,7 @@ REASONS: Mapping[str, tuple[str, ...]] = {
     "length": ("length",),
 }
 """The features of each reason for which a note is found."""
-SEARCHED = ("lexical", "share", "pairs", "semantic", "tokens", "around")
+SEARCHED = ("lexical", "share", "pairs", "semantic", "standing", "wordless", "tokens", "around")
 """The features whose weighted sum is the score of a turn for the other turns of its conversation."""
 
 
@@ -84,7 +84,8 @@ def first(found: Candidates, most: int) -> list[int]:
                 spread[number] = max(spread[number], scores[near] / 2)
     for row, score in _weighted({"date": found.dated}, ["date"], weights, found.kinds).items():
         spread[row] += score
-    return heapq.nlargest(most, spread, key=spread.__getitem__)
+    # However many candidates there are, of those with nothing the nearest ones are compared.
+    return heapq.nlargest(most, spread, key=lambda row: (spread[row], found.cosines.get(row, -1.0), row))
 
 
 def base(

@@ -15,7 +15,7 @@ from graphagent import _clock
 from graphagent.memory.notes._types import Match
 from graphagent.memory.notes._validation import milliseconds
 from graphagent.memory.notes.index import _fts
-from graphagent.memory.notes.index._matrix import numpy
+from graphagent.memory.notes.index._matrix import deviation, numpy
 from graphagent.memory.notes.recall import _features, _ranking
 from graphagent.memory.notes.recall._engine import engine_scores
 from graphagent.memory.notes.recall._lexical import search_words, weights_in
@@ -192,11 +192,12 @@ def _by_both(search: _Search, matrix: Matrix, asked: tuple[Floats, Floats | None
         nearest = matrix.search(vector, search.pool, without=_fts.hidden(connection, fits.owner, fits.asker))
     else:
         nearest = matrix.search(vector, search.pool, among=_fts.fitting(connection, fits))
-    of_time = matrix.search(vector, search.pool, among=search.dated) if search.dated else {}
-    found = _by_words(search, {**of_time, **nearest})
+    of_time = matrix.cosines(vector, search.dated) if search.dated else {}
+    found = _by_words(search, {**dict(islice(of_time.items(), search.pool)), **nearest.cosines})
     cosines = {**found.cosines, **matrix.cosines(vector, list(found.rows.keys() - found.cosines.keys()))}
     # The scale is that of the best ones, however many more are asked for.
-    scores = {**found.scores, "semantic": _features.scaled(cosines, islice(nearest, _fts.POOL))}
+    pool = list(islice(nearest.cosines, _fts.POOL))
+    scores = {**found.scores, **_semantic(cosines, pool, nearest.deviation, found.words.most)}
     found = replace(found, cosines=cosines, scores=scores, tier="vectors")
     if words is None or not len(words):
         return found
@@ -229,10 +230,23 @@ def _from_note_index(search: _Search, told: Mapping[str, Mapping[str, float]]) -
         "lexical": lexical,
         "share": lexical,
         "pairs": words.pairs,
-        "semantic": _features.scaled(found["semantic"], found["semantic"]),
+        **_semantic(found["semantic"], found["semantic"], deviation(found["semantic"].values()), words.most),
     }
     candidates = _with_context(search, words, lexical, scores, found["semantic"])
     return replace(candidates, tier="vectors") if found["semantic"] else candidates
+
+
+def _semantic(
+    cosines: Mapping[int, float], pool: Iterable[int], deviation: float, most: float
+) -> dict[str, dict[int, float]]:
+    """Return the features of the cosines of vectors, of which those of the pool are the highest."""
+    pool = list(pool)
+    standing = _features.standing(cosines, pool, deviation)
+    return {
+        "semantic": _features.scaled(cosines, pool),
+        "standing": standing,
+        "wordless": _features.wordless(standing, most),
+    }
 
 
 def _by_words(search: _Search, nearest: Mapping[int, float]) -> Candidates:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from graphagent.errors import DamagedStoreError
 from graphagent.memory import Notes
-from graphagent.memory.notes.index._matrix import Matrix
+from graphagent.memory.notes.index._matrix import Matrix, deviation
 from graphagent.store import MemoryStore
 from tests.memory.notes.conftest import Words
 
@@ -58,12 +58,12 @@ def test_search_finds_what_comparing_one_by_one_finds(sizes, most, data):
     notes = notes_of(sizes)
     matrix = matrix_of(notes)
     wanted = np.random.default_rng(1).standard_normal(8)
-    check(matrix.search(wanted, most), plainly(notes, wanted), most)
+    check(matrix.search(wanted, most).cosines, plainly(notes, wanted), most)
     some = data.draw(st.lists(st.sampled_from([*notes, 2, 999])))
     inside = {row: notes[row] for row in notes if row in some}
-    check(matrix.search(wanted, most, among=some), plainly(inside, wanted), most)
+    check(matrix.search(wanted, most, among=some).cosines, plainly(inside, wanted), most)
     outside = {row: notes[row] for row in notes if row not in some}
-    check(matrix.search(wanted, most, without=some), plainly(outside, wanted), most)
+    check(matrix.search(wanted, most, without=some).cosines, plainly(outside, wanted), most)
     assert matrix.cosines(wanted, list(inside)) == pytest.approx(plainly(inside, wanted), abs=1e-5)
 
 
@@ -79,7 +79,7 @@ def test_removed_notes_are_not_found(sizes, later, data):
     matrix.add((row, f"id{row}", packed(vectors)) for row, vectors in more.items())
     left = {row: vectors for row, vectors in notes.items() if row not in gone} | more
     wanted = np.random.default_rng(1).standard_normal(8)
-    check(matrix.search(wanted, 20), plainly(left, wanted), 20)
+    check(matrix.search(wanted, 20).cosines, plainly(left, wanted), 20)
     assert len(matrix) == sum(len(vectors) for vectors in left.values())
 
 
@@ -87,16 +87,28 @@ def test_a_note_of_many_texts_does_not_hide_others():
     """Though all of the nearest texts are of one note, as many notes are found as were asked for."""
     near = np.tile([1.0, 0.0], (500, 1))
     notes = {1: near, 2: np.array([[0.6, 0.8]]), 3: np.array([[0.0, 1.0]])}
-    assert matrix_of(notes, 2).search([1.0, 0.0], 2) == pytest.approx({1: 1.0, 2: 0.6})
+    assert matrix_of(notes, 2).search([1.0, 0.0], 2).cosines == pytest.approx({1: 1.0, 2: 0.6})
+
+
+@given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=30))
+def test_a_search_tells_how_much_cosines_differ(cosines):
+    """The nearest one does not count, and few are drawn to a usual deviation, as if four more had it; a list says the same."""
+    notes = {row: np.array([[each, (1 - each * each) ** 0.5]]) for row, each in enumerate(cosines, 1)}
+    found = matrix_of(notes, 2).search([1.0, 0.0], 3)
+    others = sorted(cosines)[:-1]
+    around = [*((each - np.mean(others)) ** 2 for each in others), *[0.1**2] * 4]
+    expected = pytest.approx(np.mean(around) ** 0.5, abs=1e-3)
+    assert found.deviation == expected
+    assert deviation(cosines) == expected
 
 
 def test_nothing_is_found_in_nothing():
     """An empty matrix, no direction, nothing allowed, or nothing asked for: no rows."""
     matrix = matrix_of({1: np.eye(2)}, 2)
-    assert Matrix(2).search([1.0, 0.0], 5) == {}
-    assert matrix.search([0.0, 0.0], 5) == {}
-    assert matrix.search([1.0, 0.0], 5, among=[]) == {}
-    assert matrix.search([1.0, 0.0], 0) == {}
+    assert Matrix(2).search([1.0, 0.0], 5).cosines == {}
+    assert matrix.search([0.0, 0.0], 5).cosines == {}
+    assert matrix.search([1.0, 0.0], 5, among=[]).cosines == {}
+    assert matrix.search([1.0, 0.0], 0).cosines == {}
 
 
 @pytest.mark.parametrize("data", [b"", b"123", b"1234", b"123456789012"])
@@ -119,7 +131,7 @@ def test_a_search_sees_one_state():
 
     def look():
         while not stop.is_set():
-            for row, cosine in matrix.search([1.0, 0.0], 50).items():
+            for row, cosine in matrix.search([1.0, 0.0], 50).cosines.items():
                 if abs(cosine - float(vectors[(row - 1) % count + 1][0, 0])) > 1e-5:
                     wrong.append(row)
 

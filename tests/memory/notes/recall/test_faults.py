@@ -11,6 +11,8 @@ import pytest
 
 from graphagent.memory import Note, Notes, NoteSettings, Ranking, Turn
 from graphagent.memory.notes.index import _fts
+from graphagent.memory.notes.index._filter import Filter
+from graphagent.memory.notes.recall._search import candidates
 from graphagent.store import EncryptedStore, SqliteStore
 from tests.memory.notes.conftest import KEY, Words, WordVectors
 
@@ -463,9 +465,10 @@ async def test_speakers_of_other_scopes_change_nothing(store):
                 await notes.scope("/b").remember_conversation([Turn("Hello.", "Rose")], session="one")
             if step == 2:
                 await notes.scope("/a").of("bob").remember("Hello.", private=True)
-            matches = await view.recall("Which tea does Rose make?")
             # How rare a word is, is counted over the whole store; so only the vector of the question can be the same.
-            found.append([(each.record.content, each.parts["semantic"]) for each in matches])
+            fits = Filter(owner="", scopes=("/a",))
+            there = await candidates(notes._service.repository, "Which tea does Rose make?", fits)
+            found.append((there.query, sorted(there.cosines.values())))
     assert found[0] == found[1] == found[2]
 
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from graphagent.memory.notes.index import _fts
@@ -31,7 +31,7 @@ def row(number, session="s", place=None, *, speaker="Ada", role="", said=None, c
 
 def words_of(places, weights, silent=(), named=()):
     """Return the words of a question: of each its weight, and the similarities of the texts that have it."""
-    return Words(weights, frozenset(silent), 0.0, frozenset(), frozenset(named), places, {}, {})
+    return Words(weights, frozenset(silent), 0.0, frozenset(), frozenset(named), places, {}, {}, 0.0)
 
 
 def at_of(rows):
@@ -134,6 +134,27 @@ def test_cosines_are_brought_to_one_scale(scores, pool):
     assert all(found[number] <= 1 for number in among)
     assert not among or max(found[number] for number in among) == 1
     assert all(found[a] <= found[b] for a in scores for b in scores if scores[a] < scores[b])
+
+
+@given(SCORES, st.sets(st.integers(1, 40)), st.floats(0.01, 1))
+def test_narrow_cosines_say_as_much_as_wide_ones(scores, pool, deviation):
+    """Each counts by how far it is above the lowest of the pool, what is below that is 0, and the highest has at least 1."""
+    assume(pool & scores.keys())
+    found = features.standing(scores, pool, deviation)
+    narrow = {row: 0.8 + score / 50 for row, score in scores.items()}
+    assert features.standing(narrow, pool, deviation / 50) == pytest.approx(found, abs=1e-6)
+    among = {row: found[row] for row in pool & scores.keys()}
+    assert max(among.values()) >= 1 - 1e-9
+    assert all(found[row] == 0 for row in scores if scores[row] < min(scores[each] for each in among))
+    assert all(found[a] <= found[b] for a in scores for b in scores if scores[a] < scores[b])
+
+
+@given(SCORES)
+def test_vectors_count_less_the_more_of_the_question_a_text_has(standing):
+    """All where no text has any of its words, nothing where one has all of them."""
+    assert features.wordless(standing, 0.0) == standing
+    assert features.wordless(standing, 0.5) == {row: score * 0.75 for row, score in standing.items()}
+    assert not any(features.wordless(standing, 1.0).values())
 
 
 @pytest.mark.parametrize(

@@ -24,14 +24,20 @@ from tests.thorough import examples
 
 DAY = 86_400_000
 ASKED = Query("what", ("what",))
-WORDS = Words({}, frozenset(), 0.0, frozenset(), frozenset(), {}, {}, {})
+WORDS = Words({}, frozenset(), 0.0, frozenset(), frozenset(), {}, {}, {}, 0.0)
 SCORES = st.dictionaries(st.integers(1, 30), st.floats(0, 1).map(lambda score: round(score, 3)), min_size=1)
 FACTORS = [each.name for each in fields(Ranking) if each.name != "roles"]
 
 
 def candidates(rows, query=ASKED, words=WORDS, cosines=None, **scores):
     """Return candidates with scores by words and by vectors."""
-    tier = "contextual" if scores.get("tokens") else "vectors" if scores.get("semantic") else "words"
+    tier = (
+        "contextual"
+        if scores.get("tokens")
+        else "vectors"
+        if scores.get("semantic") or scores.get("standing")
+        else "words"
+    )
     kinds = {number: kind_of(each) for number, each in rows.items()}
     return Candidates(query, words, scores, rows, kinds, at_of(rows), dated(rows, query), cosines or {}, tier)
 
@@ -85,7 +91,7 @@ def total(parts, number):
 
 
 @settings(max_examples=examples(100, most=40))
-@given(SCORES.filter(lambda scores: len(scores) > 1), st.sampled_from(["share", "semantic"]), st.data())
+@given(SCORES.filter(lambda scores: len(scores) > 1), st.sampled_from(["share", "standing"]), st.data())
 def test_a_higher_score_does_not_lower_the_rank(scores, kind, data):
     """Raising one note's score above all others never puts it after one that it was before."""
     rows = {number: row(number, session="") for number in scores}
@@ -192,8 +198,11 @@ def test_weights_are_those_of_what_was_searched():
     for tier, kinds in WEIGHTS.items():
         assert kinds.keys() == {"note", "turn", "message"}
         names = {name for weights in kinds.values() for name in weights}
-        assert ("semantic" in names) is (tier != "words")
+        assert ("semantic" in names) is ("wordless" in names) is (tier != "words")
         assert ("tokens" in names) is (tier in ("static", "contextual"))
+        assert all(
+            weights.get(name, 0) >= 0 for weights in kinds.values() for name in ("standing", "wordless", "semantic")
+        )
         assert names <= {name for names in ranking.REASONS.values() for name in names}
 
 
@@ -204,7 +213,7 @@ def asked(weights, has, similarity=1.0, **options):
     """Return candidates of which row 1 has some words."""
     places = {stem: {_fts.CHUNKS: similarity} for stem in has}
     silent, times = frozenset(options.pop("silent", ())), frozenset(options.pop("times", ()))
-    words = Words(weights, silent, options.pop("time", 0.0), times, frozenset(), places, {}, {})
+    words = Words(weights, silent, options.pop("time", 0.0), times, frozenset(), places, {}, {}, 0.0)
     return candidates({1: row(1, ""), 2: row(2, "")}, words=words, **options)
 
 
