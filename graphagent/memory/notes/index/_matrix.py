@@ -316,7 +316,7 @@ def deviation(cosines: Collection[float]) -> float:
 def _deviation(count: int, total: float, squares: float, highest: float) -> float:
     others = count - 1
     around = max(0.0, squares - highest**2 - (total - highest) ** 2 / max(others, 1))
-    return ((around + _SUPPOSED * _USUAL**2) / (others + _SUPPOSED)) ** 0.5
+    return math.sqrt((around + _SUPPOSED * _USUAL**2) / (others + _SUPPOSED))
 
 
 def _with_room(array: Array, count: int) -> Array:
