@@ -43,10 +43,8 @@ async def translate(raised: BaseException, where: str) -> None:
     """
     if isinstance(raised, BaseExceptionGroup):
         error = await _seen_of_group(cast("BaseExceptionGroup[BaseException]", raised), where)
-    elif isinstance(raised, Exception | GeneratorExit) or not isinstance(
-        raised, anyio.get_cancelled_exc_class()
-    ):  # a coroutine may be closed where no event loop is running
-        return
+    elif isinstance(raised, Exception | GeneratorExit) or not isinstance(raised, _cancellations()):
+        return  # a coroutine may be closed where no event loop is running
     else:
         error = await _asked_for(raised) or _leaked(raised, where)
     if error is not raised:
@@ -56,8 +54,13 @@ async def translate(raised: BaseException, where: str) -> None:
             del raised, error  # or each would be in a circle with its own traceback
 
 
+def _cancellations() -> tuple[type[BaseException], ...]:
+    """Return the classes of cancellations. That of asyncio leaks in trio too, from a plain function that runs a loop of its own."""
+    return anyio.get_cancelled_exc_class(), asyncio.CancelledError
+
+
 async def _seen_of_group(group: BaseExceptionGroup[BaseException], where: str) -> BaseException:
-    cancelled, others = group.split(anyio.get_cancelled_exc_class())
+    cancelled, others = group.split(_cancellations())
     if cancelled is None:
         return one_of(group)
     # The scope that was cancelled takes the cancellations out of the group, and leaves the errors.
@@ -96,7 +99,7 @@ def leak_of_task(raised: BaseException, where: str) -> LeakedCancellationError |
     who may end the work cancel a scope around it. A group would take the cancellation of one of its tasks for its own.
     """
     task = asyncio.current_task() if isinstance(raised, asyncio.CancelledError) else None
-    if task is None or anyio.current_effective_deadline() == -math.inf:
+    if task is None or not task.cancelling() or anyio.current_effective_deadline() == -math.inf:
         return None
     while task.cancelling():  # or the next thing that the task does would seem to be cancelled
         task.uncancel()

@@ -258,5 +258,6 @@ def usage_of(usage: object, *, cached: object = None, reasoning: object = None) 
     counts = [counted.get("input_tokens"), counted.get("output_tokens"), cached, reasoning]
     if not all(each is None or (type(each) is int and 0 <= each <= _MOST_TOKENS) for each in counts):
         raise WrongMessage("a number of tokens is not one")
-    found = Usage(*(cast("int", each or 0) for each in counts))
+    read, written, from_cache, thought = (cast("int", each or 0) for each in counts)
+    found = Usage(read, written, from_cache, thought)
     return found if found.total_tokens else None

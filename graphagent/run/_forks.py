@@ -173,7 +173,7 @@ async def _executed(execution: Execution) -> Any:
         return await execute(execution)
     except asyncio.CancelledError as cancelled:
         path = run.node_of(frame)
-        leaked = leak_of_task(cancelled, f"node {path!r}")
+        leaked = leak_of_task(cancelled, f"node {path!r}") if run.log.stale is None and not frame.ended else None
         if leaked is None:
             raise
         raise run.of_run(NodeFailedError(path, leaked)) from leaked

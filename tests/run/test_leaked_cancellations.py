@@ -314,6 +314,26 @@ async def test_a_tool_that_leaks_gives_an_error_result(store):
         assert all(each.content.startswith("Error: LeakedCancellationError: tool 'fetch'") for each in results)
 
 
+async def test_a_plain_tool_whose_own_event_loop_leaks_gives_an_error_result():
+    """Its cancellation is that of asyncio, also where the loop of the run is another one."""
+
+    @tool
+    def scrape() -> str:
+        """Fetch something."""
+
+        async def main():
+            task = asyncio.ensure_future(asyncio.sleep(9))
+            task.cancel()
+            await task
+
+        asyncio.run(main())
+        return "unreached"
+
+    agent = asking(ToolCall("scrape", {}), tools=[scrape])
+    assert (await agent.run("x")).output == "done"
+    assert "LeakedCancellationError: tool 'scrape'" in str(agent.model.requests[-1].messages[-1])
+
+
 async def test_a_tool_that_leaked_is_tried_again():
     """`retry=` takes a leak as any error."""
     tries: list[int] = []
