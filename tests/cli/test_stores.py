@@ -52,7 +52,7 @@ def test_one_folder_has_facts_notes_and_runs(run, home):
     assert "first" in run("runs", "list", *where).out
 
 
-@pytest.mark.parametrize("key", [None, new_key()])
+@pytest.mark.parametrize("key", [None, new_key()], ids=["plain", "sealed"])
 def test_the_facts_in_the_store_of_a_program_are_read_and_corrected(run, monkeypatch, key):
     """Sealed or not, beside the runs in the same file; only a chat wants a folder, since its conversations are a file in it."""
 
