@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.errors import ArgumentsError
@@ -38,10 +38,15 @@ def fitting(found: Sequence[KnownFact], limit: int, characters: int) -> list[Kno
         limit: How many facts at most.
         characters: How many characters of their lines at most, about.
     """
+    return _with_room(found, sorted(range(len(found)), key=lambda place: _rank(found[place])), limit, characters)
+
+
+def _with_room(found: Sequence[KnownFact], places: Iterable[int], limit: int, characters: int) -> list[KnownFact]:
+    """Return the facts for which there is room, in their order; that at the first one of the places has it before the others."""
     if len(found) <= limit and sum(map(_length, found)) <= characters:
         return list(found)
     chosen: set[int] = set()
-    for place in sorted(range(len(found)), key=lambda place: _rank(found[place])):
+    for place in places:
         length = _length(found[place])
         if length <= characters:
             characters -= length
@@ -73,7 +78,8 @@ def recall_tool(memory: AgentMemory) -> Tool:
     async def recall_facts(arguments: Mapping[str, Any], context: Any) -> str:
         queries = _queries(arguments)
         facts = memory if context is None else memory.bind(context)
-        found = fitting(matching(await facts.known(), queries)[:_MOST], _MOST, _CHARACTERS)
+        fits = matching(await facts.known(), queries)
+        found = _with_room(fits, range(len(fits)), _MOST, _CHARACTERS)
         facts.heard(known.fact for known in found)
         return _FOUND + facts_block(found) if found else "No facts were found."
 

@@ -149,6 +149,17 @@ async def test_facts_beyond_the_limits_are_counted_and_found_by_a_tool(provider)
     assert '"value":"value 3"' in found[2]
 
 
+async def test_what_fits_a_question_best_is_found_though_newer_facts_fill_the_result(provider):
+    """Beyond the characters of a result, those that fit least are left out."""
+    await provider.save(SingleFact(Concept("boat"), "the red boat " + "y" * 1_000, timestamp=1), USER, HERE)
+    for number in range(30):
+        fact = SingleFact(Concept(f"key-{number}"), "boat " + "x" * 1_000, timestamp=2 + number)
+        await provider.save(fact, USER, HERE)
+    agent, model = remembering(provider, ToolCall("recall_facts", {"queries": ["red boat"]}), "It is red.", learn=False)
+    await agent.run("Which boat?")
+    assert "the red boat" in model.requests[1].messages[-1].text.splitlines()[2]
+
+
 async def test_characters_limit_what_is_shown_too(provider):
     """A fact for which there is no room does not hide the others."""
     for keyword, value in (("long", "x" * 5_000), ("short", "y")):
