@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
 
-FORMAT = 8
+FORMAT = 9
 TOKENIZER: tuple[str, ...] = ("porter", "unicode61", "remove_diacritics", "2", "categories", "L* N* Co M*")
 """Marks are parts of words: without them, each vowel sign ends a word of an Indic script."""
 

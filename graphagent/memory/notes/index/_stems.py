@@ -52,12 +52,14 @@ def with_stems(text: str) -> str:
     return " ".join(parts) if is_stemmed else text
 
 
-@lru_cache(maxsize=16_384)
 def stems_of(word: str, spoken: tuple[str, ...]) -> tuple[str, ...]:
     """Return the stems of a word in the languages of its text, or in that of its script; none if they have no stemmer."""
-    if len(word) > _LONGEST or word.isdigit():
-        return ()
-    word = word.casefold()
+    return () if len(word) > _LONGEST or word.isdigit() else _known_stems(word.casefold(), spoken)
+
+
+@lru_cache(maxsize=16_384)
+def _known_stems(word: str, spoken: tuple[str, ...]) -> tuple[str, ...]:
+    # It has short words alone, since a cache is bounded by their number and not by their size.
     script = script_of(word)
     if script:
         spoken = (script,)

@@ -62,10 +62,13 @@ _UNSPACED = rf"(?:[{_CHARACTERS}]|[{_STACKED}](?:[\u1039\u17d2][{_STACKED}]|[{_O
 _CHARACTER = re.compile(_UNSPACED)
 _RUN = re.compile(f"{_UNSPACED}+")
 _PLACE = re.compile(rf"[{_CHARACTERS}]{{1,2}}|[^\s{_CHARACTERS}]+")
-_POINTS = re.compile(
-    "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed]"
+_LEFT_OUT = re.compile(
+    "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed"
+    "\u00ad\u061c\u200d-\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]"
+    "|(?<=[\u094d\u09cd\u0a4d\u0acd\u0b4d\u0bcd\u0c4d\u0ccd\u0d4d\u0dca])\u200c"
 )
-"""The vowel points and other marks of Hebrew and Arabic, and the line that stretches Arabic words: most texts are without them."""
+"""The vowel points and other marks of Hebrew and Arabic, and the line that stretches Arabic words: most texts are without them. And what
+nobody sees in a word: soft hyphens, joiners, marks of direction, and in an Indic conjunct the sign that divides words in Persian."""
 _ACCENTS = re.compile("[\u0300-\u036f]")
 _STROKES = str.maketrans("łŁđĐøØħĦŧŦıðÐأإآٱىیةک", "lLdDoOhHtTidDااااييهك") | str.maketrans(
     {
@@ -86,8 +89,8 @@ and what people write in several ways of Arabic letters, which also are others i
 
 
 def normal(text: str) -> str:
-    """Return a text in the form NFKC of Unicode, without the vowel points of Hebrew and Arabic."""
-    return text if text.isascii() else _POINTS.sub("", unicodedata.normalize("NFKC", text))
+    """Return a text in the form NFKC of Unicode, without the vowel points of Hebrew and Arabic and invisible characters in words."""
+    return text if text.isascii() else _LEFT_OUT.sub("", unicodedata.normalize("NFKC", text))
 
 
 def folded(text: str) -> str:

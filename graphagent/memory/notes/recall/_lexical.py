@@ -112,10 +112,11 @@ def search_words(
         # For characters and parts it was not known before.
         frequencies[stem] = max(frequencies[stem], len(has_stem))
     left = 0 if query.is_phrase else _RESPELT
-    for word, stem in stems.items():
+    order = list(stems)
+    for place, (word, stem) in enumerate(stems.items()):
         if frequencies[stem] and places.get(stem, True):
             continue
-        ways, has = _one_or_two(connection, word, list(stems), fits)
+        ways, has = _one_or_two(connection, word, order[max(0, place - 1) : place + 2], fits)
         if not has and left and len(stem) >= _SPELLED and stem.isalpha() and folded(word) not in query.stopwords:
             left -= 1
             ways, has = _compounds(connection, word, query, fits) if query.is_compounding else ([], {})
@@ -277,16 +278,14 @@ def _terms(
 
 
 def _one_or_two(
-    connection: IndexConnection, word: str, words: Sequence[str], fits: Filter
+    connection: IndexConnection, word: str, beside: Sequence[str], fits: Filter
 ) -> tuple[list[str], dict[int, float]]:
     """Return the other ways in which a word may be written, as far as they are in some text, and the places of those that fit.
 
     These are two words, such as `e mail` for `email`, and one with the word beside it in the question, such as `wifi` for `wi fi`.
+    `beside` has the word between those beside it.
     """
-    place = words.index(word)
-    wholes = [
-        f"{one}{other}" for one, other in pairwise(words[max(0, place - 1) : place + 2]) if f"{one}{other}".isalpha()
-    ]
+    wholes = [f"{one}{other}" for one, other in pairwise(beside) if f"{one}{other}".isalpha()]
     stems = _fts.stems_of(connection, wholes)
     counts = _fts.frequencies(connection, stems.values())
     ways = _divided(connection, word) + [quoted(whole) for whole, stem in stems.items() if counts[stem]]

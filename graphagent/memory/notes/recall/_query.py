@@ -20,7 +20,7 @@ _WORD = re.compile(WORD)
 _POSSESSIVE = re.compile(rf"(?P<word>{WORD})(?:['’]s\b)?")
 _MAYBE_NAME = re.compile(rf"(?<![\w'’])(?P<name>{NAME})(?P<of>['’]s\b|(?=,))?")
 """A word, and what shows that it is a name, if it has a capital letter, even where a sentence begins."""
-_COMPOUND = re.compile(r"[^\W\d_]+(?:[-\u2010][^\W\d_]+)+")
+_COMPOUND = re.compile(r"(?<![^\W\d_])[^\W\d_]+(?:[-\u2010][^\W\d_]+)+")
 _NEAR = 32
 """How many characters before a word are read."""
 _ANY_MONTH = "|".join(MONTHS)
@@ -124,7 +124,12 @@ def parse_query(text: str, speakers: Iterable[str] = (), *, now: datetime | None
         common,
         not COMPOUNDING.isdisjoint(language),
         not words,
-        {part: "".join(parts) for parts in map(_WORD.findall, _COMPOUND.findall(plain)) for part in parts},
+        {
+            part: whole
+            for parts in map(_WORD.findall, _COMPOUND.findall(plain))
+            for whole in ("".join(parts),)
+            for part in parts
+        },
         tuple(speaker for given in spoken.values() for speaker in given),
         named,
         times.spans,

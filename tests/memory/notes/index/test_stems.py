@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from graphagent.memory import Notes
 from graphagent.memory.notes._types import Record
-from graphagent.memory.notes.index import _fts
+from graphagent.memory.notes.index import _fts, _stems
 from graphagent.memory.notes.index._chunks import worded
 from graphagent.memory.notes.index._filter import Filter
 from graphagent.memory.notes.index._stems import with_stems
@@ -120,6 +120,7 @@ def shares(texts, question):
         ("المفاتيح في المستشفى", "مستشفى"),
         ("زرت مستشفى جديدا", "المستشفى والمدرسة"),
         ("बच्चों की किताबें अलमारी में हैं", "किताब कहाँ है?"),
+        ("क्\u200dषेत्र बड़ा है", "क्षेत्र कहाँ है?"),
     ],
 )
 def test_a_word_is_found_in_another_form(note, question):
@@ -179,3 +180,11 @@ async def test_a_note_is_found_first_by_its_own_text():
     async with Notes(MemoryStore()) as notes:
         await notes.remember_many(kept)
         assert [(await notes.recall(text, limit=1))[0].record.content for text in kept] == kept
+
+
+def test_stems_of_very_long_words_are_not_kept_in_memory():
+    """A key or a file in base64 may be a megabyte."""
+    before = _stems._known_stems.cache_info().currsize
+    for letter in "abcdef":
+        assert _stems.stems_of(letter * 1_000, ("german",)) == ()
+    assert _stems._known_stems.cache_info().currsize == before

@@ -131,11 +131,21 @@ def test_a_common_word_that_is_a_name_is_searched_for():
 
 
 def test_what_is_written_in_several_ways_is_searched_for_in_one():
-    """Full-width letters, composed letters, and Hebrew and Arabic without vowel points."""
+    """Full-width letters, composed letters, Hebrew and Arabic without vowel points, and words without what nobody sees in them."""
     assert parse_query("Ｐｏｒｔ ４０").words == ("Port", "40")
     assert parse_query("cafe\u0301").words == ("café",)
     assert parse_query("שָׁלוֹם").words == ("שלום",)
     assert parse_query("كِتَابٌ").words == ("كتاب",)
+    assert parse_query("Zahn\u00adarzt").words == ("Zahnarzt",)
+    assert parse_query("דנ\u200fה").words == ("דנה",)
+    assert parse_query("क्\u200dषेत्र वाङ्\u200cमय").words == ("क्षेत्र", "वाङ्मय")
+    assert parse_query("می\u200cخواهم").words == ("مي", "خواهم")  # there it divides words
+
+
+@pytest.mark.parametrize("text", ["x" * 300_000, "数" * 30_000, "x-" * 100_000, "xY" * 100_000])
+def test_a_question_without_spaces_is_read_once(text):
+    """Reading each part of it to its end would take minutes."""
+    assert parse_query(text).text == text
 
 
 def test_names_are_no_patterns():
