@@ -177,9 +177,8 @@ class LocalEmbedder:
 
 def _is_unknown(text: str, encoded: Any) -> bool:
     """Return whether the model cannot read a text, such as one in Thai."""
-    pieces = zip(
-        encoded.offsets[1:-1], encoded.tokens[1:-1], strict=True
-    )  # between the marks of the beginning and the end
+    # The first and the last are the marks of the beginning and of the end.
+    pieces = zip(encoded.offsets[1:-1], encoded.tokens[1:-1], strict=True)
     return is_unknown((text[first:last], piece != _UNKNOWN) for (first, last), piece in pieces)
 
 
