@@ -36,16 +36,20 @@ async def with_heartbeat(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T
     given: list[T] = []
     lost: list[Exception] = []
     failed: list[BaseException] = []
+    # The scope of the group would cancel this task too, and asyncio would not take that back where a node has caught a cancellation.
+    renewing = anyio.CancelScope()
 
     async def renew() -> None:
         try:
-            while True:
-                try:
-                    await sleep(PAUSE)
-                    await _renew(run.log)
-                except asyncio.CancelledError as cancelled:
-                    if leak_of_task(cancelled, "the heartbeat") is None:
-                        raise
+            with renewing:
+                while True:
+                    try:
+                        await sleep(PAUSE)
+                        await _renew(run.log)
+                    except asyncio.CancelledError as cancelled:
+                        if leak_of_task(cancelled, "the heartbeat") is None:
+                            raise
+            return
         except (RunClaimedError, RunNotFoundError) as error:
             error.run_id = run.run_id
             lost.append(error)
@@ -62,7 +66,7 @@ async def with_heartbeat(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T
             raise
         except BaseException as error:  # noqa: BLE001  raised again below, outside the group
             failed.append(error)
-        group.cancel_scope.cancel()
+        renewing.cancel()
     if lost:
         raise lost.pop()
     if failed:

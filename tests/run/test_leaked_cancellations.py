@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import math
 
@@ -281,6 +282,21 @@ async def test_a_library_that_cancels_the_task_of_the_heartbeat_does_not_end_a_r
     """The claim of a run in a store is renewed in a task of its own, which goes on."""
     agent = Agent(Strategy("s", START >> other >> cancelling_others() >> END), store=MemoryStore())
     assert (await agent.run("x")).output == "done"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("store", [None, MemoryStore()], ids=["memory", "store"])
+async def test_a_library_that_cancels_its_task_and_catches_that_does_not_end_the_run(store):
+    """As timers of older libraries do, without `uncancel`: nothing that graphagent cancels itself is taken for it."""
+
+    @node
+    async def catches(ctx: Context, said: str) -> str:
+        with contextlib.suppress(asyncio.CancelledError):
+            await cancel_own_task()
+        return "caught"
+
+    run = asyncio.ensure_future(only(catches, store).run("x"))
+    assert (await run).output == "caught"
 
 
 # ---- tools, middleware, callbacks, models
