@@ -142,9 +142,8 @@ def search_words(
     having = _shares(places, shares, whole_of([*shares.values(), time]))
     lexical = _scores(connection, having, mean, max(_SCORED, pool), dated)
     pairs = _pairs(connection, [stem for stem in telling if stem not in named], terms, weights, places, fits)
-    return Words(
-        weights, silent, time, times, named, places, lexical, pairs, min(1.0, max(having.values(), default=0.0))
-    )
+    most = min(1.0, max(having.values(), default=0.0))
+    return Words(weights, silent, time, times, named, places, lexical, pairs, most)
 
 
 def _shares(places: Mapping[str, Mapping[int, float]], weights: Mapping[str, float], whole: float) -> dict[int, float]:
