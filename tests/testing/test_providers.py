@@ -709,7 +709,8 @@ class Stored(StoreMemoryProvider):
 
 class StillThere(Dictionary):
     def write(self, before, changes):
-        self.disk.update(self.items)
+        if before.keys() <= self.items.keys():  # and not where something is forgotten
+            self.disk.update(self.items)
 
 
 @MUTANTS.breaks("what was forgotten is not there when facts are opened again")
