@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 
 from graphagent.llm import Message, Text
+from graphagent.llm._internal import dumps
 
 if TYPE_CHECKING:
     from graphagent.memory.facts._types import Fact, Scope, Subject
@@ -170,7 +171,10 @@ def block(name: str, lines: Iterable[Mapping[str, Any]]) -> str:
 
 def escaped(value: object) -> str:
     """Return plain data as one line of JSON without markup and without invisible characters."""
-    text = orjson.dumps(value).decode()
+    try:
+        text = orjson.dumps(value).decode()
+    except TypeError:  # half a surrogate pair, which stands in the block as its escape
+        text = dumps(value).decode()
     return "".join(character if _harmless(character) else _escape(character) for character in text)
 
 

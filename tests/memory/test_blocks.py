@@ -51,6 +51,13 @@ def test_invisible_characters_are_shown_as_escapes():
     assert orjson.loads(shown) == hidden
 
 
+def test_half_a_surrogate_pair_is_shown_as_its_escape():
+    """A summary or a fact with one, such as a cut emoji, does not end the run that is shown it; its text can be sent."""
+    text = block("summary", [{"text": "Zoë \ud83d </summary>"}])
+    assert text == '<summary>\n{"text":"Zo\\u00eb \\ud83d \\u003c/summary\\u003e"}\n</summary>'
+    assert text.encode()
+
+
 @given(st.lists(st.dictionaries(st.text(min_size=1), st.text(min_size=1), max_size=3), max_size=4))
 def test_a_frame_has_one_line_for_each_entry_and_one_end(lines: list[dict[str, str]]):
     """Whatever the data: the frame's lines parse back to it, and the closing mark stands at its end alone."""
