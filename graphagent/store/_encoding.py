@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 
 from graphagent._article import kind_of
-from graphagent.store._items import Change, Delete, DeleteAll, Exists, Key, Put, Segment
+from graphagent.store._items import Change, Delete, DeleteAll, Exists, Key, Put, Rewrite, Segment
 
 INT = struct.Struct(">xQ")
 """An int segment. Its first byte, which says that it is one, is skipped and has to be checked separately."""
@@ -117,16 +117,20 @@ def check_change(change: Change) -> bytes:
     """Return the bytes of a change's key or prefix.
 
     Raises:
-        ValueError: the key is not a key, or the value is not bytes or too large.
+        ValueError: the key is not a key, the value is not bytes or too large, or no item can have the version.
     """
-    if isinstance(change, Put):
+    if isinstance(change, Put | Rewrite):
         if not isinstance(change.value, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"a value is bytes, not {type(change.value).__name__}")  # noqa: TRY004 - as for keys
         if len(change.value) > MAX_VALUE:
             raise ValueError(f"a value has {len(change.value)} bytes; at most {MAX_VALUE} can be kept under one key")
-        return encode_key(change.key)
-    if isinstance(change, Delete | Exists):
+    if isinstance(change, Rewrite | Exists):
+        expected = change.version if isinstance(change, Exists) else change.expected
+        if expected is not None and (type(expected) is not int or expected < 1):
+            name = "Exists(version=" if isinstance(change, Exists) else "Rewrite(expected="
+            raise ValueError(f"{name}{expected!r}): the version of an item that exists is an int of 1 or more")
+    if isinstance(change, Put | Rewrite | Delete | Exists):
         return encode_key(change.key)
     if isinstance(change, DeleteAll):  # pyright: ignore[reportUnnecessaryIsInstance]
         return encode(change.prefix)
-    raise ValueError(f"a change is a Put, a Delete, a DeleteAll or an Exists, not {kind_of(change)}")
+    raise ValueError(f"a change is a Put, a Rewrite, a Delete, a DeleteAll or an Exists, not {kind_of(change)}")

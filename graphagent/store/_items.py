@@ -18,7 +18,7 @@ class Item(NamedTuple):  # not a dataclass, because a scan makes many
     key: Key
     value: bytes
     version: int
-    """1 after the first put, and one more after each further put."""
+    """1 after the first put, and one more after each further put. Rewriting leaves it."""
 
     def __repr__(self) -> str:
         return f"Item(version={self.version})"
@@ -32,6 +32,19 @@ class Put:
     value: bytes = field(repr=False)
     expected: int | None = None
     """The version that the item must have now. 0: it must not exist. None: any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Store other bytes under a key at the same version: bytes that mean the same, such as the value under another encryption key.
+
+    Whoever expects the version of the item still finds it.
+    """
+
+    key: Key = field(repr=False)
+    value: bytes = field(repr=False)
+    expected: int
+    """The version that the item must have now, 1 or above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +68,20 @@ class Exists:
     """Change nothing, but require that an item exists under a key."""
 
     key: Key = field(repr=False)
+    version: int | None = None
+    """The version that the item must have now, 1 or above. None: any."""
 
 
-Change = Put | Delete | DeleteAll | Exists
+Change = Put | Rewrite | Delete | DeleteAll | Exists
 
 
-def check_expected(change: Put | Delete | Exists, version: int) -> None:
+def check_expected(change: Put | Rewrite | Delete | Exists, version: int) -> None:
     """Check that an item is at the version that a change of it expects; 0 means that there is none.
 
     Raises:
         ConflictError: it is not.
     """
-    expected = (version or 1) if isinstance(change, Exists) else change.expected
+    expected = change.version or version or 1 if isinstance(change, Exists) else change.expected
     if expected is not None and expected != version:
         raise ConflictError(change.key, expected, version)
 

@@ -11,7 +11,7 @@ from anyio import to_thread
 
 from graphagent import _clock
 from graphagent.errors import ConflictError
-from graphagent.store import Change, Delete, DeleteAll, Exists, Item, Key, Put
+from graphagent.store import Change, Delete, DeleteAll, Exists, Item, Key, Put, Rewrite
 from graphagent.testing._promise import accepts, answer, iterates, keeps, promise
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ async def check_store(make: Callable[[], _Own], *, reopen: Callable[[_Own], Stor
         _conflicts,
         _existence,
         _sequences,
+        _rewriting,
         _prefixes,
         _orders,
         _pages,
@@ -197,6 +198,24 @@ async def _existence(store: Store, room: str) -> None:
         await _refused(store, Delete(absent), Exists(absent)) is not None, "Exists sees what its commit has deleted"
     )
 
+    text = "Exists(version=) allows a commit where the item has that version"
+    promise(await _refused(store, Exists(there, version=1), Put(new, b"2")) is None, text)
+    promise(await store.get(there) == Item(there, b"1", 1), "Exists changes nothing")
+    await store.commit(Put(there, b"2"), Put(there, b"3"))
+    for version in (1, 2, 4):
+        error = await _refused(store, Put(new, b"3"), Exists(there, version=version))
+        text = "commit raises ConflictError where an item has another version than Exists requires"
+        promise(error is not None, text)
+        found = (error.key, error.expected, error.found) if error else ()
+        promise(
+            found == (there, version, 3), "the ConflictError of Exists has the key, the required and the found version"
+        )
+    promise(await store.get(new) == Item(new, b"2", 2), "a commit that raises ConflictError changes nothing")
+    promise(await _refused(store, Exists((room, "nobody"), version=1)) is not None, "what is missing has no version")
+    promise(
+        await _refused(store, Put(new, b"3"), Exists(new, version=3)) is None, "Exists sees what its commit has put"
+    )
+
 
 async def _sequences(store: Store, room: str) -> None:
     """The changes of a commit follow one another."""
@@ -208,6 +227,35 @@ async def _sequences(store: Store, room: str) -> None:
     again = (DeleteAll((room,)), Put(key, b"3", expected=0), Put((room, "v", 1), b"y"), DeleteAll((room, "v")))
     promise(await _refused(store, *again) is None, text)
     promise(await _scan(store, (room,)) == [Item(key, b"3", 1)], text)
+
+
+async def _rewriting(store: Store, room: str) -> None:
+    """Rewrite stores other bytes at the same version."""
+    key, absent, new = (room, "who", "item"), (room, "who", "absent"), (room, "who", "new")
+    await store.commit(Put(key, b"1"), Put(key, b"2"))
+    text = "Rewrite replaces the value, and leaves the version"
+    for value in (b"", b"x" * 10_000, b"\0 x"):
+        promise(await _refused(store, Rewrite(key, value, expected=2)) is None, "Rewrite rewrites what has the version")
+        promise(await store.get(key) == Item(key, value, 2), text)
+        promise(await _scan(store, (room,)) == [Item(key, value, 2)], text)
+    for rewrite, version in (
+        (Rewrite(key, b"no", expected=1), 2),
+        (Rewrite(key, b"no", expected=3), 2),
+        (Rewrite(absent, b"no", expected=1), 0),
+    ):
+        error = await _refused(store, Put(new, b"x"), rewrite)
+        promise(error is not None, "commit raises ConflictError where an item has another version than Rewrite expects")
+        found = (error.key, error.expected, error.found) if error else ()
+        text = "the ConflictError of Rewrite has the key, the expected and the found version"
+        promise(found == (rewrite.key, rewrite.expected, version), text)
+    promise(
+        await _scan(store, (room,)) == [Item(key, b"\0 x", 2)], "a commit that raises ConflictError changes nothing"
+    )
+    # The commit counts on from the version that was rewritten.
+    changes = (Put(key, b"3"), Rewrite(key, b"4", expected=3), Put(new, b"5"), Rewrite(new, b"6", expected=1))
+    promise(await _refused(store, *changes) is None, "Rewrite sees what its commit has put")
+    rewritten = [await store.get(key), await store.get(new)]
+    promise(rewritten == [Item(key, b"4", 3), Item(new, b"6", 1)], "Rewrite sees what its commit has put")
 
 
 async def _prefixes(store: Store, room: str) -> None:
@@ -399,6 +447,7 @@ async def _durable(store: _Own, reopen: Callable[[_Own], Store], room: str) -> N
         [Put(one, b"2"), Put(two, b"\0\xff"), Put(odd, b"")],
         [Put(odd, bytes(100_000)), Put(one, b"3", expected=2)],
         [Put(two, b"no"), Put(one, b"no", expected=1)],
+        [Rewrite(two, b"again", expected=1)],
         [Delete(one)],
         [Put((room, "b", number), b"%d" % number) for number in range(300)],
         [DeleteAll((room, "b")), Put(one, b"4")],

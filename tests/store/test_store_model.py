@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphagent.errors import ConflictError
-from graphagent.store import Delete, DeleteAll, EncryptedStore, Item, MemoryStore, Put, SqliteStore
+from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Item, MemoryStore, Put, Rewrite, SqliteStore
 from graphagent.store._encoding import bounds, decode, encode
 from tests.thorough import examples
 
@@ -20,6 +20,8 @@ keys = st.lists(segments, min_size=1, max_size=5).map(tuple)
 values = st.sampled_from([b"", b"v", b"\0\xff", b"w" * 400, b"x" * 401, b"y" * 5000])
 changes = st.one_of(
     st.builds(Put, keys, values, st.none() | st.integers(0, 2)),
+    st.builds(Rewrite, keys, values, st.integers(1, 2)),
+    st.builds(Exists, keys, st.none() | st.integers(1, 2)),
     st.builds(Delete, keys, st.none() | st.integers(0, 2)),
     st.builds(DeleteAll, st.lists(segments, max_size=3).map(tuple)),
 )
@@ -35,11 +37,12 @@ def apply(model, batch):
             model = {key: item for key, item in model.items() if key[:size] != change.prefix}
             continue
         version = model[change.key].version if change.key in model else 0
-        if change.expected not in (None, version):
+        expected = (change.version or version or 1) if isinstance(change, Exists) else change.expected
+        if expected not in (None, version):
             return None
-        if isinstance(change, Put):
-            model[change.key] = Item(change.key, change.value, version + 1)
-        else:
+        if isinstance(change, Put | Rewrite):
+            model[change.key] = Item(change.key, change.value, version + isinstance(change, Put))
+        elif isinstance(change, Delete):
             model.pop(change.key, None)
     return model
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphagent.errors import ConflictError
-from graphagent.store import Delete, DeleteAll, Exists, Item, Put
+from graphagent.store import Delete, DeleteAll, Exists, Item, Put, Rewrite
 
 
 class Dictionary:
@@ -35,12 +35,11 @@ class Dictionary:
                 items = {key: item for key, item in items.items() if key[: len(each.prefix)] != each.prefix}
                 continue
             found = items[each.key].version if each.key in items else 0
-            if isinstance(each, Exists) and not found:
-                raise ConflictError(each.key, 1, 0)
-            if getattr(each, "expected", None) not in (None, found):
-                raise ConflictError(each.key, each.expected, found)
-            if isinstance(each, Put):
-                items[each.key] = Item(each.key, each.value, found + 1)
+            expected = (each.version or found or 1) if isinstance(each, Exists) else each.expected
+            if expected not in (None, found):
+                raise ConflictError(each.key, expected, found)
+            if isinstance(each, Put | Rewrite):
+                items[each.key] = Item(each.key, each.value, found + isinstance(each, Put))
             elif isinstance(each, Delete):
                 items.pop(each.key, None)
         before, self.items = self.items, items

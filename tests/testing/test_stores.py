@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from graphagent.errors import ConflictError, StoreError
-from graphagent.store import Delete, DeleteAll, Exists, Item, MemoryStore, Put, SqliteStore
+from graphagent.store import Delete, DeleteAll, Exists, Item, MemoryStore, Put, Rewrite, SqliteStore
 from graphagent.testing import check_store
 from tests.testing.dictionary import Dictionary
 from tests.testing.mutants import Mutants
@@ -379,6 +379,110 @@ class ExistsFirst(Three):
     async def commit(self, *changes):
         order = sorted(changes, key=lambda each: not isinstance(each, Exists))
         await self.inner.commit(*order)
+
+
+def requires(change):
+    """Tell whether a change requires a version and changes nothing."""
+    return isinstance(change, Exists) and change.version is not None
+
+
+@MUTANTS.breaks("Exists\\(version=\\) allows a commit where the item has that version")
+class NeverTheVersion(Three):
+    async def commit(self, *changes):
+        for each in filter(requires, changes):
+            raise ConflictError(each.key, each.version, 0)
+        await self.inner.commit(*changes)
+
+
+MUTANTS.like(
+    "AnyVersion",
+    Changes,
+    "commit raises ConflictError where an item has another version than Exists requires",
+    changed=lambda _, change: Exists(change.key) if requires(change) else change,
+)
+
+
+@MUTANTS.breaks("commit raises ConflictError where an item has another version than Exists requires")
+class VersionAtLeast(Three):
+    """Allows a commit where the item is newer than required."""
+
+    async def commit(self, *changes):
+        for each in filter(requires, changes):
+            item = await self.inner.get(each.key)
+            if item is None or item.version < each.version:
+                break
+        else:
+            changes = tuple(each for each in changes if not requires(each))
+        await self.inner.commit(*changes)
+
+
+class ToldOtherwise(Three):
+    """Raises a conflict of some changes with another expected version."""
+
+    of: type = Exists
+
+    async def commit(self, *changes):
+        try:
+            await self.inner.commit(*changes)
+        except ConflictError as error:
+            if any(isinstance(each, self.of) and each.key == error.key for each in changes):
+                raise ConflictError(error.key, error.expected + bool(error.found), error.found) from None
+            raise
+
+
+MUTANTS.like("ExistsToldOtherwise", ToldOtherwise, "the ConflictError of Exists has the key, the required")
+MUTANTS.like("RewriteToldOtherwise", ToldOtherwise, "the ConflictError of Rewrite has the key", of=Rewrite)
+
+
+@MUTANTS.breaks("what is missing has no version")
+class FirstVersionMissing(Three):
+    """Takes what nobody has put for the first version."""
+
+    async def commit(self, *changes):
+        first = [each for each in changes if requires(each) and each.version == 1]
+        missing = {each for each in first if await self.inner.get(each.key) is None}
+        await self.inner.commit(*(each for each in changes if each not in missing))
+
+
+@MUTANTS.breaks("Rewrite rewrites what has the version")
+class NeverRewrites(Three):
+    async def commit(self, *changes):
+        for each in changes:
+            if isinstance(each, Rewrite):
+                raise ConflictError(each.key, each.expected, 0)
+        await self.inner.commit(*changes)
+
+
+MUTANTS.like(
+    "RewriteIsPut",
+    Changes,
+    "Rewrite replaces the value, and leaves the version",
+    changed=lambda _, change: Put(change.key, change.value, change.expected) if isinstance(change, Rewrite) else change,
+)
+MUTANTS.like(
+    "RewriteIsNothing",
+    Changes,
+    "Rewrite replaces the value, and leaves the version",
+    changed=lambda _, change: Exists(change.key, change.expected) if isinstance(change, Rewrite) else change,
+)
+
+
+@MUTANTS.breaks("commit raises ConflictError where an item has another version than Rewrite expects")
+class RewritesAnyway(Three):
+    async def commit(self, *changes):
+        async def now(change):
+            item = await self.inner.get(change.key)
+            return replace(change, expected=item.version) if item else change
+
+        await self.inner.commit(*[await now(each) if isinstance(each, Rewrite) else each for each in changes])
+
+
+@MUTANTS.breaks("Rewrite sees what its commit has put")
+class RewritesFirst(Three):
+    """Makes the rewriting before the other changes."""
+
+    async def commit(self, *changes):
+        await self.inner.commit(*sorted(changes, key=lambda each: not isinstance(each, Rewrite)))
 
 
 # 5. Half commits

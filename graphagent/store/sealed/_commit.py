@@ -12,13 +12,20 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphagent._concurrency import turn
-from graphagent.errors import ConflictError
 from graphagent.store._encoding import encode
-from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put, check_expected
+from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put, Rewrite, check_expected
 from graphagent.store._sealed_detection import ROOT
 from graphagent.store._sorted_dict import SortedDict
 from graphagent.store.sealed._domains import Domain, Location, MismatchError, domain_row
-from graphagent.store.sealed._format import DomainState, RootState, UnreadableError, fresh_keys, item_mark, sum_with
+from graphagent.store.sealed._format import (
+    DomainState,
+    RootState,
+    UnreadableError,
+    fresh_keys,
+    item_mark,
+    marked_version,
+    sum_with,
+)
 
 if TYPE_CHECKING:
     from graphagent.store.sealed._session import SealedSession
@@ -100,38 +107,40 @@ class SealedTransaction:
         location = self.session.locate(change.key)
         before = await self._domain(location)
         if isinstance(change, Exists):
-            await self._exists(before, location)
+            await self._exists(before, location, change)
             return
         now = await self._item(before, location)
         version = now.version if now else 0
         check_expected(change, version)
-        if isinstance(change, Put):
-            self._put(before, now, location, clear, change.value)
+        if isinstance(change, Put | Rewrite):
+            self._put(before, now, location, clear, change)
         elif now is not None:
             self.changes.append(Delete(location.inner, expected=version))
             self._take(location.path, [location.place])
             self._without(location.path, {location.place: now})
 
-    async def _exists(self, before: _PlannedDomain | None, location: Location) -> None:
+    async def _exists(self, before: _PlannedDomain | None, location: Location, change: Exists) -> None:
+        planned = self.items.get(location.place)
         domain = before.domain if before else None
-        members = domain.members if domain else None
-        if location.place in self.items:
-            there = location.place in self.existing
-        elif before is None or domain is None:
-            there = False
-        elif members is not None and location.place[len(domain.items) :] in members:
-            there = True
-        else:  # others may have put it meanwhile
-            found = await self.session.store.get(location.inner)
-            await self._checked(before, domain, location.key[0], location.place, found)
-            there = found is not None
-        if not there:
-            raise ConflictError(location.key, 1, 0)
-        if location.place not in self.items:
-            self.changes.append(Exists(location.inner))  # what is known of the domain may be out of date
+        if planned is not None or before is None or domain is None:
+            check_expected(change, planned.version if planned else 0)
+        else:
+            mark = domain.members.get(location.place[len(domain.items) :]) if domain.members else None
+            if mark is None or change.version not in (None, marked_version(mark)):  # others may have put it meanwhile
+                found = await self.session.store.get(location.inner)
+                await self._checked(before, domain, location.key[0], location.place, found)
+                check_expected(change, found.version if found else 0)
+        if planned is None:
+            # What is known of the domain may be out of date.
+            self.changes.append(Exists(location.inner, change.version))
 
     def _put(
-        self, before: _PlannedDomain | None, now: _PlannedItem | None, location: Location, clear: bytes, value: bytes
+        self,
+        before: _PlannedDomain | None,
+        now: _PlannedItem | None,
+        location: Location,
+        clear: bytes,
+        change: Put | Rewrite,
     ) -> None:
         session = self.session
         if before is None or before.state is None:
@@ -142,13 +151,14 @@ class SealedTransaction:
             self.root = RootState(self.root.count + 1, sum_with(self.root.total, digest), depths)
         else:
             state = before.state
-        version = now.version + 1 if now else 1
-        record = session.sealed_item(state, location, version, clear, value)
+        found = now.version if now else 0
+        version = found + isinstance(change, Put)
+        record = session.sealed_item(state, location, version, clear, change.value)
         mark = item_mark(version, record)
         before_it = session.item_digest(location.place, now.mark) if now else None
         total = sum_with(state.total, session.item_digest(location.place, mark), without=before_it)
         state = replace(state, count=state.count + (now is None), total=total)
-        self.changes.append(Put(location.inner, record, expected=version - 1))
+        self.changes.append(replace(change, key=location.inner, value=record, expected=found))
         self.items[location.place] = _PlannedItem(location.path, version, mark)
         self.existing.add(location.place)
         self.domains[location.path] = before._replace(state=state)

@@ -150,6 +150,11 @@ def item_mark(version: int, record: bytes) -> bytes:
     return version.to_bytes(8, "big") + record[_SALT] + record[-_TAG_BYTES:]
 
 
+def marked_version(mark: bytes) -> int:
+    """Return the version of the item that a mark stands for."""
+    return int.from_bytes(mark[:8], "big")
+
+
 def item_digest(key: bytes, place: bytes, mark: bytes) -> bytes:
     """Return what an item with this mark adds to the sum of its domain."""
     return hmac.digest(key, b"\x01" + mark + place, "sha256")

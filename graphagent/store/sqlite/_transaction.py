@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import ConflictError, DamagedStoreError, PlainStoreError, SealedStoreError
-from graphagent.store._items import Change, Delete, DeleteAll, Exists, Put, check_expected
+from graphagent.store._items import Change, Delete, DeleteAll, Exists, Put, Rewrite, check_expected
 from graphagent.store._sealed_detection import sealed_after
 from graphagent.store.sqlite._file import SEALED_ID, SHORT, Connection, as_store_error
 
@@ -53,7 +53,7 @@ class Job:
         if self.along is not None or len(self.changes) > QUICK_CHANGES:
             return False
         for change, _ in self.changes:
-            if isinstance(change, Put):
+            if isinstance(change, Put | Rewrite):
                 self.size += len(change.value)
             elif not isinstance(change, Exists):
                 return False
@@ -140,7 +140,9 @@ def _make(connection: Connection, job: Job, path: Path, *, quick: bool) -> bool:
     return removed
 
 
-def _apply(connection: Connection, change: Put | Delete | Exists, place: bytes, path: Path, *, quick: bool) -> None:
+def _apply(
+    connection: Connection, change: Put | Rewrite | Delete | Exists, place: bytes, path: Path, *, quick: bool
+) -> None:
     if isinstance(change, Put) and change.expected == 0 and _insert(connection, place, change.value):
         return
     version, apart = _find(connection, place, path)
@@ -149,14 +151,15 @@ def _apply(connection: Connection, change: Put | Delete | Exists, place: bytes, 
         return
     if quick and apart is not None and _length(connection, apart) > QUICK_BYTES:
         raise SlowError
-    if isinstance(change, Put) and len(change.value) > SHORT:
+    version += isinstance(change, Put)
+    if isinstance(change, Put | Rewrite) and len(change.value) > SHORT:
         connection.execute("REPLACE INTO apart VALUES (?, ?)", (apart, change.value))
-        connection.execute("REPLACE INTO items VALUES (?, ?, NULL, last_insert_rowid())", (place, version + 1))
+        connection.execute("REPLACE INTO items VALUES (?, ?, NULL, last_insert_rowid())", (place, version))
         return
     if apart is not None:
         connection.execute("DELETE FROM apart WHERE id=?", (apart,))
-    if isinstance(change, Put):
-        connection.execute("REPLACE INTO items VALUES (?, ?, ?, NULL)", (place, version + 1, change.value))
+    if isinstance(change, Put | Rewrite):
+        connection.execute("REPLACE INTO items VALUES (?, ?, ?, NULL)", (place, version, change.value))
     else:
         connection.execute("DELETE FROM items WHERE key=?", (place,))
 
