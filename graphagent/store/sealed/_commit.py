@@ -2,7 +2,7 @@
 
 A commit of the inner store contains the item rows, each with the version that it must have now, and the rows of their domains and
 of the root, with the new numbers and sums. So whoever else has changed one of the domains meanwhile causes a conflict, after
-which the transaction is made again from what is stored then.
+which the transaction is made again from what is stored then. So does whoever has changed the keys: nobody seals with old ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from graphagent._concurrency import turn
 from graphagent.store._encoding import encode
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put, Rewrite, check_expected
-from graphagent.store._sealed_detection import ROOT
+from graphagent.store._sealed_detection import KEYS, ROOT
 from graphagent.store._sorted_dict import SortedDict
 from graphagent.store.sealed._domains import Domain, Location, MismatchError, domain_row
 from graphagent.store.sealed._format import (
@@ -277,6 +277,8 @@ class SealedTransaction:
 
     async def finish(self) -> list[Change]:
         """Return the one commit to the inner store: the items, one row for each changed domain, and the root if it changed."""
+        # Noted before anything is sealed: if the keys are changed meanwhile, the commit is refused, and made again with the new ones.
+        keys = Exists(KEYS, version=self.session.keys_version)
         rows: list[Change] = []
         for number, (path, each) in enumerate(self.domains.items(), 1):
             await turn(number)
@@ -290,7 +292,7 @@ class SealedTransaction:
         if self.root != self.root_before:
             self.rows[ROOT] = self.session.sealed_root(self.root, self.root_version + 1)
             rows.append(Put(ROOT, self.rows[ROOT], expected=self.root_version))
-        return [*self.changes, *rows] if self.changes else []
+        return [keys, *self.changes, *rows] if self.changes else []
 
     # As the session's InFlight
 

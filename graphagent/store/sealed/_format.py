@@ -35,6 +35,10 @@ class UnreadableError(Exception):
     """Bytes do not follow the format. The caller knows where they come from, and whether that means damage."""
 
 
+class UnknownKeyError(UnreadableError):
+    """Bytes are sealed with a key that is not among those at hand, or that was destroyed."""
+
+
 class State(IntEnum):
     """What a key may still be used for."""
 
@@ -103,7 +107,8 @@ def unseal(keys: Iterable[NamedKey], data: bytes, record: bytes) -> bytes:
     """Return the plaintext of a record.
 
     Raises:
-        UnreadableError: it was sealed with another key or other associated data, or was changed.
+        UnknownKeyError: it was sealed with another key.
+        UnreadableError: it was sealed with other associated data, or was changed.
     """
     if len(record) < OVERHEAD + 4:
         raise UnreadableError("is cut off")
@@ -113,7 +118,7 @@ def unseal(keys: Iterable[NamedKey], data: bytes, record: bytes) -> bytes:
         if key.number == number and key.state is not State.DESTROYED and algorithm == ALGORITHM:
             break
     else:
-        raise UnreadableError("is sealed with an unknown key or in an unknown way")
+        raise UnknownKeyError("is sealed with an unknown key or in an unknown way")
     record_key, expected = _derived(key.key, salt, head + data)
     # AES-GCM alone does not commit to its key: a record could be made that opens with two keys, to different plaintexts.
     if not hmac.compare_digest(expected, commitment):

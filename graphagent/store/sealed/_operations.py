@@ -24,6 +24,7 @@ from graphagent.store._bulk import get_many
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
 from graphagent.store._items import Change, DeleteAll, Item, Key
 from graphagent.store._paging import Scan
+from graphagent.store._sealed_detection import KEYS
 from graphagent.store.sealed._commit import OvertakenError, SealedTransaction
 from graphagent.store.sealed._scan import INLINE, Read, SealedScan, open_all
 from graphagent.store.sealed._session import TRIES, SealedSession
@@ -220,8 +221,11 @@ class SealedStore:
                 return errors
             except OvertakenError:
                 pass
-            except ConflictError:
-                await self._catch_up(session, transaction)
+            except ConflictError as error:
+                if error.key == KEYS:
+                    await session.renew_keys(session.keys_version)
+                else:
+                    await self._catch_up(session, transaction)
             finally:
                 session.flight = None
             await anyio.sleep(random.uniform(0, min(0.001 * 2**attempt, _LONGEST_PAUSE)))

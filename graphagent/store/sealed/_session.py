@@ -34,6 +34,7 @@ from graphagent.store.sealed._domains import Domain, InFlight, IntegritySet, Loc
 from graphagent.store.sealed._format import (
     DomainState,
     RootState,
+    UnknownKeyError,
     UnreadableError,
     associated_data,
     domain_digest,
@@ -69,13 +70,24 @@ class SealedSession:
     """The keys of a store, and the integrity sets of the domains that were used last, within `cache_bytes` of memory."""
 
     def __init__(
-        self, store: Store, keyset: Keyset, depths: Mapping[str, int], where: str, *, cache_bytes: int = sys.maxsize
+        self,
+        store: Store,
+        key: HeldKey,
+        keyset: Keyset,
+        version: int,
+        depths: Mapping[str, int],
+        where: str,
+        *,
+        cache_bytes: int = sys.maxsize,
     ) -> None:
         self.store = store
+        self.keys_version = version
+        """The version of the key row that `keyset` was read from, which every commit requires."""
         self.where = where
         self.lock = threading.RLock()
         self.root: IntegritySet[RootState, int] = IntegritySet(ROOT, 0, RootState())
         self.flight: InFlight | None = None
+        self._key = key
         self._keyset = keyset
         self._seal_keys = keyset.keys[Purpose.SEAL]
         self._sum_key = primary(keyset.keys[Purpose.SUM]).key
@@ -118,7 +130,7 @@ class SealedSession:
                 raise PlainStoreError(where)
             if not make:
                 return None
-            fresh = cls(store, Keyset.fresh(), depths, where)
+            fresh = cls(store, key, Keyset.fresh(), 1, depths, where)
             row, root = fresh._keyset.row(secret), fresh.sealed_root(RootState(), 1)
             try:
                 await store.commit(Put(KEYS, row, expected=0), Put(ROOT, root, expected=0))
@@ -126,17 +138,55 @@ class SealedSession:
                 continue
         else:
             raise StoreError(f"{where} is being made and unmade by others; try again")
-        try:
-            keyset = Keyset.open(found.value, await key.read())
-        except OtherKeyError:
-            raise WrongKeyError(where) from None
-        except OtherFormatError as error:
-            raise StoreError(f"{where} has format {error.args[0]}; this graphagent reads format 1") from None
-        except UnreadableError as error:
-            raise DamagedStoreError(where, f"the row with its keys {error}") from None
-        session = cls(store, keyset, depths, where, cache_bytes=cache_bytes)
+        keyset = await _opened_keys(found, key, where)
+        session = cls(store, key, keyset, found.version, depths, where, cache_bytes=cache_bytes)
         await session.renew_root()
         return session
+
+    # Keys that others have changed
+
+    async def renew_keys(self, seen: int) -> bool:
+        """Return whether the keys were changed since version `seen` of their row, and take over the present ones.
+
+        Raises:
+            WrongKeyError: the key of this process does not open the store any more.
+            DamagedStoreError: the key row is missing, damaged, older than it was, or that of another store.
+        """
+        found = await self.store.get(KEYS)
+        if found is None or found.version < self.keys_version:
+            raise DamagedStoreError(self.where, "the row with its keys is missing or older than it was")
+        if found.version > self.keys_version:
+            keyset, known = await _opened_keys(found, self._key, self.where), self._keyset
+            same = [keyset.keys[each] == known.keys[each] for each in (Purpose.INDEX, Purpose.SUM)]
+            if keyset.store_id != known.store_id or not all(same):
+                raise DamagedStoreError(self.where, "the row with its keys is that of another store")
+            with self.lock:
+                if found.version > self.keys_version:
+                    self._keyset, self.keys_version = keyset, found.version
+                    self._seal_keys = keyset.keys[Purpose.SEAL]
+        return self.keys_version != seen
+
+    async def _unsealed(self, kind: bytes, found: Item) -> bytes | None:
+        """Return the plaintext of the row of a domain or of the root; None if it has to be read again.
+
+        Raises:
+            UnreadableError: it was changed, or is sealed with an unknown key.
+        """
+        seen = self.keys_version
+        try:
+            return unseal(
+                self._seal_keys,
+                associated_data(self._keyset.store_id, kind, encode(found.key), found.version),
+                found.value,
+            )
+        except UnknownKeyError:
+            # The keys were changed, or the row was sealed anew after it was read.
+            if await self.renew_keys(seen):
+                return None
+            again = await self.store.get(found.key)
+            if again is None or again.version != found.version:
+                return None
+            raise
 
     # Sealing and opening
 
@@ -242,7 +292,9 @@ class SealedSession:
                 if await self._gone(place, generation):
                     continue
                 raise self.damaged(room, "the row of a domain is missing")
-            state = self._opened_domain(row, found, room)
+            state = await self._opened_domain(found, room)
+            if state is None:
+                continue
             with self.lock:
                 if path not in self._domains:
                     self.keep(Domain.at(path, generation, found.version, state))
@@ -328,7 +380,9 @@ class SealedSession:
             return await self._gone(encode(domain.path), domain.generation)
         if found.version == seen:
             return domain.version != seen
-        state = self._opened_domain(domain.row, found, room)
+        state = await self._opened_domain(found, room)
+        if state is None:
+            return await self.moved(domain, seen, room)
         with self.lock:
             if self.flight is not None:
                 self.flight.landed(domain.row, found)
@@ -348,9 +402,12 @@ class SealedSession:
             if found is None or found.version < seen:
                 raise DamagedStoreError(self.where, "the row of its root is missing or older than it was")
             if found.version != root.version:
-                to = associated_data(self._keyset.store_id, b"root", encode(ROOT), found.version)
                 try:
-                    state = RootState.read(unseal(self._seal_keys, to, found.value))
+                    plain = await self._unsealed(b"root", found)
+                    if plain is None:
+                        await self.renew_root()
+                        return
+                    state = RootState.read(plain)
                 except UnreadableError as error:
                     raise DamagedStoreError(self.where, f"the row of its root {error}") from None
                 with self.lock:
@@ -449,16 +506,28 @@ class SealedSession:
 
         return Scan(more)
 
-    def _opened_domain(self, row: Key, found: Item, room: object) -> DomainState:
-        to = associated_data(self._keyset.store_id, b"domain", encode(row), found.version)
+    async def _opened_domain(self, found: Item, room: object) -> DomainState | None:
+        """Return the state that the row of a domain contains; None if the row has to be read again."""
         try:
-            return DomainState.read(unseal(self._seal_keys, to, found.value))
+            plain = await self._unsealed(b"domain", found)
+            return None if plain is None else DomainState.read(plain)
         except UnreadableError as error:
             raise self.damaged(room, f"the row of a domain {error}") from None
 
     def restless(self, room: object) -> StoreError:
         """Return the error for a room that others change faster than it can be read."""
         return StoreError(f"{self.where}: room {room!r} is changed by others all the time; try again")
+
+
+async def _opened_keys(found: Item, key: HeldKey, where: str) -> Keyset:
+    try:
+        return Keyset.open(found.value, await key.read())
+    except OtherKeyError:
+        raise WrongKeyError(where) from None
+    except OtherFormatError as error:
+        raise StoreError(f"{where} has format {error.args[0]}; this graphagent reads format 1") from None
+    except UnreadableError as error:
+        raise DamagedStoreError(where, f"the row with its keys {error}") from None
 
 
 async def folded(rows: AsyncIterator[Item], fold: Callable[[list[Item]], None]) -> None:

@@ -512,7 +512,7 @@ async def test_a_save_reads_and_writes_the_same_at_any_size():
         await store.commit(Put(("r", "o", size), b"v" * 100))
         await store.commit(Put(("r", "o", 0), b"v" * 100))
         await store.get(("r", "o", 5))
-        assert [len(changes) for changes in commits] == [2, 2]
+        assert [len([each for each in changes if isinstance(each, Put)]) for changes in commits] == [2, 2]
         assert len(gets) <= 2
 
 
@@ -541,7 +541,7 @@ async def test_concurrent_commits_share_one():
     sizes, commit = [], inner.commit
 
     async def slow(*changes):
-        sizes.append(len(changes))
+        sizes.append(len([each for each in changes if isinstance(each, Put)]))
         await anyio.sleep(0.01)
         await commit(*changes)
 
