@@ -27,6 +27,7 @@ NAMES = (
     "growth",
     "facts",
     "forgetting",
+    "listing",
     "imports",
     "embedders",
     "notes",

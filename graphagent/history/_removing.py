@@ -33,7 +33,7 @@ from graphagent.log._internal import (
 )
 from graphagent.run._internal import thread_record
 from graphagent.store import Delete, DeleteAll, Put, Receipt
-from graphagent.store._internal import cached_of, erase_expired, grants_of
+from graphagent.store._internal import cached_of, collect, erase_expired, get_many, grants_of
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -43,6 +43,8 @@ _TOGETHER = 2000
 """How many runs are removed in one commit at least."""
 _COMMITS = 4
 """In how many commits the others are removed at most: for each all headers are read, and the store may rewrite its file."""
+_FEW = 32
+"""For so many runs the headers of those that continue them are looked for; for more, all headers of the owner are read."""
 _ATTEMPTS = 20
 
 
@@ -200,7 +202,30 @@ class _Known:
 
 async def _known(store: Store, owner: str) -> _Known:
     known = _Known({}, {}, {}, {}, {}, await thread_ends(store, owner))
-    async for item in store.scan((ROOM, owner, HEADERS)):
+    await _add(known, store, (ROOM, owner, HEADERS))
+    return known
+
+
+async def _known_of(store: Store, owner: str, roots: list[str]) -> _Known:
+    """Return what has to be known for removing some runs, for which few headers are read if these are few and in no thread."""
+    heads: dict[str, RunHeader] = {}
+    if len(roots) <= _FEW:
+        found = await get_many(store, [header_key(owner, run_id) for run_id in roots])
+        heads = {str(key[3]): RunHeader.unpack(item.value, str(key[3])) for key, item in found.items()}
+    if not heads or any(head.thread for head in heads.values()):
+        return await _known(store, owner)
+    known = _Known({}, {}, {}, {}, {}, {})
+    # A run that continues another one is in the same log.
+    together = {head.run_id for head in heads.values()}
+    for log in {rows_key(head)[:-1] for head in heads.values()}:
+        together.update([str(item.key[4]) async for item in store.scan(log)])
+    for run_id in together:
+        await _add(known, store, header_key(owner, run_id))
+    return known
+
+
+async def _add(known: _Known, store: Store, headers: Key) -> None:
+    for item in await collect(store.scan(headers)):
         run_id = str(item.key[3])
         known.sizes[run_id] = known.sizes.get(run_id, 0) + len(item.value)
         if len(item.key) == 4:
@@ -210,13 +235,12 @@ async def _known(store: Store, owner: str) -> _Known:
                 known.following.setdefault(head.previous, []).append(head)
         else:
             known.children.setdefault(run_id, []).append(item.key)
-    return known
 
 
 async def _remove(store: Store, owner: str, roots: list[str], *, forget: bool = False) -> tuple[int, int]:
     """Remove runs in one commit, but for those that are executed. Return how many, and how many bytes."""
     for _ in range(_ATTEMPTS):
-        known = await _known(store, owner)
+        known = await _known_of(store, owner, roots)
         for run_id in roots if forget else ():
             if run_id not in known.heads:
                 raise RunNotFoundError(run_id, owner)

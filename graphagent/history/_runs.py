@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from graphagent import _clock
 from graphagent._article import kind_of
-from graphagent._options import check_store, check_word
+from graphagent._options import check_store
 from graphagent.errors import DamagedStoreError, RunNotFoundError
 from graphagent.log._internal import (
     HEADERS,
@@ -17,7 +17,7 @@ from graphagent.log._internal import (
     ROWS,
     THREADS,
     RunHeader,
-    Status,
+    check_statuses,
     child_of,
     header_key,
     list_runs,
@@ -183,10 +183,7 @@ def choose_runs(
         known[run_id].check_free()
     if older_than is not None and not isinstance(older_than, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"older_than= is an age, such as timedelta(days=30), not {kind_of(older_than)}")
-    if isinstance(status, str):
-        raise TypeError(f"status= is a list, such as [{status!r}]")
-    for each in status or ():
-        check_word("status", each, get_args(Status))
+    check_statuses(status)
     since = None if older_than is None else _clock.now() - older_than / timedelta(milliseconds=1)
     named = None if run_ids is None else set(run_ids)
     whole = sorted((head for head in heads if not head.parent), key=lambda head: head.started, reverse=True)

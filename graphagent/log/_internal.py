@@ -105,3 +105,4 @@ from graphagent.log._state import State as State
 from graphagent.log._state import name_of_effect as name_of_effect
 from graphagent.log._status import OVER as OVER
 from graphagent.log._status import Status as Status
+from graphagent.log._status import check_statuses as check_statuses

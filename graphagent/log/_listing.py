@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from graphagent._options import check_store
 from graphagent.errors import DamagedStoreError
 from graphagent.log._header import HEADERS, ROOM, RunHeader, child_of
+from graphagent.log._status import Status, check_statuses
+from graphagent.store._internal import checked_limit, collect
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
 
 
-async def list_runs(store: Store, *, owner: str = "", thread: str | None = None) -> list[RunHeader]:
-    """Return the headers of an owner's runs, or of those of one thread, the newest first. Damaged ones are the last.
+async def list_runs(
+    store: Store,
+    *,
+    owner: str = "",
+    thread: str | None = None,
+    status: Collection[Status] | None = None,
+    limit: int | None = None,
+) -> list[RunHeader]:
+    """Return the headers of an owner's runs, the newest first. Damaged ones are the last.
 
-    Runs of sub-agents are among them: they have a `parent`.
+    Runs of sub-agents are among them: they have a `parent`. All headers of the owner are read.
+
+    Args:
+        store: Where they are.
+        owner: Whose.
+        thread: Only the runs of this thread.
+        status: Only runs that are there, such as `["waiting", "interrupted"]`.
+        limit: At most so many.
 
     Raises:
+        ValueError: a status is not known, or the limit is below 0.
         StoreError: the store cannot be read.
     """
     check_store(store)
+    check_statuses(status)
+    most = checked_limit(limit)
     found: dict[str, RunHeader] = {}
     children: list[RunHeader] = []
-    async for item in store.scan((ROOM, owner, HEADERS)):
+    for item in await collect(store.scan((ROOM, owner, HEADERS))):
         run_id = str(item.key[3])
         try:
             if len(item.key) == 4:
@@ -35,4 +55,6 @@ async def list_runs(store: Store, *, owner: str = "", thread: str | None = None)
     for child in children:
         found[child.run_id] = child_of(child, found.get(child.run_id.partition("/")[0]))
     heads = sorted(found.values(), key=lambda head: head.started, reverse=True)
-    return heads if thread is None else [head for head in heads if head.thread == thread]
+    if thread is not None or status is not None:
+        heads = [head for head in heads if thread in (None, head.thread) and (status is None or head.status in status)]
+    return heads[:most]

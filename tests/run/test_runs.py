@@ -99,6 +99,24 @@ async def test_runs_are_listed_newest_first_at_a_glance(store):
     assert await run_owners(store) == ["", "ada"]
 
 
+async def test_lists_of_runs_are_chosen_by_status_and_cut(store):
+    """`status=` and `limit=` choose among the runs, the newest first; a status that is not known and a text are refused."""
+    agent = Agent(mail, store=store)
+    for run_id in ("a", "b", "c", "d"):
+        await agent.run("the party", run_id=run_id)
+    await agent.resume("b", answer=True)
+    assert [head.run_id for head in await list_runs(store, status=["done"])] == ["b"]
+    assert [head.run_id for head in await list_runs(store, limit=3)] == ["d", "c", "b"]
+    assert [head.run_id for head in await list_runs(store, status=["waiting", "paused"], limit=2)] == ["d", "c"]
+    assert await list_runs(store, limit=0) == []
+    with pytest.raises(ValueError, match="did you mean 'done'"):
+        await list_runs(store, status=["Done"])
+    with pytest.raises(TypeError, match="status= is a list"):
+        await list_runs(store, status="done")
+    with pytest.raises(ValueError, match="limit=-1"):
+        await list_runs(store, limit=-1)
+
+
 async def test_a_run_is_read_without_its_agent(store):
     """Its transcript, where it stands, what it asks and what it spent are those that the agent finds."""
     agent = Agent(mail, store=store)
@@ -525,6 +543,20 @@ async def test_a_run_that_is_forgotten_while_it_is_executed_breaks_off(store):
         await forgetful.run("x", run_id="a", owner="ada")
     assert await rows(store) == {}
     assert run.result.status == "new"
+
+
+async def test_a_run_is_forgotten_beside_damaged_ones(store):
+    """A run in no thread is forgotten though another one is damaged; a run that continues its steps shows that they are forgotten."""
+    agent = Agent(single_run(), model=ScriptedModel(["one", "two", "three"]), store=store)
+    result = await agent.run("1", run_id="first")
+    await agent.run("2", steps=result.memory, run_id="second")
+    await agent.run("3", run_id="other")
+    await store.commit(Put(header_key("", "other"), b"damaged"))
+    assert (await forget_runs(store, run_ids=["first"])).runs == 1
+    assert [head.run_id for head in await list_runs(store)] == ["second", "other"]
+    shown = str((await agent.read("second")).memory.to_json())
+    assert "[forgotten]" in shown
+    assert "'1'" not in shown
 
 
 async def test_damaged_runs_can_be_forgotten():

@@ -23,6 +23,10 @@ HEAD = struct.Struct(">BI")
 """Algorithm and key number of a record, kind and number of a slot, or state and number of a key."""
 _RECORD = struct.Struct(">5s24s32s")
 """Head, salt and commitment of a record; the ciphertext and its tag follow ("Records" in `docs/format.md`)."""
+_DOMAIN = struct.Struct(">BQ32s")
+"""Whether a domain has a single item, the number of its items and their sum; its keys follow ("Records")."""
+_KEY = struct.Struct(">BI32s")
+"""State, number and bytes of a key."""
 _SALT = slice(HEAD.size, HEAD.size + 24)
 _TAG_BYTES = 16
 OVERHEAD = _RECORD.size + _TAG_BYTES
@@ -183,9 +187,9 @@ def sum_with(total: int, digest: bytes | None = None, *, without: bytes | None =
 class Reader:
     """Reads bytes from front to back, and refuses what does not fit exactly."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, at: int = 0) -> None:
         self._data = data
-        self._at = 0
+        self._at = at
 
     def take(self, size: int) -> bytes:
         part = self._data[self._at : self._at + size]
@@ -233,8 +237,7 @@ class DomainState:
 
     def plain(self) -> bytes:
         """Return its bytes."""
-        numbers = self.single.to_bytes(1, "big") + self.count.to_bytes(8, "big") + self.total.to_bytes(32, "big")
-        return numbers + keys_plain(self.keys)
+        return _DOMAIN.pack(self.single, self.count, self.total.to_bytes(32, "big")) + keys_plain(self.keys)
 
     @classmethod
     def read(cls, plain: bytes) -> DomainState:
@@ -243,13 +246,15 @@ class DomainState:
         Raises:
             UnreadableError: the bytes do not follow the format.
         """
-        reader = Reader(plain)
-        single, count, total = reader.number(1), reader.number(8), reader.number(32)
+        if len(plain) < _DOMAIN.size:
+            raise UnreadableError("is cut off")
+        single, count, total = _DOMAIN.unpack_from(plain)
+        reader = Reader(plain, _DOMAIN.size)
         keys = read_keys(reader)
         reader.end()
         if single > 1:
             raise UnreadableError("is of an unknown kind")
-        return cls(keys, count, total, bool(single))
+        return cls(keys, count, int.from_bytes(total, "big"), bool(single))
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,21 +295,20 @@ class RootState:
 
 
 def keys_plain(keys: tuple[NamedKey, ...]) -> bytes:
-    return bytes([len(keys)]) + b"".join(HEAD.pack(key.state, key.number) + key.key for key in keys)
+    return bytes([len(keys)]) + b"".join(_KEY.pack(key.state, key.number, key.key) for key in keys)
 
 
 def read_keys(reader: Reader) -> tuple[NamedKey, ...]:
-    keys: list[NamedKey] = []
-    for _ in range(reader.number(1)):
-        state, number, key = reader.number(1), reader.number(4), reader.take(32)
-        if state not in State.__members__.values():
-            raise UnreadableError("has a key in an unknown state")
-        keys.append(NamedKey(number, State(state), key))
-    if len([key for key in keys if key.state is State.PRIMARY]) != 1:
+    listed = reader.take(reader.number(1) * _KEY.size)
+    try:
+        keys = tuple([NamedKey(number, State(state), key) for state, number, key in _KEY.iter_unpack(listed)])
+    except ValueError:
+        raise UnreadableError("has a key in an unknown state") from None
+    if [key.state for key in keys].count(State.PRIMARY) != 1:
         raise UnreadableError("has not exactly one primary key")
     if len({key.number for key in keys}) != len(keys):
         raise UnreadableError("has two keys of one number")
-    return tuple(keys)
+    return keys
 
 
 def fresh_keys() -> tuple[NamedKey, ...]:

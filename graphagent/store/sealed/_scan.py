@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 import anyio.to_thread
 
+from graphagent.store._bulk import get_many
 from graphagent.store._encoding import bounds, decode, encode
 from graphagent.store._items import Item, Key
 from graphagent.store.sealed._commit import check
-from graphagent.store.sealed._domains import Domain, Location, MismatchError
+from graphagent.store.sealed._domains import Domain, Location, MismatchError, domain_row
 from graphagent.store.sealed._format import UnreadableError
 from graphagent.store.sealed._session import TRIES, SealedSession
 
 INLINE, _CHUNK = 32, 1024
+_FEW = 4
+"""With fewer domains of a single item than this, each is read by itself, and cached."""
 
 
 class SealedScan:
@@ -39,6 +44,9 @@ class SealedScan:
         self._room: object = prefix[0] if prefix else "(all)"
         self._low, self._high = bounds(prefix, after, reverse=reverse)
         self._within: Key = ()
+        self._depth = 0
+        """The number of segments of a domain in the room; the path of a domain of a single item is shorter."""
+        self._generations: Mapping[Key, int] = {}
         self._paths: list[Key] | None = None
         self._looked_at: Key | None = None
         """The domain whose row was read again when the scan reached it, so that it finds all that others had put by then."""
@@ -58,6 +66,9 @@ class SealedScan:
         if self._paths is None:
             self._paths = await self._begin(session)
         while self._paths:
+            if len(self._paths[-1]) < self._depth and (found := await self._singles(session, self._paths)):
+                self._left -= len(found)
+                return found
             found = await self._chunk(session, self._paths[-1])
             if found:
                 self._left -= len(found)
@@ -75,7 +86,9 @@ class SealedScan:
             if session.depth(self._prefix[0]) != depth:  # another process has made the room meanwhile
                 return await self._begin(session)
         else:
-            paths = [path for path, _ in await session.domains_under(session.blind(self._prefix))]
+            self._generations = dict(await session.domains_under(session.blind(self._prefix)))
+            self._depth = session.depth(self._prefix[0]) if self._prefix else 0
+            paths = list(self._generations)
         self._last = None if self._after is None else ("i", *session.blind(self._after))
         self._within = ("i", *session.blind(self._prefix))
         self._low, self._high = bounds(self._within, self._last, reverse=self._reverse)
@@ -117,6 +130,30 @@ class SealedScan:
             if not await session.moved(domain, seen, self._room):
                 raise session.damaged(self._room, reason)
         raise session.restless(self._room)
+
+    async def _singles(self, session: SealedSession, paths: list[Key]) -> list[Item]:
+        """Return the items of the next domains, as long as each has a single item and is sound, and take these from `paths`.
+
+        Both rows of each are read at one moment, for many domains at once. What does not fit is left to `_chunk`, which tells
+        damage from what somebody has changed. The domains are not cached, because so many would displace all others.
+        """
+        generations: dict[Key, int] = {}
+        for path in islice(reversed(paths), min(self._size, self._left)):
+            if len(path) >= self._depth:
+                break
+            generations[path] = self._generations[path]
+        if len(generations) < _FEW:
+            return []
+        wanted = [key for each in generations.items() for key in (domain_row(*each), ("i", *each[0]))]
+        found = await get_many(session.store, wanted)
+        work = partial(_open_singles, session, generations, found, self._prefix)
+        items, last = work() if len(generations) <= INLINE else await anyio.to_thread.run_sync(work)
+        if last is not None:
+            del paths[len(paths) - len(items) :]
+            self._advance(encode(last.key), last)
+            self._inner = self._ahead = None
+            self._size = _CHUNK
+        return items
 
     def _advance(self, place: bytes, last: Item) -> None:
         self._last = last.key
@@ -190,6 +227,27 @@ class _Opening:
         except ValueError:
             self.reason = "an item does not contain a key"
         return opened
+
+
+def _open_singles(
+    session: SealedSession, generations: Mapping[Key, int], found: Mapping[Key, Item], prefix: Key
+) -> tuple[list[Item], Item | None]:
+    """Open the items of domains with a single one each, up to the first that does not fit. Return them, and the last one sealed."""
+    opened: list[Item] = []
+    last: Item | None = None
+    low = encode(prefix)
+    for path, generation in generations.items():
+        item = found.get(("i", *path))
+        plain = session.opened_single(path, generation, found.get(domain_row(path, generation)), item)
+        if item is None or plain is None:
+            break
+        try:
+            key = prefix + decode(plain[0], len(low)) if plain[0].startswith(low) else decode(plain[0])
+        except ValueError:
+            break
+        opened.append(Item(key, plain[1], item.version))
+        last = item
+    return opened, last
 
 
 def open_item(session: SealedSession, domain: Domain, place: bytes, found: Item) -> tuple[bytes, bytes]:

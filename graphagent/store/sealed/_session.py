@@ -63,7 +63,7 @@ _ITEM_BYTES, _DOMAIN_BYTES, _LISTED_BYTES = 300, 3_000, 300
 """How many bytes of memory an item, a domain, and an entry in the list of domains take."""
 _CHUNK_INLINE, _CHUNK = 64, 4096
 """How many rows are added up by the thread of the event loop, and how many by another thread at once."""
-_ITEMS = encode(("i",))
+_ITEMS, _ROWS = encode(("i",)), encode(("d",))
 
 
 class SealedSession:
@@ -300,6 +300,33 @@ class SealedSession:
                     self.keep(Domain.at(path, generation, found.version, state))
                 return self._domains[path]
         raise self.restless(room)
+
+    def opened_single(
+        self, path: Key, generation: int, found: Item | None, item: Item | None
+    ) -> tuple[bytes, bytes] | None:
+        """Return the encoded key and the value of the only item of a domain, of which both rows were read at one moment.
+
+        None, if they are not what was put there last, as far as is known here.
+        """
+        known = self._domains.get(path)
+        if found is None or item is None or (known is not None and known.version != found.version):
+            return None
+        place = encode(path)
+        inner = _ITEMS + place
+        total = sum_with(0, self.item_digest(inner, item_mark(item.version, item.value)))
+        try:
+            if known is not None:
+                state = known.state
+            else:
+                row = _ROWS + place + encode(("#", generation))
+                to = associated_data(self._keyset.store_id, b"domain", row, found.version)
+                state = DomainState.read(unseal(self._seal_keys, to, found.value))
+            if not state.single or (state.count, state.total) != (1, total):
+                return None
+            to = associated_data(self._keyset.store_id, b"item", inner, item.version)
+            return read_item(unseal(state.keys, to, item.value))
+        except UnreadableError:
+            return None
 
     def keep(self, domain: Domain) -> None:
         """Put a domain into the cache."""
