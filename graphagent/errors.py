@@ -48,7 +48,11 @@ GraphAgentError
 │  ├ StoreNotFoundError (FileNotFoundError) .path; what only reads a store does not make one
 │  ├ DamagedStoreError                .where; tampered with, cut off or corrupt
 │  ├ NotErasedError                   .where; all is committed, but bytes of what it deletes may still be in the file
+│  ├ KeySourceError                   .source; the variable, file, keyring entry or function that is to have the key has none
 │  ├ WrongKeyError                    .where; sound, but sealed with another key
+│  ├ RemovedKeyError                  .where, .name, .removed; the key opened the store once, and was removed
+│  ├ DestroyedStoreError              .where, .destroyed; the keys of the store were destroyed, and nobody can read it again
+│  ├ NewerFormatError                 .where; sound, but written by a newer graphagent
 │  ├ SealedStoreError                 .where; sound, but sealed, and it was opened without its key
 │  └ PlainStoreError                  .where; sound, but not sealed, and it was opened with a key
 ├ NoteError                           a note cannot be kept, and why
@@ -82,6 +86,7 @@ from graphagent._article import a, counted, kind_of
 from graphagent._error_source import source_of
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from decimal import Decimal
 
     from graphagent.graph import Problem
@@ -723,13 +728,63 @@ class NotErasedError(StoreError):
         )
 
 
+class KeySourceError(StoreError):
+    """The key of a store is not where it is looked for: in a variable, a file or a keyring, or what a function returns."""
+
+    def __init__(self, source: str, problem: str) -> None:
+        self.source = source
+        """Where the key is looked for, such as `env:NAME`; never the key."""
+        super().__init__(problem)
+
+
 class WrongKeyError(StoreError):
     """A store is sound, but was sealed with another key."""
 
     def __init__(self, where: str) -> None:
         self.where = where
         """The file."""
-        super().__init__(f"{where} was sealed with another key; open it with the key that it was made with")
+        super().__init__(
+            f"{where} was sealed with another key; open it with a key that was added to it, or with its recovery key"
+        )
+
+
+class RemovedKeyError(StoreError):
+    """A key that opened a store once was removed from it, for example because it was rotated."""
+
+    def __init__(self, where: str, name: str, removed: datetime) -> None:
+        self.where = where
+        """The file."""
+        self.name = name
+        """The name that the key had."""
+        self.removed = removed
+        """When it was removed, in UTC."""
+        super().__init__(
+            f"this key opened {where} once, as {name!r}, and was removed on {removed:%Y-%m-%d at %H:%M} UTC; give this process the key "
+            f"that replaced it"
+        )
+
+
+class DestroyedStoreError(StoreError):
+    """The keys of a store were destroyed, so nobody can read again what it contained."""
+
+    def __init__(self, where: str, destroyed: datetime) -> None:
+        self.where = where
+        """The file."""
+        self.destroyed = destroyed
+        """When, in UTC."""
+        super().__init__(
+            f"the keys of {where} were destroyed on {destroyed:%Y-%m-%d at %H:%M} UTC, so nobody can read again what it "
+            f"contained; remove it and begin a new one, or restore a backup that may still be kept"
+        )
+
+
+class NewerFormatError(StoreError):
+    """A sealed store is sound, but was written by a newer graphagent. Nothing was written."""
+
+    def __init__(self, where: str, what: str) -> None:
+        self.where = where
+        """The file."""
+        super().__init__(f"{where} was written by a newer graphagent, {what}; nothing was written. Upgrade graphagent")
 
 
 class SealedStoreError(StoreError):

@@ -16,7 +16,9 @@ from graphagent.store._items import Receipt as Receipt
 from graphagent.store._items import Rewrite as Rewrite
 from graphagent.store._memory import MemoryStore as MemoryStore
 from graphagent.store.sealed._key_sources import KeySource as KeySource
+from graphagent.store.sealed._key_sources import Passphrase as Passphrase
 from graphagent.store.sealed._key_sources import new_key as new_key
+from graphagent.store.sealed._key_sources import new_recovery_key as new_recovery_key
 from graphagent.store.sealed._store import EncryptedStore as EncryptedStore
 from graphagent.store.sqlite._store import SqliteStore as SqliteStore
 

@@ -201,6 +201,11 @@ class Reader:
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "big")
 
+    @property
+    def left(self) -> int:
+        """How many bytes are left."""
+        return len(self._data) - self._at
+
     def end(self) -> None:
         if self._at != len(self._data):
             raise UnreadableError("has more bytes than belong to it")

@@ -4,28 +4,87 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import os
 import stat
+import unicodedata
 from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn, TypeGuard
+from typing import TYPE_CHECKING, NoReturn, TypeGuard
 
 import anyio.to_thread
 
 from graphagent._functions import call
-from graphagent.errors import StoreError
+from graphagent.errors import KeySourceError, MissingExtraError
+from graphagent.store.sealed._secret import Secret, SlotKind
 
-KeySource = bytes | str | Callable[[], bytes | Awaitable[bytes]]
-"""A key, or where to find it: 32 bytes, base64 text of 32 bytes, `env:NAME`, `file:PATH`, or a function that returns 32 bytes.
+if TYPE_CHECKING:
+    from keyring.backend import KeyringBackend
 
-The variable or the file holds base64 text of 32 bytes; the file belongs to this user, and nobody else may read it. The
-function may be async; it is called at the first use.
+
+class Passphrase:
+    """A pass phrase as the key of a store: `EncryptedStore(store, Passphrase("…"))`.
+
+    Opening a store with it takes about 0.2 seconds and 64 MiB of memory, in a worker thread: Argon2id makes guessing slow.
+    That cannot protect a short one: choose five or more random words. The same characters in other Unicode forms (NFKC) are the same
+    pass phrase; capitals and spaces count. Its repr does not show it, and it cannot be pickled.
+
+    Raises:
+        ValueError: it is empty, or is not text.
+    """
+
+    __slots__ = ("_secret",)
+
+    def __init__(self, text: str) -> None:
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]  a caller without type checks
+            raise ValueError(f"a pass phrase is text, not {type(text).__name__}")  # noqa: TRY004  as all that is no key
+        if not text.strip():
+            raise ValueError("a pass phrase must not be empty; choose five or more random words")
+        try:
+            material = unicodedata.normalize("NFKC", text).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a pass phrase is Unicode text, and this one has half a surrogate pair") from None
+        self._secret = Secret(SlotKind.PASSPHRASE, material)
+
+    def __repr__(self) -> str:
+        return "Passphrase(…)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a pass phrase cannot be pickled")
+
+    def secret(self) -> Secret:
+        """Return what opens a slot."""
+        return self._secret
+
+
+KeySource = bytes | str | Passphrase | Callable[[], bytes | Awaitable[bytes]]
+"""A key, or where to find it.
+
+- 32 bytes, or base64 text of them, such as `new_key()` returns;
+- `Passphrase("…")`;
+- a recovery key, such as `new_recovery_key()` returns;
+- `env:NAME` or `file:PATH`: a variable, or a file that belongs to this user and that nobody else may read, with base64 text of 32
+  bytes or a recovery key;
+- `keyring:SERVICE/NAME`: an entry of the keyring of the operating system, with the same; it needs the extra `keyring`;
+- a function that returns 32 bytes, for example from a KMS. It may be async, and is called at the first use.
+
+A variable, a file or an entry is read again whenever a store is opened.
 """
 
 KEY_BYTES = 32
+_RECOVERY_BYTES = 20
+_RECOVERY_SUM = 4
+_RECOVERY_GROUPS = 9
+_LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+"""The letters of Crockford's base 32, which leaves out those that look like others."""
+_SAME = str.maketrans("ILO", "110")
 _FORMS = (
-    "a key is 32 bytes, base64 text of 32 bytes (new_key() makes one), 'env:NAME' or 'file:PATH' of such text, "
-    "or a function that returns 32 bytes"
+    "a key is 32 bytes, base64 text of 32 bytes (new_key() makes one), Passphrase('…'), a recovery key, 'env:NAME', 'file:PATH' or "
+    "'keyring:SERVICE/NAME' of such text, or a function that returns 32 bytes"
+)
+_HELD = (
+    "a key (base64 text of 32 bytes; new_key() makes one) or a recovery key; a pass phrase is passed as Passphrase(…)"
 )
 
 
@@ -34,25 +93,41 @@ def new_key() -> str:
     return base64.b64encode(os.urandom(KEY_BYTES)).decode("ascii")
 
 
+def new_recovery_key() -> str:
+    """Return a new recovery key: nine groups of four letters and digits, to be written down.
+
+    Add it to a store with `store.keys.add("recovery", key)`; then it opens the store, wherever a key is asked for, when the
+    others are lost. The last group is a checksum, by which a mistake in writing is found. Capitals do not matter, and the letters
+    I, L and O are read as the digits 1, 1 and 0.
+    """
+    return _recovery_text(os.urandom(_RECOVERY_BYTES))
+
+
 class HeldKey:
     """A checked key source. Its repr shows no key, and it cannot be pickled.
 
     Raises:
         ValueError: it is no key source. The message says what is, and does not show what was given.
+        KeySourceError: the variable or the file that it names has no key.
+        MissingExtraError: it names an entry of a keyring, and the extra `keyring` is not installed.
     """
 
     __slots__ = ("_source",)
 
     def __init__(self, source: KeySource) -> None:
-        self._source = source
-        if callable(source):
-            return
-        if isinstance(source, str) and source.startswith(("env:", "file:")):
-            if not source.partition(":")[2]:
-                raise ValueError(f"there is no name after the colon; {_FORMS}")
+        self._source: Secret | str | Callable[[], bytes | Awaitable[bytes]]
+        if isinstance(source, Passphrase):
+            self._source = source.secret()
+        elif callable(source):
+            self._source = source
+        elif isinstance(source, str) and source.startswith(("env:", "file:", "keyring:")):
+            self._source = source
+            _check_place(source)
         elif isinstance(source, str):
-            self._source = _decoded(source) or _refuse("this text is not a key")
-        elif not _is_key(source):
+            self._source = _secret_in(source) or _refuse("this text is not a key")
+        elif _is_key(source):
+            self._source = Secret(SlotKind.KEY, source)
+        else:
             _refuse(f"this value of type {type(source).__name__} is not a key")
 
     def __repr__(self) -> str:
@@ -61,21 +136,25 @@ class HeldKey:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a key cannot be pickled")
 
-    async def read(self) -> bytes:
-        """Return the 32 bytes.
+    def take(self, other: HeldKey) -> None:
+        """Take over the source of another one, because that opens the store from now on."""
+        self._source = other._source
+
+    async def read(self) -> Secret:
+        """Return what opens the store, as it is now.
 
         Raises:
-            StoreError: the variable, the file or the function has none. What a function raises comes through.
+            KeySourceError: the variable, the file, the entry or the function has none. What a function raises comes through.
         """
         source = self._source
         if isinstance(source, str):
             return await anyio.to_thread.run_sync(_from_place, source)
-        if isinstance(source, bytes):
+        if isinstance(source, Secret):
             return source
         given: object = await call(source)
         if not _is_key(given):
-            raise StoreError("the function that was passed as key did not return 32 bytes")
-        return given
+            raise KeySourceError("a function", "the function that was passed as key did not return 32 bytes")
+        return Secret(SlotKind.KEY, given)
 
 
 def _refuse(what: str) -> NoReturn:
@@ -86,36 +165,134 @@ def _is_key(given: object) -> TypeGuard[bytes]:
     return isinstance(given, bytes) and len(given) == KEY_BYTES
 
 
-def _decoded(text: str) -> bytes | None:
+def _secret_in(text: str) -> Secret | None:
+    """Return the key or the recovery key in a text; None if it is neither.
+
+    Raises:
+        ValueError: it looks like a recovery key, but was written wrongly.
+    """
     try:
         key = base64.b64decode(text.strip().encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError):
+        return _recovery_in(text)
+    return Secret(SlotKind.KEY, key) if _is_key(key) else _recovery_in(text)
+
+
+def _recovery_text(key: bytes) -> str:
+    number = int.from_bytes(key, "big") << 5 * _RECOVERY_SUM
+    number |= (
+        int.from_bytes(hashlib.sha256(b"graphagent recovery key" + key).digest(), "big") >> 256 - 5 * _RECOVERY_SUM
+    )
+    letters = "".join(_LETTERS[number >> shift & 31] for shift in range(5 * (4 * _RECOVERY_GROUPS - 1), -1, -5))
+    return "-".join(letters[at : at + 4] for at in range(0, len(letters), 4))
+
+
+def _recovery_in(text: str) -> Secret | None:
+    groups = text.strip().upper().translate(_SAME).replace("-", " ").split()
+    letters = "".join(groups)
+    if len(groups) < 2 and len(letters) != 4 * _RECOVERY_GROUPS:
         return None
-    return key if _is_key(key) else None
+    if not letters or not set(letters) <= set(_LETTERS):
+        return None
+    if len(letters) != 4 * _RECOVERY_GROUPS:
+        if len(groups) < _RECOVERY_GROUPS - 2:
+            return None
+        raise ValueError(
+            f"this recovery key has {len(letters)} letters and digits instead of {4 * _RECOVERY_GROUPS}; compare it with what was "
+            f"written down"
+        )
+    number = 0
+    for letter in letters:
+        number = number << 5 | _LETTERS.index(letter)
+    key = (number >> 5 * _RECOVERY_SUM).to_bytes(_RECOVERY_BYTES, "big")
+    if _recovery_text(key).replace("-", "") != letters:
+        raise ValueError(
+            "this recovery key has a mistake in it, for its checksum is wrong; compare it with what was written down"
+        )
+    return Secret(SlotKind.RECOVERY, key)
 
 
-def _from_place(source: str) -> bytes:
+def _check_place(source: str) -> None:
+    """Check that a place has a key, as far as that takes no time and asks nobody for permission."""
+    kind, _, name = source.partition(":")
+    if not name:
+        raise ValueError(f"there is no name after the colon; {_FORMS}")
+    if kind != "keyring":
+        _from_place(source)
+    elif not all(name.rpartition("/")):
+        raise ValueError(f"an entry of a keyring is named 'keyring:SERVICE/NAME'; {_FORMS}")
+    elif find_spec("keyring") is None:
+        raise MissingExtraError("a key in the keyring", "keyring")
+
+
+def _from_place(source: str) -> Secret:
     kind, _, name = source.partition(":")
     if kind == "env":
         what, text = f"the environment variable {name!r}", os.environ.get(name)
         if text is None:
-            raise StoreError(f"{what} is to hold the key, but is not set; set it to base64 text of 32 bytes")
+            raise KeySourceError(source, f"{what} is to have the key, but is not set; set it to {_HELD}")
+    elif kind == "file":
+        what, text = f"the key file {name!r}", _read_private(source, Path(name).expanduser())
     else:
-        what, text = f"the key file {name!r}", _read_private(Path(name).expanduser())
-    key = _decoded(text)
-    if key is None:
-        raise StoreError(f"{what} does not hold base64 text of 32 bytes, so it is no key; new_key() makes one")
-    return key
+        what, text = f"the entry {name!r} of the keyring", _from_keyring(source, name)
+    try:
+        secret = _secret_in(text)
+    except ValueError as error:
+        raise KeySourceError(source, f"{what} does not have the key: {error}") from None
+    if secret is None:
+        raise KeySourceError(source, f"{what} has neither {_HELD}")
+    return secret
 
 
-def _read_private(path: Path) -> str:
+def _read_private(source: str, path: Path) -> str:
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            if os.name != "nt" and (status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077):
-                raise StoreError(f"the key file {str(path)!r} may be read by others; make it yours alone: chmod 600")
-            return file.read(1024).decode("ascii", "replace")
+            if os.name == "nt" or (status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077):
+                return file.read(1024).decode("ascii", "replace")
+    except FileNotFoundError:
+        raise KeySourceError(
+            source, f"there is no key file {str(path)!r}; put the key there again, or make one: graphagent keys new"
+        ) from None
     except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        raise StoreError(f"the key file {str(path)!r} cannot be read: {error.strerror}") from None
+        raise KeySourceError(source, f"the key file {str(path)!r} cannot be read: {error.strerror}") from None
+    raise KeySourceError(source, f"the key file {str(path)!r} may be read by others; make it yours alone: chmod 600")
+
+
+def _from_keyring(source: str, entry: str) -> str:
+    import keyring
+    from keyring.errors import KeyringError, KeyringLocked
+
+    service, _, name = entry.rpartition("/")
+    try:
+        backends = [each for each in _backends(keyring.get_keyring()) if _keeps_secrets(each)]
+        for backend in backends:
+            text = backend.get_password(service, name)
+            if text is not None:
+                return text
+    except KeyringLocked:
+        raise KeySourceError(
+            source, f"the keyring is locked, so its entry {entry!r} cannot be read; unlock it and try again"
+        ) from None
+    except KeyringError as error:
+        raise KeySourceError(source, f"the keyring cannot be read ({type(error).__name__}); {_INSTEAD}") from None
+    if not backends:
+        raise KeySourceError(source, f"there is no keyring that keeps secrets safely here; {_INSTEAD}")
+    raise KeySourceError(source, f"the keyring has no entry {entry!r}; make one: graphagent keys new --keyring {entry}")
+
+
+_INSTEAD = (
+    "on a server without a desktop, keep the key in 'file:PATH' or 'env:NAME', or pass a function that asks your KMS"
+)
+
+
+def _backends(keyring: KeyringBackend) -> list[KeyringBackend]:
+    """Return the backends that a keyring asks one after another, or itself."""
+    chained: list[KeyringBackend] | None = getattr(keyring, "backends", None)
+    return [keyring] if chained is None else list(chained)
+
+
+def _keeps_secrets(backend: KeyringBackend) -> bool:
+    from keyring.backends import fail, null
+
+    return not isinstance(backend, fail.Keyring | null.Keyring) and "Plaintext" not in type(backend).__name__

@@ -24,7 +24,7 @@ import anyio.to_thread
 
 from graphagent._article import counted
 from graphagent._concurrency import Gate
-from graphagent.errors import ConflictError, DamagedStoreError, PlainStoreError, StoreError, WrongKeyError
+from graphagent.errors import ConflictError, DamagedStoreError, PlainStoreError, StoreError
 from graphagent.store._encoding import decode, encode
 from graphagent.store._items import Item, Key, Put, Segment
 from graphagent.store._paging import Scan
@@ -47,7 +47,8 @@ from graphagent.store.sealed._format import (
     sum_with,
     unseal,
 )
-from graphagent.store.sealed._keyset import Blinder, Keyset, OtherFormatError, OtherKeyError, Purpose
+from graphagent.store.sealed._key_row import fresh_keyset, opened_keyset, with_secret
+from graphagent.store.sealed._keyset import Blinder, Keyset, Purpose
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -114,7 +115,11 @@ class SealedSession:
         """Open a store; return None if it is new and is not to be made.
 
         Raises:
+            KeySourceError: the key is not where it is to be.
             WrongKeyError: it was sealed with another key.
+            RemovedKeyError: the key was removed.
+            DestroyedStoreError: its keys were destroyed.
+            NewerFormatError: a newer version has written its key row.
             PlainStoreError: it is not empty and was never sealed.
             DamagedStoreError: its key row or its root are missing or damaged.
         """
@@ -130,15 +135,15 @@ class SealedSession:
                 raise PlainStoreError(where)
             if not make:
                 return None
-            fresh = cls(store, key, Keyset.fresh(), 1, depths, where)
-            row, root = fresh._keyset.row(secret), fresh.sealed_root(RootState(), 1)
+            made = cls(store, key, await with_secret(secret, fresh_keyset), 1, depths, where)
+            row, root = made._keyset.row(1), made.sealed_root(RootState(), 1)
             try:
                 await store.commit(Put(KEYS, row, expected=0), Put(ROOT, root, expected=0))
             except ConflictError:
                 continue
         else:
             raise StoreError(f"{where} is being made and unmade by others; try again")
-        keyset = await _opened_keys(found, key, where)
+        keyset = await opened_keyset(found, await key.read(), where)
         session = cls(store, key, keyset, found.version, depths, where, cache_bytes=cache_bytes)
         await session.renew_root()
         return session
@@ -149,14 +154,14 @@ class SealedSession:
         """Return whether the keys were changed since version `seen` of their row, and take over the present ones.
 
         Raises:
-            WrongKeyError: the key of this process does not open the store any more.
+            RemovedKeyError: the key of this process does not open the store any more.
             DamagedStoreError: the key row is missing, damaged, older than it was, or that of another store.
         """
         found = await self.store.get(KEYS)
         if found is None or found.version < self.keys_version:
             raise DamagedStoreError(self.where, "the row with its keys is missing or older than it was")
         if found.version > self.keys_version:
-            keyset, known = await _opened_keys(found, self._key, self.where), self._keyset
+            keyset, known = await opened_keyset(found, await self._key.read(), self.where), self._keyset
             same = [keyset.keys[each] == known.keys[each] for each in (Purpose.INDEX, Purpose.SUM)]
             if keyset.store_id != known.store_id or not all(same):
                 raise DamagedStoreError(self.where, "the row with its keys is that of another store")
@@ -544,17 +549,6 @@ class SealedSession:
     def restless(self, room: object) -> StoreError:
         """Return the error for a room that others change faster than it can be read."""
         return StoreError(f"{self.where}: room {room!r} is changed by others all the time; try again")
-
-
-async def _opened_keys(found: Item, key: HeldKey, where: str) -> Keyset:
-    try:
-        return Keyset.open(found.value, await key.read())
-    except OtherKeyError:
-        raise WrongKeyError(where) from None
-    except OtherFormatError as error:
-        raise StoreError(f"{where} has format {error.args[0]}; this graphagent reads format 1") from None
-    except UnreadableError as error:
-        raise DamagedStoreError(where, f"the row with its keys {error}") from None
 
 
 async def folded(rows: AsyncIterator[Item], fold: Callable[[list[Item]], None]) -> None:

@@ -42,6 +42,8 @@ class EncryptedStore:
 
     Raises:
         TypeError: `store` is not a store.
+        KeySourceError: the variable or the file that `key` names has no key.
+        MissingExtraError: `key` names an entry of a keyring, and the extra `keyring` is not installed.
         ValueError: `key` is not a key, a depth in `domains` is not 1 to 255, or `cache_bytes` is not a number of bytes. No key is shown.
     """
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from graphagent.errors import DamagedStoreError, WrongKeyError
+from graphagent.errors import DamagedStoreError, RemovedKeyError
 from graphagent.store import Delete, EncryptedStore, Item, Put, SqliteStore
 from graphagent.store.sealed._format import HEAD, NamedKey, State
+from graphagent.store.sealed._key_row import replacing
 from graphagent.store.sealed._keyset import Keyset, Purpose
+from graphagent.store.sealed._secret import Secret, SlotKind
 
 KEY, OTHER = bytes(range(32)), bytes(32)
 ROOT, KEYS = ("r",), ("k",)
@@ -22,17 +24,19 @@ def named(number):
 
 
 async def change_keys(path, key, states, new_key=None):
-    """Put another key row in place, whose keys that seal rows have these states by their numbers."""
+    """Put another key row in place, whose keys that seal rows have these states by their numbers, and with another key if one is given."""
     async with SqliteStore(path) as inner:
         row = await inner.get(KEYS)
-        keyset = Keyset.open(row.value, key)
+        keyset = Keyset.open(row.value, row.version, Secret(SlotKind.KEY, key))
         known = {each.number: each.key for each in keyset.keys[Purpose.SEAL]}
         keys = tuple(
             NamedKey(number, state, bytes(32) if state is State.DESTROYED else known.get(number) or os.urandom(32))
             for number, state in states.items()
         )
         keyset = replace(keyset, keys={**keyset.keys, Purpose.SEAL: keys})
-        await inner.commit(Put(KEYS, keyset.row(new_key or key), expected=row.version))
+        if new_key:
+            keyset = keyset.with_slot("new", Secret(SlotKind.KEY, new_key), now=1).without_slot(keyset.own, now=1)
+        await inner.commit(*replacing(row.version, keyset))
 
 
 async def numbers(path):
@@ -70,13 +74,13 @@ async def test_a_process_whose_key_was_removed_stops(tmp_path):
         assert (await two.get(named(1))).value == b"1"
         await change_keys(path, KEY, {1: State.OPENS, 2: State.PRIMARY}, OTHER)
         for changes in ([Put(named(1), b"no")], [Put(named(2), b"no")], [Delete(named(1))]):
-            with pytest.raises(WrongKeyError):
+            with pytest.raises(RemovedKeyError):
                 await one.commit(*changes)
         async with EncryptedStore(SqliteStore(path), OTHER) as three:
             await three.commit(Put(named(1), b"2"), Put(named(2), b"2"))
         for store in (one, two):
             for key in (named(1), named(2)):
-                with pytest.raises(WrongKeyError):
+                with pytest.raises(RemovedKeyError):
                     await store.get(key)
 
 
@@ -86,7 +90,8 @@ async def test_the_key_row_of_another_store_is_damage(tmp_path):
     async with EncryptedStore(SqliteStore(path), KEY) as store:
         await store.commit(Put(named(1), b"1"))
         async with SqliteStore(path) as inner:
-            await inner.commit(Put(KEYS, Keyset.fresh().row(KEY)))
+            version = (await inner.get(KEYS)).version
+            await inner.commit(*replacing(version, Keyset.fresh(Secret(SlotKind.KEY, KEY), now=1)))
         with pytest.raises(DamagedStoreError, match="another store"):
             await store.commit(Put(named(1), b"2"))
         with pytest.raises(DamagedStoreError):

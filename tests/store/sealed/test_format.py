@@ -6,18 +6,23 @@ import base64
 import hashlib
 import hmac
 import json
+import unicodedata
 from pathlib import Path
 
 import pytest
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA512
-from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+from cryptography.hazmat.primitives.hashes import SHA256, SHA512
+from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
-from graphagent.store import EncryptedStore, Item, MemoryStore, Put
+from graphagent.store import EncryptedStore, Item, MemoryStore, Passphrase, Put
 from graphagent.store._encoding import encode
 
-FROZEN = json.loads(Path(__file__).with_name("format_1.json").read_text())
-KEY = base64.b64decode(FROZEN["key"])
+FROZEN = {number: json.loads(Path(__file__).with_name(f"format_{number}.json").read_text()) for number in (1, 2)}
+KEY = base64.b64decode(FROZEN[1]["key"])
 
 
 # The decoder
@@ -66,21 +71,99 @@ def read_keys(data):
     return keys, data[1 + 37 * data[0] :]
 
 
-def read_key_row(row, key):
+def read_purposes(plain):
+    purposes, rest = {}, plain[1:]
+    for _ in range(plain[0]):
+        purposes[rest[0]], rest = read_keys(rest[1:])[0], read_keys(rest[1:])[1]
+    return purposes, rest
+
+
+def read_key_row_1(row, key):
     head, slots = row[:32], row[33:]
-    assert head[:8] == b"gakeys\0\x01"
-    assert head[24:] == hashlib.sha256(head[:24]).digest()[:8]
     assert row[32] == 1
     behind = 7 + number(slots[5:7])
     end = behind + 2 + number(slots[behind : behind + 2])
     assert slots[0] == 1
     assert slots[end:] == hashlib.sha256(head + slots[:end]).digest()[:16]
     plain = unseal({number(slots[1:5]): key}, head[8:24], b"slot", slots[:behind], 0, slots[behind + 2 : end])
-    purposes, rest = {}, plain[1:]
-    for _ in range(plain[0]):
-        purposes[rest[0]], rest = read_keys(rest[1:])[0], read_keys(rest[1:])[1]
+    purposes, rest = read_purposes(plain)
     assert not rest
     return head[8:24], purposes
+
+
+def read_slot(row):
+    size = 13 + 2 + number(row[13:15])
+    name = row[15:size].decode()
+    parameters = row[size + 1 : size + 1 + row[size]]
+    return (row[0], number(row[1:5]), number(row[5:13]), name), parameters, row[size + 1 + row[size] :]
+
+
+def slot_keys(kind, secret, store_id, parameters):
+    if kind == 2:
+        assert (parameters[0], len(parameters)) == (1, 10)
+        passes, memory, lanes = number(parameters[1:5]), number(parameters[5:9]), parameters[9]
+        secret = Argon2id(salt=store_id, length=32, iterations=passes, lanes=lanes, memory_cost=memory).derive(secret)
+    info = b"graphagent/2 slot\0" + bytes([kind])
+    seed = HKDF(SHA512(), 128, salt=store_id, info=info).derive(secret)
+    return MLKEM768PrivateKey.from_seed_bytes(seed[:64]), X25519PrivateKey.from_private_bytes(seed[64:96]), seed[96:]
+
+
+def hpke_open(mlkem, x25519, sealed, info):
+    """RFC 9180, base mode, with the KEM X-Wing (0x647a), HKDF-SHA-256 (1) and AES-256-GCM (2); one message."""
+    to_mlkem, to_x25519 = sealed[:1088], sealed[1088:1120]
+    shared = mlkem.decapsulate(to_mlkem) + x25519.exchange(X25519PublicKey.from_public_bytes(to_x25519))
+    shared = hashlib.sha3_256(shared + to_x25519 + x25519.public_key().public_bytes_raw() + b"\\.//^\\").digest()
+    suite = b"HPKE" + bytes.fromhex("647a00010002")
+
+    def extract(salt, label, data):
+        return hmac.digest(salt, b"HPKE-v1" + suite + label + data, "sha256")
+
+    context = b"\0" + extract(b"", b"psk_id_hash", b"") + extract(b"", b"info_hash", info)
+    secret = extract(shared, b"secret", b"")
+
+    def expand(label, size):
+        named = size.to_bytes(2, "big") + b"HPKE-v1" + suite + label + context
+        return HKDFExpand(SHA256(), size, named).derive(secret)
+
+    return AESGCM(expand(b"key", 32)).decrypt(expand(b"base_nonce", 12), sealed[1120:], None)
+
+
+def read_key_row_2(row, version, secret):
+    store_id, rest = row[8:24], row[41:]
+    assert row[-16:] == hashlib.sha256(row[:-16]).digest()[:16]
+    assert row[32:40] == bytes(8)
+    slots = []
+    for _ in range(row[40]):
+        named, parameters, rest = read_slot(rest)
+        slots.append((named, parameters, rest[:1216], rest[1216:2384]))
+        rest = rest[2384:]
+    removed, rest = rest[0], rest[1:]
+    for _ in range(removed):
+        rest = read_slot(rest)[2][40:]
+    record, tags = rest[4 : 4 + number(rest[:4])], rest[4 + number(rest[:4]) :]
+    authenticated = row[: len(row) - len(tags)]
+    assert len(tags) == 32 * len(slots) + 16
+    for at, ((kind, slot, _, _), parameters, public, sealed) in enumerate(slots):
+        mlkem, x25519, mac = slot_keys(kind, secret, store_id, parameters)
+        if public != mlkem.public_key().public_bytes_raw() + x25519.public_key().public_bytes_raw():
+            continue
+        to = b"graphagent/2 row\0" + version.to_bytes(8, "big") + authenticated
+        assert tags[32 * at : 32 * at + 32] == hmac.digest(mac, to, "sha256")
+        info = b"graphagent/2 keys\0" + store_id + slot.to_bytes(4, "big")
+        row_key = hpke_open(mlkem, x25519, sealed, info)
+        purposes, macs = read_purposes(unseal({1: row_key}, store_id, b"keys", b"", version, record))
+        assert macs[32 * at : 32 * at + 32] == mac
+        assert len(macs) == 32 * len(slots)
+        return store_id, purposes
+    raise AssertionError("no slot opens")
+
+
+def read_key_row(row, version, secret):
+    head = row[:32]
+    assert head[:7] == b"gakeys\0"
+    assert head[24:] == hashlib.sha256(head[:24]).digest()[:8]
+    assert head[7] in (1, 2)
+    return read_key_row_1(row, secret) if head[7] == 1 else read_key_row_2(row, version, secret)
 
 
 def blind(index_key, key):
@@ -94,7 +177,7 @@ def blind(index_key, key):
 
 def read_store(rows, key):
     """Give every item of a sealed store, (clear key bytes, value, version), by its row; all that can be checked is."""
-    store_id, keys = read_key_row(rows["k",][0], key)
+    store_id, keys = read_key_row(*rows["k",], key)
     root = unseal(keys[1], store_id, b"root", enc(("r",)), rows["r",][1], rows["r",][0])
     items, domains = {}, [row for row in rows if row[0] == "d"]
     assert number(root[:8]) == len(domains)
@@ -120,34 +203,43 @@ def read_store(rows, key):
 # The tests
 
 
-def frozen_rows(kind="rows"):
-    return {tuple(row["key"]): (bytes.fromhex(row["value"]), row["version"]) for row in FROZEN[kind]}
+def frozen_rows(number):
+    return {tuple(row["key"]): (bytes.fromhex(row["value"]), row["version"]) for row in FROZEN[number]["rows"]}
 
 
-def check(rows, items):
-    found, index_key = read_store(rows, KEY)
+def check(rows, items, secret=KEY):
+    found, index_key = read_store(rows, secret)
     wanted = {("i", *blind(index_key, key)): (enc(key), value, version) for key, value, version in items}
     assert found == wanted
 
 
-ITEMS = [(tuple(item["key"]), bytes.fromhex(item["value"]), item["version"]) for item in FROZEN["items"]]
+ITEMS = [(tuple(item["key"]), bytes.fromhex(item["value"]), item["version"]) for item in FROZEN[1]["items"]]
+SECRETS = [
+    (1, KEY, KEY),
+    (2, KEY, KEY),
+    (2, Passphrase(FROZEN[2]["passphrase"]), unicodedata.normalize("NFKC", FROZEN[2]["passphrase"]).encode()),
+    (2, FROZEN[2]["recovery"], bytes.fromhex(FROZEN[2]["recovery_bytes"])),
+]
+"""The formats, with each key that opens the frozen rows: for the package, and for the decoder."""
 
 
-def test_frozen_rows_are_read_by_an_independent_decoder():
-    """The frozen rows mean what the specification says."""
-    check(frozen_rows(), ITEMS)
+@pytest.mark.parametrize(("format", "secret"), [(number, secret) for number, _, secret in SECRETS])
+def test_frozen_rows_are_read_by_an_independent_decoder(format, secret):
+    """The frozen rows mean what the specification says, with each of their keys."""
+    check(frozen_rows(format), ITEMS, secret)
 
 
-async def test_frozen_rows_are_read_by_the_store():
-    """The frozen rows of format 1 are read, verified and written to, for ever."""
+@pytest.mark.parametrize(("format", "key"), [(number, key) for number, key, _ in SECRETS])
+async def test_frozen_rows_are_read_by_the_store(format, key):
+    """The frozen rows of each format are read, verified and written to, for ever, with each of their keys."""
     inner = MemoryStore()
-    for key, (value, version) in frozen_rows().items():
-        inner._items.put(encode(key), Item(key, value, version))
-    store = EncryptedStore(inner, KEY)
+    for place, (value, version) in frozen_rows(format).items():
+        inner._items.put(encode(place), Item(place, value, version))
+    store = EncryptedStore(inner, key)
     assert {(item.key, item.value, item.version) async for item in store.scan(())} == set(ITEMS)
     assert await store.verify() == len(ITEMS)
     await store.commit(Put(ITEMS[0][0], b"new", expected=ITEMS[0][2]))
-    assert await EncryptedStore(inner, KEY).verify() == len(ITEMS)
+    assert await EncryptedStore(inner, key).verify() == len(ITEMS)
 
 
 async def test_the_decoder_reads_what_is_written_now():
@@ -164,11 +256,13 @@ async def test_the_decoder_reads_what_is_written_now():
     check({item.key: (item.value, item.version) async for item in inner.scan(())}, items)
 
 
-@pytest.mark.parametrize("at", [0, 7, 20, 30])
-def test_the_decoder_can_fail(at):
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("at", [0, 7, 20, 30, -20])
+def test_the_decoder_can_fail(number, at):
     """The decoder refuses what was changed, so that its agreement means something."""
-    rows = frozen_rows()
+    rows = frozen_rows(number)
     for row, (value, version) in rows.items():
-        changed = value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :]
-        with pytest.raises((AssertionError, KeyError)):
-            read_store({**rows, row: (changed, version)}, KEY)
+        changed = bytearray(value)
+        changed[at] ^= 1
+        with pytest.raises((AssertionError, KeyError, InvalidTag)):
+            read_store({**rows, row: (bytes(changed), version)}, KEY)

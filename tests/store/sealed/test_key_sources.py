@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from graphagent.errors import StoreError, WrongKeyError
+from graphagent.errors import KeySourceError, WrongKeyError
 from graphagent.store import EncryptedStore, MemoryStore, Put, new_key
 
 KEY = bytes(range(100, 132))
@@ -63,26 +63,40 @@ def test_what_is_no_key_is_refused_at_once(wrong):
 
 
 async def test_a_place_without_a_key(tmp_path, monkeypatch):
-    """A variable or a file that is missing or holds no key is named when it is needed, and what it holds is not shown."""
+    """A variable or a file that is missing or has no key is named when a store is declared, and what it has is not shown."""
     monkeypatch.setenv("STORE_TEST_EMPTY", "")
     monkeypatch.setenv("STORE_TEST_BAD", "CANARY-NO-KEY")
     bad, missing = tmp_path / "bad", tmp_path / "missing"
     bad.write_bytes(b"CANARY-NO-KEY\xff")
     bad.chmod(0o600)
-    for source, named in (
-        ("env:STORE_TEST_UNSET", "STORE_TEST_UNSET"),
-        ("env:STORE_TEST_EMPTY", "STORE_TEST_EMPTY"),
-        ("env:STORE_TEST_BAD", "STORE_TEST_BAD"),
-        (f"file:{missing}", str(missing)),
-        (f"file:{bad}", str(bad)),
-        (f"file:{tmp_path}", str(tmp_path)),
-        (lambda: b"CANARY-NO-KEY", "function"),
+    for source, named, remedy in (
+        ("env:STORE_TEST_UNSET", "STORE_TEST_UNSET", "set it to"),
+        ("env:STORE_TEST_EMPTY", "STORE_TEST_EMPTY", "base64"),
+        ("env:STORE_TEST_BAD", "STORE_TEST_BAD", "Passphrase"),
+        (f"file:{missing}", str(missing), "graphagent keys new"),
+        (f"file:{bad}", str(bad), "base64"),
+        (f"file:{tmp_path}", str(tmp_path), "cannot be read"),
     ):
-        store = EncryptedStore(MemoryStore(), source)
-        with pytest.raises(StoreError, match="key") as caught:
-            await store.commit(Put(("a", "b"), b"v"))
+        with pytest.raises(KeySourceError, match=remedy) as caught:
+            EncryptedStore(MemoryStore(), source)
         assert named in str(caught.value)
+        assert caught.value.source == source
         assert "CANARY" not in str(caught.value)
+    with pytest.raises(KeySourceError, match="32 bytes") as caught:
+        await EncryptedStore(MemoryStore(), lambda: b"CANARY-NO-KEY").commit(Put(("a", "b"), b"v"))
+    assert "CANARY" not in str(caught.value)
+
+
+async def test_a_place_that_lost_its_key(tmp_path):
+    """A file is read again whenever a store is opened, so it can be replaced, and one that is gone by then is named."""
+    file, inner = tmp_path / "key", MemoryStore()
+    file.write_text(TEXT)
+    file.chmod(0o600)
+    early = EncryptedStore(inner, f"file:{file}")
+    file.unlink()
+    with pytest.raises(KeySourceError, match="no key file"):
+        await early.commit(Put(("a", "b"), b"v"))
+    assert [item async for item in inner.scan(())] == []
 
 
 @pytest.mark.skipif(os.name == "nt", reason="file modes are of POSIX")
@@ -92,8 +106,8 @@ async def test_a_key_file_that_others_may_read(tmp_path):
     file.write_text(TEXT)
     for mode in (0o644, 0o640, 0o604, 0o660):
         file.chmod(mode)
-        with pytest.raises(StoreError, match="chmod 600"):
-            await EncryptedStore(MemoryStore(), f"file:{file}").commit(Put(("a", "b"), b"v"))
+        with pytest.raises(KeySourceError, match="chmod 600"):
+            EncryptedStore(MemoryStore(), f"file:{file}")
     file.chmod(0o400)
     await EncryptedStore(MemoryStore(), f"file:{file}").commit(Put(("a", "b"), b"v"))
 

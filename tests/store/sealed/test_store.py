@@ -294,45 +294,6 @@ async def test_another_key_opens_nothing():
         assert rows_of(inner) == rows
 
 
-async def test_a_key_row_of_another_format():
-    """A sound row of keys with another format number is no damage, but says which format is read."""
-    import hashlib
-
-    inner, _, _, _ = await filled()
-    rows = rows_of(inner)
-    head = rows["k",].value[:7] + b"\x02" + rows["k",].value[8:24]
-    row = head + hashlib.sha256(head).digest()[:8] + b"who knows"
-    put_rows(inner, {**rows, ("k",): Item(("k",), row, 1)})
-    with pytest.raises(StoreError, match="format 2") as caught:
-        await sealed(inner).get(A1)
-    assert not isinstance(caught.value, DamagedStoreError)
-
-
-async def test_several_slots():
-    """A row of keys may have several slots; one that fits opens it, and a damaged one is reported where none fits."""
-    import hashlib
-
-    inner, _, _, _ = await filled()
-    rows = rows_of(inner)
-    row = rows["k",].value
-    head, slot = row[:32], row[33:]
-    unknown = b"\x07\0\0\0\x09" + b"\0\x03abc" + b"\0\x04seal"
-    unknown += hashlib.sha256(head + unknown).digest()[:16]
-    put_rows(inner, {**rows, ("k",): Item(("k",), head + b"\x02" + unknown + slot, 1)})
-    assert (await sealed(inner).get(A1)).value == b"a1"
-    with pytest.raises(WrongKeyError):
-        await sealed(inner, bytes(32)).get(A1)
-    broken = unknown[:-1] + bytes([unknown[-1] ^ 1])
-    put_rows(inner, {**rows, ("k",): Item(("k",), head + b"\x02" + broken + slot, 1)})
-    assert (await sealed(inner).get(A1)).value == b"a1"
-    with pytest.raises(DamagedStoreError):
-        await sealed(inner, bytes(32)).get(A1)
-    for count in (0, 1, 3, 33):
-        put_rows(inner, {**rows, ("k",): Item(("k",), head + bytes([count]) + unknown + slot, 1)})
-        with pytest.raises(DamagedStoreError):
-            await sealed(inner).get(A1)
-
-
 @settings(max_examples=examples(150), deadline=None)
 @given(st.binary(max_size=400), st.sampled_from(["k", "r", "d", "i"]), st.booleans())
 def test_garbage_rows_are_damage(garbage, kind, keep_head):
