@@ -348,6 +348,7 @@ class AgentStarted(Entry, tag="agent started", frozen=True):
         """Put a frame before its first node."""
         frame = state.frames[self.at]
         transcript = Transcript(self.rules, floor=frame.transcript.trust)
+        transcript.task_trust = transcript.floor
         transcript.add(state.number, self.task)
         transcript.forget_changes()
         inside = Frame(f"{frame.node_path}/{self.name}/{state.number}/", frame, transcript, state.number)

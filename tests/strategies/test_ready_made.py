@@ -155,7 +155,7 @@ async def test_a_personal_assistant_learns_and_remembers(tmp_path):
     detected = {
         "facts": [{"subject": "user", "keyword": "city", "description": "where the user lives", "value": "Oslo"}]
     }
-    model = ScriptedModel([_look("Oslo"), "It is sunny.", detected, "In Oslo.", {"facts": []}])
+    model = ScriptedModel([_look("Oslo"), "It is sunny.", detected, detected, "In Oslo.", {"facts": []}])
     agent = Agent(personal(subjects=[USER]), model=model, tools=[weather])
     agent.install(AgentMemory, provider=FileMemoryProvider(tmp_path))
     nodes, loaded = _executed(agent), []
@@ -165,7 +165,7 @@ async def test_a_personal_assistant_learns_and_remembers(tmp_path):
     assert loaded == []
     assert (await agent.run("Where do I live?")).output == "In Oslo."
     assert [event.count for event in loaded] == [1]
-    facts, task = model.requests[3].messages
+    facts, task = model.requests[4].messages
     assert '"value":"Oslo"' in facts.text
     assert task.text == "Where do I live?"
 

@@ -134,12 +134,13 @@ class FoundFacts:
         trust = least_trust(("inferred", ctx.memory.trust))
         source = Source(ctx.run_id, len(ctx.memory.steps), ctx.node, trust)
         before = _carried(steps)
+        lines = _extraction.lines_of(said, [trust] * len(said))
         usage, form = Usage(), _extraction.answer()
         facts: list[KnownFact] = []
         for number, concept in enumerate(self.concepts, 1):
             known = [each for each in before if each.fact.concept == concept]
             found: Fact | None = None
-            request = ModelRequest(tuple(_extraction.answer_messages(concept, said)), output=form)
+            request = ModelRequest(tuple(_extraction.answer_messages(concept, lines)), output=form)
             try:
                 response = await ctx.request(
                     request,
@@ -148,14 +149,14 @@ class FoundFacts:
                     purpose="extraction",
                 )
                 usage += response.usage
-                found = _extraction.found_fact(concept, form.parse(response.message.text).values)
+                found = _extraction.found_fact(concept, form.parse(response.message.text).values, lambda _: source)
             except (OutputError, ValueError) as error:
                 ctx.emit(ExtractionFailed(ctx.run_id, ctx.node, str(error)))
             if found is None or isinstance(found, MultipleFacts):
                 facts += known
                 found = _beyond(found, known)
             if found is not None:
-                fact = replace(found, timestamp=_clock.now(), source=source)
+                fact = replace(found, timestamp=_clock.now())
                 facts.append(KnownFact(fact, self.subject, Scope.agent(ctx.run_id)))
         return SummaryStep("", 0, tuple(facts), token_usage=usage) if facts else None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
@@ -11,7 +13,17 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent import _clock
 from graphagent.llm import Message, OutputFormat
 from graphagent.memory._blocks import block
-from graphagent.memory.facts._types import Concept, Fact, FactType, MultipleFacts, SingleFact, Subject
+from graphagent.memory.facts._types import (
+    Concept,
+    Fact,
+    FactType,
+    MultipleFacts,
+    SingleFact,
+    Source,
+    Subject,
+    least_trust,
+)
+from graphagent.memory.steps._trust import is_less
 from graphagent.memory.steps._types import ActionStep, MessageStep, TaskStep
 
 if TYPE_CHECKING:
@@ -46,8 +58,8 @@ You keep the memory of an assistant. In the conversation below, find lasting fac
 {subjects}
 
 Give each fact with the name of its subject, a keyword that names its concept (short, lower case, words joined by hyphens, such \
-as preferred-language), a description of the concept that does not hold the value, and the value as briefly as it can be said. \
-Give one entry for each value. Give only what was said; guess nothing. Leave out passing wishes and questions. Give an empty \
+as preferred-language), a description of the concept that does not hold the value, the value as briefly as it can be said, and as \
+its quote the few words that say it, exactly as they stand in the conversation. Give one entry for each value. Give only what was said; guess nothing. Leave out passing wishes and questions. Give an empty \
 list where there is nothing.{today}{known}"""
 
 _KNOWN = """
@@ -57,10 +69,11 @@ Known concepts, whose keywords are to be used again where they fit:
 
 _ASK = """\
 You keep the memory of an assistant. Answer from the conversation below alone: what is known about {keyword!r}{description}? \
-{count} Give only what was said, as briefly as it can be said; guess nothing. Give an empty list where nothing was said.{today}"""
+{count} Give each value as briefly as it can be said, with the few words that say it as its quote, exactly as they stand in the \
+conversation. Give only what was said; guess nothing. Give an empty list where nothing was said.{today}"""
 
 _COUNT = {
-    FactType.SINGLE: "It has one value: give the last that was said.",
+    FactType.SINGLE: "It has one value: give the last that the user said, or else the last that was said.",
     FactType.MULTIPLE: "It may have several values: give each by itself.",
 }
 
@@ -71,18 +84,36 @@ def _formats() -> tuple[
 ]:  # long because pydantic is imported when it is first needed
     from pydantic import BaseModel, PrivateAttr, ValidationError, field_validator, model_validator
 
-    class Found(BaseModel):
-        """A value that was found."""
+    class About(BaseModel):
+        """What a value is about."""
 
         subject: str
         keyword: str
         description: str = ""
+
+    class Value(BaseModel):
+        """A value that was found. It may be given as a mere text, and without a quote."""
+
         value: str
+        quote: str = ""
+
+        @model_validator(mode="before")
+        @classmethod
+        def _alone(cls, data: object) -> object:
+            return {"value": data} if isinstance(data, str | int | float) else data
 
         @field_validator("value", mode="before")
         @classmethod
         def _as_text(cls, value: object) -> object:
             return _text_of(value)
+
+        @field_validator("quote", mode="before")
+        @classmethod
+        def _if_text(cls, quote: object) -> object:
+            return quote if isinstance(quote, str) else ""
+
+    class Found(Value, About):
+        """A value with what it is about."""
 
     class Answer(BaseModel):
         """An answer whose sound entries count, and whose others are counted. One that has others alone does not fit."""
@@ -93,6 +124,13 @@ def _formats() -> tuple[
         def malformed(self) -> int:
             """How many entries had another form."""
             return self._malformed
+
+        @property
+        def entries(self) -> list[Any]:
+            """The sound ones."""
+            [name] = type(self).model_fields
+            entries: list[Any] = getattr(self, name)
+            return entries
 
         @model_validator(mode="wrap")
         @classmethod
@@ -123,12 +161,7 @@ def _formats() -> tuple[
     class Values(Answer):
         """The values of one concept."""
 
-        values: list[str]
-
-        @field_validator("values", mode="before")
-        @classmethod
-        def _as_texts(cls, values: object) -> object:
-            return [_text_of(value) for value in cast("list[object]", values)] if isinstance(values, list) else values
+        values: list[Value]
 
     return OutputFormat.of(Facts, name="facts"), OutputFormat.of(Values, name="values")
 
@@ -167,104 +200,172 @@ def _day(milliseconds: int, zone: tzinfo | None) -> str:
 
 
 def _times(steps: Sequence[Step]) -> list[int | None]:
-    """Return when each step was said, in milliseconds UTC: a task of a run was said when the turn after it began."""
+    """Return when each step was said, in milliseconds UTC: a task of a run was said when the turn after it began, or else now."""
     found: list[int | None] = []
     following: int | None = None
     for step in reversed(steps):
         time = following
         if isinstance(step, TaskStep | MessageStep):
             time = following = following if step.at is None else step.at
+            if time is None and isinstance(step, TaskStep):
+                time = following = _clock.now()
         elif isinstance(step, ActionStep) and step.timing is not None:
             time, following = step.timing.ended, step.timing.started
         found.append(time)
     return found[::-1]
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A message of a conversation, as it is shown to a model that looks for facts."""
+
+    speaker: str
+    text: str
+    step: int
+    """The place of its step."""
+    trust: str
+    """How far facts that are found in it can be trusted: what a tool returned, and all that was said in knowledge of it, not at all."""
+    time: int | None
+    """When it was said, in milliseconds UTC."""
+
+
+def lines_of(steps: Sequence[Step], made_of: Sequence[str], first: int = 0) -> list[Line]:
+    """Return the messages of a conversation. Facts that were loaded into it are left out, because these are known.
+
+    Args:
+        steps: The conversation.
+        made_of: For each step, how far its words can be trusted at most.
+        first: The place of the first step.
+    """
+    found: list[Line] = []
+    for place, (step, most, time) in enumerate(zip(steps, made_of, _times(steps), strict=True), first):
+        for speaker, text in _said(step):
+            level = least_trust((most, "untrusted" if speaker == "tool" else "inferred"))
+            if text.strip():
+                found.append(Line(speaker, text, place, level, time))
+    return found
+
+
+def quoted(quote: str, lines: Iterable[Line]) -> Line | None:
+    """Return the line in which words stand: of several the most trusted one, and of these the last. Case and spaces make no difference."""
+    words = _plain(quote).strip("\"'“”„«»‘’…. ")
+    there = [line for line in lines if words and words in _plain(line.text)]
+    return max(there, key=lambda line: (line.trust == "inferred", line.step), default=None)
+
+
+def quotes(entry: Any, lines: Sequence[Line]) -> bool:
+    """Return whether the quote of an entry, or its value, stands in some lines."""
+    return any(quoted(words, lines) is not None for words in (entry.quote, entry.value))
+
+
+def _plain(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
 def detection_messages(
-    subjects: Iterable[Subject], known: Iterable[Concept], steps: Sequence[Step], zone: tzinfo | None = None
+    subjects: Iterable[Subject], known: Iterable[Concept], lines: Sequence[Line], zone: tzinfo | None = None
 ) -> list[Message]:
     """Return the messages that ask a model for facts about any concept, in a conversation."""
     about = block("subjects", ({"name": each.name, "description": each.description} for each in subjects))
     concepts = [{"keyword": each.keyword, "description": each.description} for each in known]
     repeated = _KNOWN.format(concepts=block("concepts", concepts)) if concepts else ""
-    today, said = _conversation(steps, zone)
+    today, said = _conversation(lines, zone)
     return [Message.system(_DETECT.format(subjects=about, today=today, known=repeated)), Message.user(said)]
 
 
-def answer_messages(concept: Concept, steps: Sequence[Step], zone: tzinfo | None = None) -> list[Message]:
+def answer_messages(concept: Concept, lines: Sequence[Line], zone: tzinfo | None = None) -> list[Message]:
     """Return the messages that ask a model for the values of one concept, in a conversation."""
     description = f" ({concept.description})" if concept.description else ""
-    today, said = _conversation(steps, zone)
+    today, said = _conversation(lines, zone)
     text = _ASK.format(keyword=concept.keyword, description=description, count=_COUNT[concept.fact_type], today=today)
     return [Message.system(text), Message.user(said)]
 
 
-def _conversation(steps: Sequence[Step], zone: tzinfo | None) -> tuple[str, str]:
+def _conversation(lines: Sequence[Line], zone: tzinfo | None) -> tuple[str, str]:
     """Return the day of a conversation, as the model is told it, and the conversation as a block of escaped data.
 
-    The day is that of its last turn, since it may be learned from days later, or else the current one, also if the last task has no
-    turn yet. What was said on another day has that beside it. Facts that were loaded into the conversation are left out, because
-    these are known.
+    The day is that on which its last message was said, since it may be learned from days later. What was said on another day has
+    that beside it.
     """
-    times = _times(steps)
-    known = [place for place, time in enumerate(times) if time is not None]
-    asked_now = not known or any(isinstance(step, TaskStep) for step in steps[known[-1] + 1 :])
-    today = _day(_clock.now() if asked_now else max(time for time in times if time is not None), zone)
-    lines: list[dict[str, str]] = []
-    for step, time in zip(steps, times, strict=True):
-        day = today if time is None else _day(time, zone)
-        beside = {} if day == today else {"day": day}
-        lines += [beside | line for line in _lines(step) if line["text"].strip()]
-    told = _TODAY.format(day=today, lines=_LINES if any("day" in line for line in lines) else "")
-    return told, block("conversation", lines)
+    times = [line.time for line in lines if line.time is not None]
+    today = _day(max(times) if times else _clock.now(), zone)
+    shown: list[dict[str, str]] = []
+    for line in lines:
+        day = today if line.time is None else _day(line.time, zone)
+        shown.append(({} if day == today else {"day": day}) | {"speaker": line.speaker, "text": line.text})
+    told = _TODAY.format(day=today, lines=_LINES if any("day" in each for each in shown) else "")
+    return told, block("conversation", shown)
 
 
-def spoken(steps: Iterable[Step]) -> list[str]:
-    """Return the texts of a conversation, one for each message."""
-    lines = (line for step in steps for line in _lines(step))
-    return [f"{line['speaker']}: {line['text']}" for line in lines if line["text"].strip()]
+def looks(lines: Sequence[Line]) -> list[tuple[Sequence[Line], str]]:
+    """Return what a model is shown of a conversation to find something in it, each with how far what it finds there can be trusted.
+
+    That is the least trust of what it is shown, whatever it says of where it has something from. So it looks at the whole, and, if only
+    a part of that can be trusted, at this part again by itself: no text can pass for what a person said, and a person is heard
+    whatever a tool has returned.
+    """
+    if not lines:
+        return []
+    least = least_trust(line.trust for line in lines)
+    said = [line for line in lines if is_less(least, line.trust)]
+    return [(lines, least), *([(said, least_trust(line.trust for line in said))] if said else [])]
 
 
-def _lines(step: Step) -> list[dict[str, str]]:
+def spoken(lines: Iterable[Line]) -> str:
+    """Return a conversation as one text."""
+    return "\n".join(f"{line.speaker}: {line.text}" for line in lines)
+
+
+def _said(step: Step) -> list[tuple[str, str]]:
+    """Return who says what in a step."""
     if isinstance(step, TaskStep):
         said = step.task.text if isinstance(step.task, Message) else step.task
-        return [{"speaker": "user", "text": said}] if isinstance(said, str) else []
+        return [("user", said)] if isinstance(said, str) else []
     if isinstance(step, MessageStep):
-        return [{"speaker": step.message.role, "text": step.message.text}]
+        return [(step.message.role, step.message.text)]
     if isinstance(step, ActionStep):
-        return [
-            {"speaker": "assistant", "text": step.model_output or ""},
-            {"speaker": "tool", "text": step.observations or ""},
-        ]
+        return [("assistant", step.model_output or ""), ("tool", step.observations or "")]
     return []
 
 
 def facts_of(
-    found: Iterable[Any], subjects: Iterable[Subject], known: Iterable[Concept]
+    found: Iterable[Any], subjects: Iterable[Subject], known: Iterable[Concept], source_of: Callable[[str], Source]
 ) -> tuple[list[tuple[Fact, Subject]], int]:
     """Return the facts of an answer and the number of entries that were dropped. Values of one subject and keyword are one fact.
 
-    Entries are dropped if their subject was not asked for, or if no fact can have their keyword or value.
+    Entries are dropped if their subject was not asked for, or if no fact can have their keyword or value. `source_of` returns the
+    source of what a quote says.
     """
     asked = {_subject_name(subject.name): subject for subject in subjects}
     concepts = {concept.keyword: concept for concept in known}
-    values: dict[tuple[str, str], dict[str, str]] = {}
+    values: dict[tuple[str, str], dict[str, Any]] = {}
     dropped = 0
     for each in found:
         name, keyword, value = _subject_name(each.subject), each.keyword.strip(), each.value.strip()
         if name not in asked:
             dropped += 1
         elif is_fact(value):
-            values.setdefault((name, keyword), {}).setdefault(value, each.description.strip())
+            values.setdefault((name, keyword), {}).setdefault(value, each)
     facts: list[tuple[Fact, Subject]] = []
     for (name, keyword), by_value in values.items():
         kind = FactType.SINGLE if len(by_value) == 1 else FactType.MULTIPLE
+        entries = list(by_value.values())
         try:
-            concept = concepts.get(keyword) or Concept(keyword, next(iter(by_value.values())), kind)
-            facts.append((fact_of(concept, list(by_value)), asked[name]))
+            concept = concepts.get(keyword) or Concept(keyword, entries[0].description.strip(), kind)
+            facts.append((_fact_of(concept, entries, source_of), asked[name]))
         except ValueError:
             dropped += len(by_value)
     return facts, dropped
+
+
+def without(entries: Sequence[Any], said: Sequence[Any]) -> list[Any]:
+    """Return entries without those whose value, of the same subject, is among others."""
+
+    def name(entry: Any) -> tuple[str, str]:
+        return _subject_name(getattr(entry, "subject", "")), _plain(entry.value)
+
+    known = set(map(name, said))
+    return [entry for entry in entries if name(entry) not in known]
 
 
 def _subject_name(name: str) -> str:
@@ -273,24 +374,25 @@ def _subject_name(name: str) -> str:
     return words.removeprefix("the ")
 
 
-def fact_of(concept: Concept, values: Sequence[str]) -> Fact:
-    """Return values as a fact about a concept: the last value, if the concept has only one."""
+def _fact_of(concept: Concept, entries: Sequence[Any], source_of: Callable[[str], Source]) -> Fact:
+    """Return entries as a fact about a concept: the last one, if the concept has only one value."""
+    source = source_of(entries[-1].quote)
     if concept.fact_type is FactType.SINGLE:
-        return SingleFact(concept, values[-1])
-    return MultipleFacts(concept, tuple(values))
+        return SingleFact(concept, entries[-1].value.strip(), source=source)
+    return MultipleFacts(concept, [entry.value.strip() for entry in entries], source=source)
 
 
-def found_fact(concept: Concept, found: Iterable[str]) -> Fact | None:
+def found_fact(concept: Concept, found: Iterable[Any], source_of: Callable[[str], Source]) -> Fact | None:
     """Return the values that a model found for a concept as a fact; None if there are none.
 
     Raises:
         ValueError: they make no fact. The text contains no value.
     """
     # Asked for one concept, a model that found nothing says "none"; among facts that it was free to give, "none" is a value.
-    values = [value.strip() for value in found if is_fact(value) and value.strip().strip(".!").casefold() != "none"]
-    if len(values) > MOST_FACTS:
-        raise ValueError(f"it gave {len(values)} values of {concept.keyword!r}, more than {MOST_FACTS}")
-    return fact_of(concept, values) if values else None
+    entries = [each for each in found if is_fact(each.value) and each.value.strip().strip(".!").casefold() != "none"]
+    if len(entries) > MOST_FACTS:
+        raise ValueError(f"it gave {len(entries)} values of {concept.keyword!r}, more than {MOST_FACTS}")
+    return _fact_of(concept, entries, source_of) if entries else None
 
 
 def is_fact(value: str) -> bool:

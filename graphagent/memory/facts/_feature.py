@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Never, Self
@@ -53,7 +54,6 @@ from graphagent.protocols import FactProvider, KeepingProvider
 if TYPE_CHECKING:
     from graphagent._agent import Agent
     from graphagent.llm import OutputFormat, Tool, ToolResult
-    from graphagent.memory.steps._types import Step
     from graphagent.run import Context
     from graphagent.store import Receipt
 
@@ -259,13 +259,16 @@ class AgentMemory:
         check_given("save(fact, subject, scope)", fact=fact, subject=subject, place=scope)
         within = self._scope(scope)
         if self._ctx is None:
-            await self._save(fact, subject, within, "trusted")
+            await self._save(replace(fact, source=Source(trust=fact.source.trust or "trusted")), subject, within)
             return
 
         async def given(_: str) -> list[Found]:
-            return [(fact, subject, within)]
+            trust = "trusted" if self._vouches else ctx.memory.trust
+            source = self._source(least_trust((trust, fact.source.trust or trust)))
+            return [(replace(fact, source=source), subject, within)]
 
-        await self._keep(given, "trusted" if self._vouches else self._ctx.memory.trust)
+        ctx = self._ctx
+        await self._keep(given)
 
     async def load(
         self, concept: Concept, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
@@ -339,20 +342,21 @@ class AgentMemory:
         check_given("save_facts_from_history(concept, subject=…, scope=…)", subject=subject, place=scope)
         for concept in concepts:
             check_given("save_facts_from_history(concept, …)", concept=concept)
-        steps, trust = self._said()
         within = self._scope(scope)
 
         async def find(concept: Concept, key: str) -> list[Found]:
-            messages = _extraction.answer_messages(concept, steps, self._zone)
-            found = await self._ask(key, messages, _extraction.answer())
-            try:
-                fact = _extraction.found_fact(concept, found.values) if found is not None else None
-            except ValueError as error:
-                self._failed(str(error))
-                return []
-            return [] if fact is None else [(fact, subject, within)]
+            facts: list[Found] = []
+            messages = partial(_extraction.answer_messages, concept)
+            for look in await self._look(key, lambda look: messages(look.lines, self._zone), _extraction.answer()):
+                try:
+                    fact = _extraction.found_fact(concept, look.entries, self._quoting(look))
+                except ValueError as error:
+                    self._failed(str(error))
+                    continue
+                facts += [] if fact is None else [(fact, subject, within)]
+            return facts
 
-        kept = [await self._keep(partial(find, concept), trust) for concept in concepts] if steps else []
+        kept = [await self._keep(partial(find, concept)) for concept in concepts]
         return [fact for found in kept for fact, _, _ in found]
 
     async def detect_facts(
@@ -368,30 +372,37 @@ class AgentMemory:
         """
         asked = self._subjects_or(subjects)
         places = [self._scope(place) for place in _several((ScopeKind.AGENT,) if scopes is None else scopes, "scopes")]
-        steps, trust = self._said()
 
         async def find(key: str) -> list[Found]:
             there = await self._found(None, asked, places)
-            # The description of a concept is stored text too: it is not shown if it is trusted less than the conversation.
-            trusted = [KnownFact(*each) for each in there if not is_less(each[0].source.trust, trust)]
-            shown = [each.fact.concept for each in fitting(trusted, self._limit, self._characters)]
-            known = [fact.concept for fact, _, _ in there]
-            messages = _extraction.detection_messages(asked, shown, steps, self._zone)
-            found = await self._ask(key, messages, _extraction.detection())
-            if found is None:
-                return []
-            if len(found.facts) > _extraction.MOST_FACTS:
-                self._failed(f"it gave {len(found.facts)} facts, more than {_extraction.MOST_FACTS}")
-                return []
-            facts, dropped = _extraction.facts_of(found.facts, asked, known)
-            if dropped:
-                _log.warning(
-                    "entries of an extraction that were dropped, for unknown subjects or as no possible facts: %d",
-                    dropped,
-                )
-            return [(fact, subject, scope) for fact, subject in facts for scope in places]
 
-        kept = await self._keep(find, trust) if steps else []
+            # The description of a concept is stored text too: it is not shown if it is trusted less than the conversation.
+            def known(look: _Look) -> list[KnownFact]:
+                return [KnownFact(*each) for each in there if not is_less(each[0].source.trust, look.trust)]
+
+            def messages(look: _Look) -> list[Message]:
+                shown = [each.fact.concept for each in fitting(known(look), self._limit, self._characters)]
+                return _extraction.detection_messages(asked, shown, look.lines, self._zone)
+
+            facts: list[Found] = []
+            concepts: list[Concept] = []
+            # What people said comes first here, so that nothing else decides how it is kept, and is saved last, as the newer word.
+            for look in reversed(await self._look(key, messages, _extraction.detection())):
+                if len(look.entries) > _extraction.MOST_FACTS:
+                    self._failed(f"it gave {len(look.entries)} facts, more than {_extraction.MOST_FACTS}")
+                    continue
+                concepts += [each.fact.concept for each in known(look)]
+                found, dropped = _extraction.facts_of(look.entries, asked, concepts, self._quoting(look))
+                if dropped:
+                    _log.warning(
+                        "entries of an extraction that were dropped, for unknown subjects or as no possible facts: %d",
+                        dropped,
+                    )
+                concepts += [fact.concept for fact, _ in found]
+                facts[:0] = [(fact, subject, scope) for fact, subject in found for scope in places]
+            return facts
+
+        kept = await self._keep(find)
         return [fact for fact, _, scope in kept if scope == places[0]]
 
     async def history(
@@ -486,7 +497,7 @@ class AgentMemory:
                 self._ctx.memory.lower_trust(fact.source.trust)
         return found
 
-    async def _keep(self, find: Callable[[str], Awaitable[Sequence[Found]]], trust: str) -> list[Found]:
+    async def _keep(self, find: Callable[[str], Awaitable[Sequence[Found]]]) -> list[Found]:
         """Save the facts that `find` returns for a key, and return them as saved. Recorded by name, so that it happens once."""
         ctx = self._running()
         key = ctx.next_key("facts")
@@ -494,22 +505,26 @@ class AgentMemory:
 
         async def work() -> list[list[str | int]]:
             nonlocal kept
-            kept = [await self._save(*each, trust, named=f"{ctx.idempotency_key}:{key}") for each in await find(key)]
+            kept, names = [], Counter[object]()
+            for fact, subject, scope in await find(key):
+                # Of one concept, there may be what a person said beside what a tool returned.
+                names[place := (fact.concept, subject, scope)] += 1
+                named = f"{ctx.idempotency_key}:{key}" + (f":{names[place]}" if names[place] > 1 else "")
+                kept.append(await self._save(fact, subject, scope, named=named))
             return [reference(each) for each in kept]
 
         references = await ctx.once(key, work)
         return kept if kept is not None else await found_again(self.provider, references, ctx.owner)
 
-    async def _save(self, fact: Fact, subject: Subject, scope: Scope, trust: str, *, named: str = "") -> Found:
+    def _source(self, trust: str, step: int | None = None) -> Source:
+        """Return the source of what the run saves: made of a step, or else of all."""
+        ctx = self._running()
+        return Source(ctx.run_id, len(ctx.memory.steps) if step is None else step, ctx.node, trust)
+
+    async def _save(self, fact: Fact, subject: Subject, scope: Scope, *, named: str = "") -> Found:
         """Save a fact with its source; in a run under an id that is the same when the node is executed again."""
         ctx = self._ctx
-        origin, run_id, step = (ctx.node, ctx.run_id, len(ctx.memory.steps)) if ctx is not None else ("", "", None)
-        trust = least_trust((trust, fact.source.trust or trust))
-        stamped = replace(
-            fact,
-            source=Source(run_id, step, origin, trust),
-            timestamp=_clock.now() if fact.timestamp is None else fact.timestamp,
-        )
+        stamped = replace(fact, timestamp=_clock.now() if fact.timestamp is None else fact.timestamp)
         if ctx is None:
             await self.provider.save(stamped, subject, scope)
             return stamped, subject, scope
@@ -544,10 +559,33 @@ class AgentMemory:
             ctx.emit(FactsLoaded(ctx.run_id, ctx.node, len(new)))
         return [known.fact for known in found]
 
-    def _said(self) -> tuple[list[Step], str]:
-        """Return the steps since the run began, and the trust of what a model finds in them."""
+    async def _look(
+        self, key: str, messages: Callable[[_Look], Sequence[Message]], form: OutputFormat[Any]
+    ) -> list[_Look]:
+        """Have the model look for facts in what was said since the run began, and return what it found, the least trusted first."""
         memory = self._running().memory
-        return memory.run_steps, least_trust(("inferred", memory.trust))
+        transcript = memory.transcript
+        lines = _extraction.lines_of(memory.run_steps, transcript.made_of(), transcript.begun)
+        looks = [_Look(*look) for look in _extraction.looks(lines)]
+        found: list[_Look] = []
+        for number, look in enumerate(looks):
+            if number and not any(_extraction.quotes(entry, look.lines) for entry in found[0].entries):
+                break  # it is all from elsewhere
+            answer = await self._ask(f"{key}:said" if number else key, messages(look), form)
+            if answer is None:
+                break
+            found = [replace(each, entries=_extraction.without(each.entries, answer.entries)) for each in found]
+            found.append(replace(look, entries=answer.entries))
+        return found
+
+    def _quoting(self, look: _Look) -> Callable[[str], Source]:
+        """Return what makes the source of a fact of its quote: the step in which that stands."""
+
+        def source(quote: str) -> Source:
+            line = _extraction.quoted(quote, look.lines)
+            return self._source(look.trust, None if line is None else line.step)
+
+        return source
 
     async def _ask(self, key: str, messages: Sequence[Message], form: OutputFormat[Any]) -> Any:
         """Return what the model finds; None if no answer fits."""
@@ -580,6 +618,17 @@ class AgentMemory:
 
     def __repr__(self) -> str:
         return f"<AgentMemory over {type(self.provider).__name__}>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a model is shown to find facts in, and what it finds."""
+
+    lines: Sequence[_extraction.Line]
+    trust: str
+    """How far what it finds can be trusted."""
+    entries: Sequence[Any] = ()
+    """What it found."""
 
 
 async def found_once(

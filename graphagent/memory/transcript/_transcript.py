@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 from graphagent.memory.facts._types import least_trust
 from graphagent.memory.steps._projection import Projection, changes_alike, own_steps
 from graphagent.memory.steps._trust import is_less, level_of, trust_of
-from graphagent.memory.steps._types import ActionStep, Step
+from graphagent.memory.steps._types import ActionStep, Step, TaskStep
 from graphagent.memory.transcript._prompt import Prompt, Range, Versions
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Transcript:
 
     __slots__ = (
         "_projection", "_prompted", "_ranges", "_settled", "_shared", "_summaries", "_visible", "begun", "changes", "floor", "inherited",
-        "items", "open", "rules", "versions",
+        "items", "open", "rules", "task_trust", "versions",
     )  # fmt: skip
 
     _settled: int
@@ -80,6 +80,8 @@ class Transcript:
         """The least trust of what flowed in without being a step, or is no longer one."""
         self.begun = self.inherited = len(self.items)
         """How many steps there were when the run, and when the branch, began."""
+        self.task_trust = "trusted"
+        """How far the task can be trusted: that of a sub-agent, as far as what its caller had read."""
         self.changes: list[Change] = []
         self._shared = False
         self._projection = Projection()
@@ -140,6 +142,29 @@ class Transcript:
         items = chain([] if self.open is None else [self.open], self.items)
         return trust_of((self.versions[item.version] for item in items), self.floor)
 
+    def made_of(self) -> list[str]:
+        """Return for each step of the run how far its words can be trusted at most: the least of what had flowed in before they were made.
+
+        The task was there first, so what flowed in before it says nothing about it. Steps that were changed are made of all that had
+        flowed in by then.
+        """
+        versions = self.versions
+        before = [self.floor]
+        for step in versions:
+            before.append(least_trust((before[-1], level_of(step))))
+        found: list[str] = []
+        for place, (id_, version) in enumerate(self.items[self.begun :]):
+            first, step = versions[id_], versions[version]
+            if place == 0 and isinstance(step, TaskStep):
+                changed = trust_of(versions[id_ + 1 : version], self.floor) if version > id_ else "trusted"
+                found.append(least_trust((self.task_trust, changed)))
+            elif isinstance(first, ActionStep) and isinstance(step, ActionStep):  # a turn gets its results later
+                same = first.model_output_message == step.model_output_message
+                found.append(before[id_ if same else version])
+            else:
+                found.append(before[version])
+        return found
+
     def find(self, id_: int) -> tuple[int, Item] | None:
         """Return a step and its place, which is -1 for the open one; None for one that is not there any more."""
         if self.open is not None and self.open.id == id_:
@@ -192,7 +217,7 @@ class Transcript:
         """Return a transcript with the same steps. Whichever changes first copies the lists."""
         found = Transcript(self.rules, floor=self.floor)
         found.versions, found.items, found.open = self.versions, self.items, self.open
-        found.begun, found.inherited = self.begun, self.inherited
+        found.begun, found.inherited, found.task_trust = self.begun, self.inherited, self.task_trust
         self._shared = found._shared = True
         return found
 

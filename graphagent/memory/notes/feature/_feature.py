@@ -15,6 +15,7 @@ from graphagent.errors import FeatureError
 from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted
 from graphagent.memory._blocks import KnownNote, notes_block
 from graphagent.memory.facts import _extraction
+from graphagent.memory.facts._types import TRUST_LEVELS, least_trust
 from graphagent.memory.notes._notes import Notes
 from graphagent.memory.notes._types import Note
 from graphagent.memory.notes._view import NoteView
@@ -304,7 +305,8 @@ class NoteMemory(NoteView):
     ) -> list[Record]:
         """Have a model split what was said in this run so far into statements, and save each as a note.
 
-        They are trusted as little as the least trusted content of the transcript. Without a model, the whole is saved as one note.
+        They are trusted as the least trusted text in which they were found: those of a person are found apart from what tools returned.
+        Without a model, the whole is saved as one note.
 
         Raises:
             PermissionError: the view is read-only, or the scope is outside of it.
@@ -315,13 +317,29 @@ class NoteMemory(NoteView):
         saved: list[Record] = []
 
         async def work() -> list[str]:
-            said = _cut("\n".join(_extraction.spoken(ctx.memory.run_steps)))
-            statements = await self._statements(said, self.asks)
-            saved.extend(await self.remember_many(statements, scope=scope, categories=categories, trust="inferred"))
+            transcript = ctx.memory.transcript
+            lines = _extraction.lines_of(ctx.memory.run_steps, transcript.made_of(), transcript.begun)
+            for statements, trust in await self._found(lines):
+                found = await self.vouched().remember_many(statements, scope=scope, categories=categories, trust=trust)
+                saved.extend(found)
             return [record.id for record in saved]
 
         ids = await ctx.once(key, work)
         return saved or await self._run_service().existing(self._visibility, ids)
+
+    async def _found(self, lines: Sequence[_extraction.Line]) -> list[tuple[list[str], str]]:
+        """Return the statements in a conversation, each once, with how far they can be trusted; the least trusted first."""
+        model, found = self.asks, dict[str, str]()
+        for shown, trust in _extraction.looks(lines):
+            statements = await self._statements(_cut(_extraction.spoken(shown)), model)
+            found |= dict.fromkeys(statements, trust)
+            if not statements or (model is None and self._service.inference is None):
+                break
+        return [
+            (statements, trust)
+            for trust in TRUST_LEVELS
+            if (statements := [each for each, level in found.items() if level == trust])
+        ]
 
     async def _statements(self, text: str, model: Model | None) -> list[str]:
         """Return the statements in a text, split by the model of the notes, or else by another one."""
@@ -368,15 +386,24 @@ class NoteMemory(NoteView):
         done = _storage.learned_key(ctx.owner, ctx.run_id)
         if await store.get(done) is not None:
             return
-        task = next((step.task for step in ctx.memory.run_steps if isinstance(step, TaskStep)), None)
-        told = {"Task": _cut(_text(task)), "Answer": _cut(_text(output))}
-        text = "\n".join(f"{name}: {said}" for name, said in told.items() if said.strip())
-        statements = [Note(each) for each in await self._statements(text, self.asks)]
-        if not statements:
+        steps = zip(ctx.memory.run_steps, ctx.memory.transcript.made_of(), strict=True)
+        task, most = next(((step.task, most) for step, most in steps if isinstance(step, TaskStep)), (None, "trusted"))
+        told = ("Task", _text(task), most), ("Answer", _text(output), ctx.memory.trust)
+        found = await self._found(
+            [
+                _extraction.Line(name, _cut(text), 0, least_trust(("inferred", most)), None)
+                for name, text, most in told
+                if text.strip()
+            ]
+        )
+        if not found:
             await store.commit(Put(done, b""))
-            return
-        request = SaveRequest(statements, None, "inferred", ctx.run_id, also=[Put(done, b"", expected=0)])
-        await self._run_service().save_as(f"{ctx.run_id}:learned", self._visibility, request)
+        service = RunNoteService(self._service, ctx, vouches=True)
+        for number, (statements, trust) in enumerate(found, 1):
+            also = [Put(done, b"", expected=0)] if number == len(found) else []
+            request = SaveRequest([Note(each) for each in statements], None, trust, ctx.run_id, also=also)
+            named = f"{ctx.run_id}:learned" + (f":{number}" if number > 1 else "")
+            await service.save_as(named, self._visibility, request)
 
     def _run_service(self) -> RunNoteService:
         return RunNoteService(self._service, self._running())

@@ -197,14 +197,19 @@ async def test_the_statements_of_task_and_answer_are_kept_once(notes, store):
     assert "Ann lives in Oslo." in [note.content for note in shown(again)]
 
 
-async def test_what_tools_gave_makes_what_is_learned_untrusted(notes):
-    """The trust of what is learned is the least of everything in the transcript: a tool's result, an untrusted note."""
+async def test_what_a_person_said_is_learned_apart_from_what_tools_gave(notes):
+    """The trust of what is learned is the least of what the model was shown of it: a tool's result, an untrusted note, or neither."""
     call = ToolCalls([ToolCall("recall", {"queries": ["x"]})])
-    await agent_of(react, notes, call, "ok", statements("From a tool.")).run("x")
-    assert [record.trust for record in await notes.list_records()] == ["untrusted"]
+    told = [statements("It is from a tool.", "Ada eats fish."), statements("Ada eats fish.")]
+    agent = agent_of(react, notes, call, "It is from a tool.", *told)
+    await agent.run("Ada eats fish.")
+    assert {each.content: each.trust for each in await notes.list_records()} == {
+        "It is from a tool.": "untrusted", "Ada eats fish.": "inferred",
+    }  # fmt: skip
+    assert "from a tool" not in str(agent.model.requests[-1].messages)
     other = Notes(MemoryStore())
     await other.remember("Tea is blue.", trust="untrusted")
-    await agent_of(plain, other, "blue", statements("Tea is really blue.")).run("Which colour has tea?")
+    await agent_of(plain, other, "blue", statements("Tea is really blue."), statements()).run("Which colour has tea?")
     assert {record.trust for record in await other.list_records()} == {"untrusted"}
 
 
@@ -603,6 +608,7 @@ async def test_sub_agents_share_the_notes_and_learn_nothing_themselves(notes):
             "QX7431",
             "It is QX7431.",
             statements("Done."),
+            statements(),
         ]
     )
     helper = Agent(plain, name="helper", description="Helps.")
