@@ -682,6 +682,10 @@ class BlockingMemoryStore(Protocol):
 class BlockingEncryptedStore(Protocol):
     """`EncryptedStore` where nothing is async."""
 
+    @property
+    def keys(self) -> Any:
+        """The keys that open the store: list, add, remove, rotate and destroy them."""
+
     def get(self, key: Key) -> Item | None:
         """Return the item under a key, or None."""
 

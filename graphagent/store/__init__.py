@@ -19,6 +19,9 @@ from graphagent.store.sealed._key_sources import KeySource as KeySource
 from graphagent.store.sealed._key_sources import Passphrase as Passphrase
 from graphagent.store.sealed._key_sources import new_key as new_key
 from graphagent.store.sealed._key_sources import new_recovery_key as new_recovery_key
+from graphagent.store.sealed._keys import KeyKind as KeyKind
+from graphagent.store.sealed._keys import StoreKey as StoreKey
+from graphagent.store.sealed._keys import StoreKeys as StoreKeys
 from graphagent.store.sealed._store import EncryptedStore as EncryptedStore
 from graphagent.store.sqlite._store import SqliteStore as SqliteStore
 

@@ -15,7 +15,7 @@ from graphagent.memory.facts._provider_store import StoreMemoryProvider
 from graphagent.store import EncryptedStore, SqliteStore
 
 if TYPE_CHECKING:
-    from graphagent.store import KeySource
+    from graphagent.store import KeySource, StoreKeys
 
 
 class EncryptedMemoryProvider(StoreMemoryProvider):
@@ -23,8 +23,7 @@ class EncryptedMemoryProvider(StoreMemoryProvider):
 
     It is a StoreMemoryProvider over an EncryptedStore over a SqliteStore, which `async with` closes. Each owner, scope and
     subject has its own data key, which forgetting destroys. The facts that were used last stay in memory, up to about
-    `cache_bytes`; others are read, decrypted and checked each time. The key is anything that EncryptedStore accepts: 32 bytes,
-    base64 text of 32 bytes, `env:NAME`, `file:PATH` or a callable.
+    `cache_bytes`; others are read, decrypted and checked each time. The key is anything that EncryptedStore accepts: see `KeySource`.
 
     Every method raises WrongKeyError if the file was encrypted with another key, and DamagedStoreError if it was tampered
     with or is corrupt.
@@ -32,6 +31,7 @@ class EncryptedMemoryProvider(StoreMemoryProvider):
     Raises:
         TypeError: `root` is no path.
         ValueError: the key is not valid, `root` names no folder, or `cache_bytes` is not a number of bytes.
+        KeySourceError: the variable or the file that `key` names has no key.
         StoreError: the folder belongs to a FileMemoryProvider.
     """
 
@@ -47,6 +47,11 @@ class EncryptedMemoryProvider(StoreMemoryProvider):
         own = cache_bytes // 4
         self._sealed = EncryptedStore(SqliteStore(Path(root) / SEALED_FILE), key, cache_bytes=cache_bytes - own)
         super().__init__(self._sealed, cache_bytes=own)
+
+    @property
+    def keys(self) -> StoreKeys:
+        """The keys that open the file: list, add, remove, rotate and destroy them."""
+        return self._sealed.keys
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /

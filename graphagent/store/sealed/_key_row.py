@@ -31,6 +31,7 @@ from graphagent.store.sealed._keyset import (
 from graphagent.store.sealed._slots import NewerSlotError
 
 if TYPE_CHECKING:
+    from graphagent.store.sealed._key_sources import HeldKey
     from graphagent.store.sealed._secret import Secret
 
 T = TypeVar("T")
@@ -44,10 +45,11 @@ async def with_secret(secret: Secret, work: Callable[[Secret], T]) -> T:
     return work(secret)
 
 
-async def opened_keyset(found: Item, secret: Secret, where: str) -> Keyset:
+async def opened_keyset(found: Item, key: HeldKey, where: str) -> Keyset:
     """Return the keyset in a key row.
 
     Raises:
+        KeySourceError: the key is not where it is to be.
         WrongKeyError: the store was sealed with another key.
         RemovedKeyError: this key was removed.
         DestroyedStoreError: the keys were destroyed.
@@ -55,7 +57,19 @@ async def opened_keyset(found: Item, secret: Secret, where: str) -> Keyset:
         DamagedStoreError: the row is damaged.
     """
     try:
-        return await with_secret(secret, partial(Keyset.open, found.value, found.version))
+        return await with_secret(await key.read(), partial(_opened, found, where))
+    except RemovedKeyError as removed:
+        if key.coming is None:
+            raise
+        try:
+            return await with_secret(await key.coming.read(), partial(_opened, found, where))
+        except WrongKeyError:  # another process has removed it, and not by what this one is committing
+            raise removed from None
+
+
+def _opened(found: Item, where: str, secret: Secret) -> Keyset:
+    try:
+        return Keyset.open(found.value, found.version, secret)
     except OtherKeyError:
         raise WrongKeyError(where) from None
     except RemovedSlotError as error:

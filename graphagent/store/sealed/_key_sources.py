@@ -112,9 +112,11 @@ class HeldKey:
         MissingExtraError: it names an entry of a keyring, and the extra `keyring` is not installed.
     """
 
-    __slots__ = ("_source",)
+    __slots__ = ("_source", "coming")
 
     def __init__(self, source: KeySource) -> None:
+        self.coming: HeldKey | None = None
+        """The key that replaces this one by a commit that is being made, and opens the store as soon as it is made."""
         self._source: Secret | str | Callable[[], bytes | Awaitable[bytes]]
         if isinstance(source, Passphrase):
             self._source = source.secret()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from threading import Lock
+
+from graphagent.store._fork_safety import OwnLock
 
 
 class SlotKind(IntEnum):
@@ -26,7 +27,7 @@ class Secret:
         self.kind = kind
         self.material = material
         self._stretched: dict[tuple[bytes, bytes], bytes] = {}
-        self._lock = Lock()
+        self._lock = OwnLock()
 
     def __repr__(self) -> str:
         return f"Secret({self.kind.name})"

@@ -143,7 +143,7 @@ class SealedSession:
                 continue
         else:
             raise StoreError(f"{where} is being made and unmade by others; try again")
-        keyset = await opened_keyset(found, await key.read(), where)
+        keyset = await opened_keyset(found, key, where)
         session = cls(store, key, keyset, found.version, depths, where, cache_bytes=cache_bytes)
         await session.renew_root()
         return session
@@ -155,13 +155,14 @@ class SealedSession:
 
         Raises:
             RemovedKeyError: the key of this process does not open the store any more.
+            DestroyedStoreError: the keys were destroyed.
             DamagedStoreError: the key row is missing, damaged, older than it was, or that of another store.
         """
         found = await self.store.get(KEYS)
         if found is None or found.version < self.keys_version:
             raise DamagedStoreError(self.where, "the row with its keys is missing or older than it was")
         if found.version > self.keys_version:
-            keyset, known = await opened_keyset(found, await self._key.read(), self.where), self._keyset
+            keyset, known = await opened_keyset(found, self._key, self.where), self._keyset
             same = [keyset.keys[each] == known.keys[each] for each in (Purpose.INDEX, Purpose.SUM)]
             if keyset.store_id != known.store_id or not all(same):
                 raise DamagedStoreError(self.where, "the row with its keys is that of another store")
@@ -432,6 +433,7 @@ class SealedSession:
             seen = root.version
             found = await self.store.get(ROOT)
             if found is None or found.version < seen:
+                await self.renew_keys(self.keys_version)  # if they were destroyed, the root is gone as well
                 raise DamagedStoreError(self.where, "the row of its root is missing or older than it was")
             if found.version != root.version:
                 try:

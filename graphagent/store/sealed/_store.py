@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from graphagent._options import check_can
 from graphagent.store._fork_safety import OwnLock
 from graphagent.store.sealed._key_sources import HeldKey, KeySource
+from graphagent.store.sealed._keys import StoreKeys
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.store._items import Change, Item, Key
     from graphagent.store.sealed._operations import SealedStore
+    from graphagent.store.sealed._session import SealedSession
 
 _DOMAINS = {"facts": 5, "runs": 5, "notes": 2, "cache": 4, "waiting": 3}
 """The depths of the rooms that graphagent itself uses: facts are forgotten by owner, scope (kind, name) and subject; runs, their marks and cached values singly."""
@@ -65,6 +67,7 @@ class EncryptedStore:
             raise ValueError(f"cache_bytes={cache_bytes!r} is no number of bytes; it is an int of 0 or more")
         self._store = store
         self._cache_bytes = cache_bytes
+        self._where = str(getattr(store, "path", store))
         self._key = HeldKey(key)
         self._depths = {**_DOMAINS, **(domains or {})}
         self._opened: SealedStore | None = None
@@ -75,6 +78,11 @@ class EncryptedStore:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an EncryptedStore holds a key and cannot be pickled")
+
+    @property
+    def keys(self) -> StoreKeys:
+        """The keys that open the store: list, add, remove, rotate and destroy them."""
+        return StoreKeys(self._store, self._key, self._where, self._ready)
 
     async def get(self, key: Key) -> Item | None:
         """Return the item under a key, or None.
@@ -158,9 +166,11 @@ class EncryptedStore:
 
             with self._opening:
                 if self._opened is None:
-                    where = str(getattr(self._store, "path", self._store))
                     self._opened = SealedStore(
-                        self._store, self._key, self._depths, where, cache_bytes=self._cache_bytes
+                        self._store, self._key, self._depths, self._where, cache_bytes=self._cache_bytes
                     )
                 return self._opened
         return opened
+
+    async def _ready(self, *, make: bool = False) -> SealedSession | None:
+        return await self._sealed().ready(make=make)
