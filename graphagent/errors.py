@@ -46,6 +46,7 @@ GraphAgentError
 ├ StoreError (OSError)                a store cannot be read or written
 │  ├ ConflictError                    .key; an item is not at the expected version
 │  ├ StoreNotFoundError (FileNotFoundError) .path; what only reads a store does not make one
+│  ├ ReadOnlyStoreError (PermissionError) .path; this process may read the store, but not write it
 │  ├ DamagedStoreError                .where; tampered with, cut off or corrupt
 │  ├ NotErasedError                   .where; all is committed, but bytes of what it deletes may still be in the file
 │  ├ KeySourceError                   .source; the variable, file, keyring entry or function that is to have the key has none
@@ -702,6 +703,18 @@ def _beside(path: Path) -> str:
     named = [*near, *(name for name in there if name not in near)]
     more = f" and {len(named) - _CANDIDATES} more" if len(named) > _CANDIDATES else ""
     return f"its folder has {', '.join(map(repr, named[:_CANDIDATES]))}{more}" if named else "its folder is empty"
+
+
+class ReadOnlyStoreError(StoreError, PermissionError):
+    """A store can be read, but this process may not write it. Nothing was written."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        """The file or folder."""
+        super().__init__(
+            f"{path} is read-only for this process; nothing was written. Allow it to write the file and its folder, or restore a copy "
+            f"elsewhere: graphagent restore"
+        )
 
 
 class DamagedStoreError(StoreError):

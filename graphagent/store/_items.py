@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -84,6 +85,11 @@ def check_expected(change: Put | Rewrite | Delete | Exists, version: int) -> Non
     expected = change.version or version or 1 if isinstance(change, Exists) else change.expected
     if expected is not None and expected != version:
         raise ConflictError(change.key, expected, version)
+
+
+def only_removes(changes: Iterable[Change]) -> bool:
+    """Return whether changes remove what there is, whatever that is, so that a store that does not exist need not be made for them."""
+    return all(isinstance(each, DeleteAll) or (isinstance(each, Delete) and each.expected is None) for each in changes)
 
 
 @dataclass(frozen=True, slots=True)

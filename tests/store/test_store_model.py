@@ -94,7 +94,8 @@ def test_a_store_is_a_dictionary(kind, plan, probes):
                         rest = [item.key async for item in store.scan(prefix, after=forward[middle], limit=2)]
                         assert rest == forward[middle + 1 : middle + 3]
         for store in stores:
-            await store.get(("make", "the file"))  # if no step has used the store
+            await store.commit(Put(("a", "the file"), b""))  # if no step has used the store
+            await store.commit(Delete(("a", "the file")))
             assert await store.verify() == len(model)
             await store.aclose()
 

@@ -14,7 +14,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from graphagent.errors import StoreError
+from graphagent.errors import ReadOnlyStoreError, StoreError
 
 if sys.platform != "win32":
     import fcntl
@@ -32,7 +32,6 @@ _HINTS = {
     errno.EFBIG: "allow larger files",
     errno.EACCES: "give this user the right to read and write there",
     errno.EPERM: "give this user the right to read and write there",
-    errno.EROFS: "choose a folder that can be written",
     errno.ENOTDIR: "a file or link stands where a folder should be; move it away",
     errno.EISDIR: "a folder stands where a file should be; move it away",
     errno.ELOOP: "a link stands where a file or folder should be; move it away",
@@ -55,8 +54,15 @@ def typed_errors(doing: str, path: str) -> Generator[None]:
     except StoreError:
         raise
     except OSError as error:
+        if doing == "write" and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and _may_read(path):
+            raise ReadOnlyStoreError(path) from error
         hint = _HINTS.get(error.errno or 0, "look at the disk and the folder")
         raise StoreError(f"cannot {doing} {path!r}: {error.strerror or error}; {hint}") from error
+
+
+def _may_read(path: str) -> bool:
+    nearest = next(each for each in (Path(path), *Path(path).parents) if os.path.lexists(each))
+    return os.access(nearest, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 class _Locks:
@@ -153,15 +159,13 @@ def locked(root: str, *, shared: bool = False, make: bool = False) -> Generator[
 
 
 def _open_lock(root: str, *, shared: bool) -> io.FileIO | None:
+    path = f"{root}/{LOCK_FILE}"
+    if not shared:
+        return _locks.open(path, os.O_RDWR | os.O_CREAT)
     try:
-        return _locks.open(f"{root}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        if not shared or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise
-    try:
-        return _locks.open(f"{root}/{LOCK_FILE}", os.O_RDONLY)
+        return _locks.open(path, os.O_RDONLY)
     except FileNotFoundError:
-        return None  # a read-only copy without its lock file: nobody writes there
+        return None  # nobody has written there yet
 
 
 def _make_root(root: str) -> None:

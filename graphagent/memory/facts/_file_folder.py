@@ -112,10 +112,10 @@ class FactFiles:
         removed, size = 0, 0
         with _durable_files.typed_errors("write", self.root), self._turn(), ExitStack() as stack:
             self._pages.clear()
-            try:
-                stack.enter_context(self._locked())
-            except FileNotFoundError:
+            self._refuse_sealed()
+            if next(self._walk(owner, scope, subject), None) is None:
                 return Receipt()
+            stack.enter_context(self._locked())
             for location in list(self._walk(owner, scope, subject)):
                 with _durable_files.opened_folder(self.root, location.folders) as folder:
                     facts, lines = _forget_in(folder, location, concept)

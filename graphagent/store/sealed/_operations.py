@@ -22,7 +22,7 @@ from graphagent._concurrency import Gate, Reply, turn, unbroken
 from graphagent.errors import ConflictError, NotErasedError, StoreError
 from graphagent.store._bulk import get_many
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
-from graphagent.store._items import Change, DeleteAll, Item, Key
+from graphagent.store._items import Change, DeleteAll, Item, Key, only_removes
 from graphagent.store._paging import Scan
 from graphagent.store._sealed_detection import KEYS
 from graphagent.store.sealed._commit import OvertakenError, SealedTransaction
@@ -118,8 +118,9 @@ class SealedStore:
             checked.append((change, check_change(change)))
         if not checked:
             return
-        session = await self.ready(make=True)
-        assert session is not None
+        session = await self.ready(make=not only_removes(changes))
+        if session is None:
+            return
         paths: set[Key] = set()
         for number, change in enumerate(changes, 1):
             await turn(number)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, cast
 
-from graphagent.errors import DamagedStoreError, StoreError
+from graphagent.errors import DamagedStoreError, ReadOnlyStoreError, StoreError
 from graphagent.store._encoding import INT, decode
 from graphagent.store._items import Item, Key
 from graphagent.store._sealed_detection import KEYS_PLACE, MAGIC
@@ -40,6 +40,8 @@ ROWS = "SELECT key, version, ifnull(items.value, apart.value) FROM items LEFT JO
 """Every item. The value is NULL if it should be stored apart and is missing."""
 _FRESH = re.compile(r"\.new-[0-9a-f]{16}(-wal|-shm|-journal)?")
 """The names of a file that is being made, and of the files that SQLite makes for it."""
+_UNLOCKED = "win32-none" if os.name == "nt" else "unix-none"
+"""The VFS of SQLite that locks nothing."""
 BUSY_SECONDS = 30
 CACHE_KIBIBYTES = 8 * 1024
 """How much of the file each connection may cache."""
@@ -74,11 +76,8 @@ def make(path: Path) -> None:
     """
     import apsw
 
-    if has_log(path) and not path.exists():
-        # SQLite would apply the commits of the lost file to the new one.
-        raise DamagedStoreError(
-            os.fspath(path), f"the file is missing, but the log '{path.name}-wal' that belongs to it is there"
-        )
+    if exists(path):
+        return
     try:
         _make_folder(path.parent)
         with _locked(path.parent, alone=False):
@@ -130,9 +129,78 @@ def _locked(folder: Path, *, alone: bool) -> Generator[bool]:
         os.close(number)
 
 
+def no_items() -> Connection:
+    """Return a connection to an empty store in memory."""
+    import apsw
+
+    connection = cast(Connection, apsw.Connection(":memory:"))
+    connection.execute("; ".join(SCHEMA)).fetchall()
+    return connection
+
+
 def has_log(path: Path) -> bool:
     log = Path(f"{path}-wal")
     return log.exists() and log.stat().st_size > 0
+
+
+def exists(path: Path) -> bool:
+    """Return whether there is a file.
+
+    Raises:
+        StoreError: the path leads nowhere, or may not be followed.
+        DamagedStoreError: the file is missing, but its log exists.
+    """
+    try:
+        path.stat()
+    except FileNotFoundError:
+        if has_log(path):
+            # SQLite would apply the commits of the lost file to a new one.
+            raise DamagedStoreError(
+                os.fspath(path), f"the file is missing, but the log '{path.name}-wal' that belongs to it is there"
+            ) from None
+        return False
+    except OSError as error:
+        raise as_store_error(error, path) from error
+    return True
+
+
+def is_writable(path: Path) -> bool:
+    """Return whether this process may write a file, for which SQLite makes others in its folder."""
+    effective = os.access in os.supports_effective_ids
+    return all(os.access(each, os.W_OK, effective_ids=effective) for each in (path, path.parent))
+
+
+State = tuple[tuple[int, int, int] | None, ...]
+
+
+def unlocked_state(path: Path) -> State | None:
+    """Return the state of a file, and of its log, that is read without locks; None if SQLite locks it.
+
+    For its locks in WAL mode, SQLite needs a file beside, and makes it if it may. Who may not, reads what never changes: a backup, a
+    copy on a read-only file system. Whether it has changed in spite of that, this state tells.
+    """
+    if is_writable(path) or Path(f"{path}-shm").exists():
+        return None
+    return _state(path), _state(Path(f"{path}-wal"))
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _uri(path: Path, *, unlocked: bool) -> str:
+    """Return the name with which SQLite opens a file."""
+    from urllib.parse import quote
+
+    place = f"file:{quote(os.fsencode(path))}"
+    if not unlocked:
+        return place
+    # Opened as immutable, SQLite would ignore a log with commits.
+    return f"{place}?vfs={_UNLOCKED}" if has_log(path) else f"{place}?immutable=1"
 
 
 def _fill(connection: Connection) -> None:
@@ -217,14 +285,19 @@ def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:
     """Return a connection to a store that exists.
 
     Raises:
+        ReadOnlyStoreError: it is for `writing`, and this process may only read.
         StoreError: it cannot be opened, or is not a store (DamagedStoreError: it is damaged).
     """
     import apsw
 
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
     try:
         if path.stat().st_size == 0:
             raise DamagedStoreError(os.fspath(path), "the file is empty")
-        connection = cast(Connection, apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READWRITE))
+        if writing and not is_writable(path):
+            raise ReadOnlyStoreError(os.fspath(path))
+        unlocked = unlocked_state(path) is not None
+        connection = cast(Connection, apsw.Connection(_uri(path, unlocked=unlocked), flags=flags))
     except (OSError, apsw.Error) as error:
         raise as_store_error(error, path) from error
     try:
@@ -232,11 +305,14 @@ def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:
         # Otherwise SQLite would prepare the join of ROWS again for each key.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.execute(
+            f"PRAGMA locking_mode={'EXCLUSIVE' if unlocked else 'NORMAL'};"
             f"PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA mmap_size=0; PRAGMA secure_delete=ON;"
             f"PRAGMA synchronous={synchronous}; PRAGMA query_only={'OFF' if writing else 'ON'};"
             f"PRAGMA cache_size=-{CACHE_KIBIBYTES}"
         ).fetchall()
         _check(connection, path)
+        if writing:  # copies by VACUUM INTO have a rollback journal
+            connection.execute("PRAGMA journal_mode=WAL").fetchall()
     except Exception as error:  # a damaged header makes the driver raise nearly anything
         connection.close()
         raise as_store_error(error, path) from error
@@ -265,7 +341,7 @@ def _check(connection: Connection, path: Path) -> None:
     version = cast(int, user) % 2**FORMAT_BITS
     mode = connection.execute("PRAGMA journal_mode").fetchall()
     ids = (APPLICATION_ID, SEALED_ID)
-    if schema == SCHEMA and application in ids and version == FORMAT and mode == [("wal",)]:
+    if schema == SCHEMA and application in ids and version == FORMAT and mode in ([("wal",)], [("delete",)]):
         if application == SEALED_ID and not is_sealed(connection):
             raise DamagedStoreError(os.fspath(path), "it was sealed, and the row with its keys is missing")
         return
@@ -345,6 +421,10 @@ def as_store_error(error: BaseException, path: Path) -> StoreError:
         return StoreError(
             f"{where} cannot be made: {os.fspath(blocked)} is a file, not a folder; move it or choose another path"
         )
+    if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError) or (
+        isinstance(error, OSError) and error.errno == errno.EROFS
+    ):
+        return ReadOnlyStoreError(where)
     if isinstance(error, OSError):
         return StoreError(
             f"{where} cannot be opened: {error.strerror}; check the path, its permissions and the space left"
@@ -355,7 +435,6 @@ def as_store_error(error: BaseException, path: Path) -> StoreError:
             f"another process has held it for {BUSY_SECONDS} seconds; end that process",
         ),
         (apsw.FullError, "the disk is full; make room, then try again"),
-        ((apsw.ReadOnlyError, apsw.PermissionsError), "it is read-only; allow writing to the file and its folder"),
         (apsw.CantOpenError, "it cannot be opened; check that the file and its folder may be read and written"),
         (apsw.IOError, "reading or writing failed; check the disk, its quota and the space left"),
         ((apsw.NoMemError, MemoryError), "there is not enough memory"),

@@ -22,6 +22,7 @@ from graphagent._options import check_path, check_word
 from graphagent.errors import DamagedStoreError, SealedStoreError, StoreError, StoreNotFoundError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode, encode_key
 from graphagent.store._fork_safety import OwnLock, in_use, register
+from graphagent.store._items import only_removes
 from graphagent.store._paging import Scan
 from graphagent.store._sealed_detection import is_plain
 from graphagent.store.sqlite._erasure import marked
@@ -31,14 +32,17 @@ from graphagent.store.sqlite._file import (
     as_store_error,
     check_identity,
     connect,
-    has_log,
+    exists,
     identity,
     is_sealed,
     is_sound,
+    is_writable,
     items,
     make,
+    no_items,
     remove_leftovers,
     sync_folder,
+    unlocked_state,
 )
 from graphagent.store.sqlite._transaction import Job
 from graphagent.store.sqlite._writer import Writer
@@ -51,6 +55,7 @@ T = TypeVar("T")
 _INLINE_ROWS, _INLINE_BYTES = 32, 2**16
 _CHUNK_ROWS, _CHUNK_BYTES = 4096, 2**22
 _READERS_KEPT = 4
+_TRIES = 5
 
 _ONE = f"{ROWS} WHERE key=?"
 _UP = f"{ROWS} WHERE key>=? AND key<? ORDER BY key LIMIT ?"
@@ -61,7 +66,9 @@ _COUNTS = "SELECT count(DISTINCT apart), (SELECT count(*) FROM apart), count(apa
 class SqliteStore:
     """A store in a file.
 
-    It opens (and makes its folder and file, for this user alone) at the first use. A commit is on the disk when it returns;
+    It opens at the first use. The first commit makes its folder and file, for this user alone; until then nothing is found, and
+    reading makes nothing. A file that this process may not write can be read, also where SQLite's files beside it are missing and
+    cannot be made, such as a backup on a read-only disk. A commit is on the disk when it returns;
     with `synchronous="NORMAL"` it survives the end of the process at once, and a loss of power a little later. Any number
     of tasks, event loops, threads and processes may use one file; a process that is forked after the first use makes its
     own SqliteStore. Do not open the file of an open store with another SQLite library in the same process, such as Python's
@@ -152,10 +159,10 @@ class SqliteStore:
         for number, change in enumerate(changes, 1):
             await turn(number)
             checked.append((change, check_change(change)))
-        if not checked and along is None:
+        if along is None and only_removes(changes) and (not changes or isinstance(await self._open(), _NoFile)):
             return
         job = Job(checked, along)
-        writer = (await self._open()).writer
+        writer = (await self._open_to_write()).writer
         try:
             if writer.enter(job):
                 await checkpoint()  # here other tasks have their turn
@@ -163,7 +170,7 @@ class SqliteStore:
             if not job.done:
                 job.reply = Reply()
                 while not writer.submit(job):  # it was closed in between
-                    writer = (await self._open()).writer
+                    writer = (await self._open_to_write()).writer
                 await job.reply.wait()
         finally:
             job.abandoned = True
@@ -192,14 +199,8 @@ class SqliteStore:
         return await anyio.to_thread.run_sync(opened.read, partial(_verify, path=self.path))
 
     def _check_exists(self) -> None:
-        try:
-            self.path.stat()
-        except FileNotFoundError:
-            if self._opened is None and not has_log(self.path):
-                remedy = "give the path of one that exists"
-                raise StoreNotFoundError("store", os.fspath(self.path), remedy) from None
-        except OSError as error:
-            raise as_store_error(error, self.path) from error
+        if self._opened is None and not exists(self.path):
+            raise StoreNotFoundError("store", os.fspath(self.path), "give the path of one that exists")
 
     async def aclose(self) -> None:
         """Close the file and end its thread, after all commits and erasures that were begun."""
@@ -218,41 +219,75 @@ class SqliteStore:
     ) -> None:
         await self.aclose()
 
-    async def _open(self, *keys: Key) -> _OpenFile:
-        """Return the opened file; `keys` are the keys and prefixes that will be read, which a sealed file may refuse."""
-        opened = self._opened
+    async def _open(self, *keys: Key) -> _OpenFile | _NoFile:
+        """Return the opened file, if it exists; `keys` are the keys and prefixes that will be read, which a sealed file may refuse."""
+        opened: _OpenFile | _NoFile | None = self._opened
         if opened is None:
-            opened = await anyio.to_thread.run_sync(self._open_here)
-        elif opened.pid != os.getpid():
-            raise StoreError(f"{self.path} was opened before this process was forked; make a new SqliteStore here")
-        if opened.writer.sealed and any(map(is_plain, keys)):
-            raise SealedStoreError(os.fspath(self.path))
+            opened = await anyio.to_thread.run_sync(partial(self._open_here, new=False))
+        if isinstance(opened, _OpenFile):
+            self._check_process(opened)
+            if opened.writer.sealed and any(map(is_plain, keys)):
+                raise SealedStoreError(os.fspath(self.path))
         return opened
 
-    def _open_here(self) -> _OpenFile:
+    async def _open_to_write(self) -> _OpenFile:
+        """Return the opened file, which is made if it does not exist."""
+        opened: _OpenFile | _NoFile | None = self._opened
+        if opened is None:
+            opened = await anyio.to_thread.run_sync(partial(self._open_here, new=True))
+        assert isinstance(opened, _OpenFile)
+        self._check_process(opened)
+        return opened
+
+    def _check_process(self, opened: _OpenFile) -> None:
+        if opened.pid != os.getpid():
+            raise StoreError(f"{self.path} was opened before this process was forked; make a new SqliteStore here")
+
+    def _open_here(self, *, new: bool) -> _OpenFile | _NoFile:
         with self._opening:
             if self._opened is None:
                 with in_use():
-                    remove_leftovers(self.path.parent)
-                    self._make_file()
+                    if not self._find_file(new=new):
+                        return _NoFile()
                 opened = _OpenFile(self.path, self._synchronous)
-                if opened.read(marked):
+                if opened.read(marked) and is_writable(self.path):
                     opened.writer.erase()
                 weakref.finalize(self, opened.writer.end).atexit = False
                 self._opened = opened
             return self._opened
 
-    def _make_file(self) -> None:
-        """Make the file if there is none. One whose name may not be durable, since that failed before, is made sure of."""
+    def _find_file(self, *, new: bool) -> bool:
+        """Return whether there is a file, after making a missing one if it may be `new`.
+
+        A file whose name may not be durable, since that failed before, is made sure of.
+        """
+        there = exists(self.path)
+        if there or new:
+            remove_leftovers(self.path.parent)
         try:
-            if not self.path.exists():
+            if not there and new:
                 self._named = False
                 make(self.path)
-            elif not self._named:
+            elif there and not self._named:
                 sync_folder(self.path.parent)
         except OSError as error:
             raise as_store_error(error, self.path) from error
-        self._named = True  # whether its name in the folder is durable, as far as this object knows
+        self._named = self._named or there or new
+        return there or new
+
+
+class _NoFile:
+    """What is read of a file that does not exist: no items."""
+
+    def __init__(self) -> None:
+        self._connection = no_items()
+
+    def read(self, function: Callable[[Connection], T]) -> T:
+        """Call a function with a connection to an empty store in memory."""
+        with in_use():
+            return function(self._connection)
+
+    read_for = read
 
 
 class _OpenFile:
@@ -265,11 +300,14 @@ class _OpenFile:
         self._synchronous = synchronous
         self._idle: list[Connection] = []
         self._closed = False
+        self._writable = is_writable(path)
         register(self)
         self.writer = Writer(path, synchronous, self._identity, sealed=self.read(is_sealed))
 
     def read(self, function: Callable[[Connection], T]) -> T:
         """Call a function with a connection that nobody else uses meanwhile."""
+        if not self._writable:
+            return self._read_unchanged(function)
         with in_use():
             check_identity(self._path, self._identity)
             try:
@@ -286,6 +324,25 @@ class _OpenFile:
             else:
                 self._idle.append(connection)
             return found
+
+    def _read_unchanged(self, function: Callable[[Connection], T]) -> T:
+        """Do the same for a file that this process may not write: what was read without locks is read again if it was changed."""
+        for _ in range(_TRIES):
+            with in_use():
+                check_identity(self._path, self._identity)
+                before = unlocked_state(self._path)
+                connection = connect(self._path, self._synchronous, writing=False)
+                try:
+                    found = function(connection)
+                except Exception as error:  # a damaged file makes the driver raise nearly anything
+                    if unlocked_state(self._path) == before:
+                        raise as_store_error(error, self._path) from error
+                else:
+                    if unlocked_state(self._path) == before:
+                        return found
+                finally:
+                    connection.close()
+        raise StoreError(f"{self._path} is changed by others all the time, and this process may not lock it; try again")
 
     def read_for(self, function: Callable[[Connection], T]) -> T:
         """Do the same for a function from outside: what it raises, unless it is an error of SQLite, says nothing about the file."""
@@ -345,7 +402,7 @@ class _ScanPosition:
 
     def __init__(
         self,
-        ready: Callable[..., Awaitable[_OpenFile]],
+        ready: Callable[..., Awaitable[_OpenFile | _NoFile]],
         path: Path,
         prefix: Key,
         low: bytes,

@@ -771,7 +771,7 @@ def test_a_folder_of_another_user_is_a_typed_error(tmp_path):
     process = start(readonly, tmp_path)
     out, err = process.communicate(timeout=600)
     assert out.splitlines()[0] == "Oslo", err
-    assert out.count("Permission denied; give this user the right to read and write there") == 2
+    assert out.count("is read-only for this process; nothing was written") == 2
 
 
 async def test_a_lock_that_is_never_given_back_is_an_error(tmp_path, monkeypatch):

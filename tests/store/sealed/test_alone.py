@@ -212,7 +212,8 @@ async def test_rows_of_any_earlier_version_are_a_sealed_store(tmp_path):
     rows = json.loads((Path(__file__).parent / "format_1.json").read_text("utf-8"))["rows"]
     path = tmp_path / "x.db"
     async with SqliteStore(path) as store:
-        assert await store.get(HERE) is None
+        await store.commit(Put(HERE, b""))
+        await store.commit(Delete(HERE))
     connection = apsw.Connection(str(path))
     for row in rows:
         key, version, value = tuple(row["key"]), row["version"], bytes.fromhex(row["value"])
