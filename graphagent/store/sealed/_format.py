@@ -104,7 +104,7 @@ def seal(key: NamedKey, data: bytes, plain: bytes) -> bytes:
     record_key, commitment = _derived(key.key, salt, head + data)
     padded = len(plain).to_bytes(4, "big") + plain
     padded += bytes(padded_size(len(padded)) - len(padded))
-    return _RECORD.pack(head, salt, commitment) + AESGCM(record_key).encrypt(_NONCE, padded, head + data)
+    return _RECORD.pack(head, salt, commitment) + encrypt(record_key, padded, head + data)
 
 
 def unseal(keys: Iterable[NamedKey], data: bytes, record: bytes) -> bytes:
@@ -127,14 +127,28 @@ def unseal(keys: Iterable[NamedKey], data: bytes, record: bytes) -> bytes:
     # AES-GCM alone does not commit to its key: a record could be made that opens with two keys, to different plaintexts.
     if not hmac.compare_digest(expected, commitment):
         raise UnreadableError("was changed, or is not where it was put")
-    try:
-        padded = AESGCM(record_key).decrypt(_NONCE, record[_RECORD.size :], head + data)
-    except InvalidTag:
-        raise UnreadableError("was changed") from None
+    padded = decrypt(record_key, record[_RECORD.size :], head + data)
     size = int.from_bytes(padded[:4], "big") + 4
     if size > len(padded) or padded_size(size) != len(padded) or padded.count(0, size) != len(padded) - size:
         raise UnreadableError("is padded wrongly")
     return padded[4:size]
+
+
+def encrypt(key: bytes, padded: bytes, data: bytes, nonce: bytes = _NONCE) -> bytes:
+    """Return AES-256-GCM's ciphertext and tag. A key is used once, so all records have the same nonce."""
+    return AESGCM(key).encrypt(nonce, padded, data)
+
+
+def decrypt(key: bytes, encrypted: bytes, data: bytes, nonce: bytes = _NONCE) -> bytes:
+    """Return what `encrypt` was given.
+
+    Raises:
+        UnreadableError: it was encrypted with another key or other associated data, or was changed.
+    """
+    try:
+        return AESGCM(key).decrypt(nonce, encrypted, data)
+    except InvalidTag:
+        raise UnreadableError("was changed") from None
 
 
 def padded_size(size: int) -> int:
@@ -223,8 +237,8 @@ def read_item(plain: bytes) -> tuple[bytes, bytes]:
         UnreadableError: this is not the plaintext of an item.
     """
     size = int.from_bytes(plain[:4], "big") + 4
-    if len(plain) < max(size, 4):
-        raise UnreadableError("is cut off")
+    if not 4 < size <= len(plain):
+        raise UnreadableError("is cut off, or has no key")
     return plain[4:size], plain[size:]
 
 

@@ -241,13 +241,14 @@ class Keyset:
         if destroyed:
             raise NoSlotsError(destroyed)
         at, pair = _own_slot(store_id, slots, removed, secret)
-        if not hmac.compare_digest(tags[at], _authentication(pair.authenticator, authenticated, version)):
-            raise UnreadableError("was changed by someone without its keys, or is not where it was put")
+        _check_tag(tags[at], pair.authenticator, authenticated, version)
         opening = (NamedKey(1, State.OPENS, slots[at].unsealed(store_id, sealed[at], pair)),)
         plain = Reader(unseal(opening, associated_data(store_id, b"keys", b"", version), record))
         keys = _read_purposes(plain)
         authenticators = {slot.number: plain.take(32) for slot in slots}
         plain.end()
+        for slot, tag in zip(slots, tags, strict=True):
+            _check_tag(tag, authenticators[slot.number], authenticated, version)
         return cls(store_id, keys, tuple(slots), removed, slots[at].number, authenticators)
 
 
@@ -311,6 +312,11 @@ def _checksum(data: bytes, size: int) -> bytes:
 def _authentication(key: bytes, row: bytes, version: int) -> bytes:
     # Public keys are public: without this, anyone could seal keys of their own to the slots of a store.
     return hmac.digest(key, b"graphagent/2 row\0" + version.to_bytes(8, "big") + row, "sha256")
+
+
+def _check_tag(tag: bytes, key: bytes, row: bytes, version: int) -> None:
+    if not hmac.compare_digest(tag, _authentication(key, row, version)):
+        raise UnreadableError("was changed by someone without its keys, or is not where it was put")
 
 
 def _removed_plain(removed: tuple[RemovedSlot, ...]) -> bytes:

@@ -42,6 +42,22 @@ def enc(key):
     return b"".join(parts)
 
 
+def dec(data):
+    segments = []
+    while data:
+        if data[0] == 1:
+            segments.append(number(data[1:9]))
+            data = data[9:]
+        else:
+            assert data[0] == 2
+            end = data.index(b"\0")
+            while data[end + 1 : end + 2] == b"\xff":
+                end = data.index(b"\0", end + 1)
+            segments.append(data[1:end].replace(b"\0\xff", b"\0").decode("utf-8", "surrogatepass"))
+            data = data[end + 1 :]
+    return tuple(segments)
+
+
 def parts_of(*parts):
     return len(parts).to_bytes(4, "big") + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
@@ -63,11 +79,17 @@ def unseal(keys, store_id, kind, place, version, record):
 
 def read_keys(data):
     """Give the keys that open by their number, the primary one under None, and what stands behind them."""
-    keys = {}
+    keys, names = {}, set()
     for at in range(1, 1 + 37 * data[0], 37):
         state, name, key = data[at], number(data[at + 1 : at + 5]), data[at + 5 : at + 37]
+        assert state in (1, 2, 3, 4)
+        assert name not in names
+        names.add(name)
+        assert len(key) == 32
         keys |= {name: key} if state != 4 else {}
+        assert state != 1 or None not in keys
         keys |= {None: key} if state == 1 else {}
+    assert None in keys
     return keys, data[1 + 37 * data[0] :]
 
 
@@ -154,6 +176,8 @@ def read_key_row_2(row, version, secret):
         purposes, macs = read_purposes(unseal({1: row_key}, store_id, b"keys", b"", version, record))
         assert macs[32 * at : 32 * at + 32] == mac
         assert len(macs) == 32 * len(slots)
+        for tag, mac in ((32 * each, macs[32 * each : 32 * each + 32]) for each in range(len(slots))):
+            assert tags[tag : tag + 32] == hmac.digest(mac, to, "sha256")
         return store_id, purposes
     raise AssertionError("no slot opens")
 
@@ -179,6 +203,13 @@ def read_store(rows, key):
     """Give every item of a sealed store, (clear key bytes, value, version), by its row; all that can be checked is."""
     store_id, keys = read_key_row(*rows["k",], key)
     root = unseal(keys[1], store_id, b"root", enc(("r",)), rows["r",][1], rows["r",][0])
+    rooms = root[44:]
+    for _ in range(number(root[40:44])):
+        size = 4 + number(rooms[:4])
+        assert len(dec(rooms[4:size])) == 1
+        assert rooms[size] > 0
+        rooms = rooms[size + 1 :]
+    assert not rooms
     items, domains = {}, [row for row in rows if row[0] == "d"]
     assert number(root[:8]) == len(domains)
     total = sum(number(hmac.digest(keys[3][None], b"\x02" + enc(row), "sha256")) for row in domains)
@@ -186,6 +217,7 @@ def read_store(rows, key):
     for row in domains:
         plain = unseal(keys[1], store_id, b"domain", enc(row), rows[row][1], rows[row][0])
         data_keys, rest = read_keys(plain[41:])
+        assert plain[0] in (0, 1)
         path = ("i", *row[1:-2])
         inside = [each for each in rows if each == path or (each[: len(path)] == path and plain[0] == 0)]
         sums = 0
@@ -193,6 +225,7 @@ def read_store(rows, key):
             record, version = rows[each]
             clear = unseal(data_keys, store_id, b"item", enc(each), version, record)
             size = number(clear[:4])
+            assert ("i", *blind(keys[2][None], dec(clear[4 : 4 + size]))) == each
             items[each] = clear[4 : 4 + size], clear[4 + size :], version
             to = b"\x01" + version.to_bytes(8, "big") + record[5:29] + record[-16:] + enc(each)
             sums += number(hmac.digest(keys[3][None], to, "sha256"))
