@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from graphagent.memory.notes.index._backend import IndexBackend
     from graphagent.memory.notes.index._matrix import Floats
     from graphagent.protocols import Embedder, Store
-    from graphagent.store import Change
+    from graphagent.store import Change, Item
 
 _log = logging.getLogger("graphagent")
 
@@ -50,6 +50,8 @@ _BATCH = 500
 """How many notes are embedded with one call."""
 OWNER_BYTES = 800
 """About how much memory an owner takes in a cache, besides the cached values."""
+_VERSION_BITS = 64
+"""How many bits of a number of changes are the version of the item that counts them."""
 _FEW, _INLINE = 64, 100_000
 """Up to how many notes and characters are divided on the calling thread; more are divided in a worker thread."""
 
@@ -245,24 +247,6 @@ class VectorStore:
         generations.append(max(generations, default=0) + 1)
         return await _of_each(generations, ids, lambda each, id_: DeleteAll(_storage.vectors_key(owner, each, id_)))
 
-    async def released(self, owner: str, ids: Sequence[str]) -> list[Change]:
-        """Return the changes that remove the embedder's name, so that any embedder can make the next vectors; none if notes are left.
-
-        They must be committed before another note is added.
-        """
-        info = await self.info(owner)
-        if info is None:
-            return []
-        gone = set(ids)
-        first = self._store.scan(_storage.notes_key(owner), limit=len(gone) + 1)
-        if {str(item.key[3]) async for item in first} - gone:
-            return []
-        return [
-            Delete(_storage.embedder_key(owner), expected=info.version),
-            Delete(_storage.generation_key(owner, info.generation)),
-            DeleteAll(_storage.vectors_key(owner, info.generation)),
-        ]
-
     async def _generations(self, owner: str) -> list[int]:
         return [int(item.key[4]) async for item in self._store.scan(_storage.generation_key(owner))]
 
@@ -307,7 +291,7 @@ class VectorStore:
                     on_progress(len(done), len(records))
                 finish: list[Change] = [
                     Exists(_storage.generation_key(owner, generation)),
-                    Put(_storage.changes_key(owner), b"", expected=changes),
+                    Put(_storage.changes_key(owner), b"", expected=version_of(changes)),
                     *(Delete(_storage.vectors_key(owner, generation, id_)) for id_ in gone),
                 ]
                 if records:
@@ -438,6 +422,17 @@ def _pieces(records: Sequence[Record]) -> list[list[str]]:
 
 
 async def changes_of(store: Store, owner: str) -> int:
-    """Return the number of changes that an owner's notes have had."""
-    item = await store.get(_storage.changes_key(owner))
-    return item.version if item is not None else 0
+    """Return a number that grows by one with each change of an owner's notes. After all were forgotten, it begins elsewhere."""
+    changes, begun = _storage.changes_key(owner), _storage.begun_key(owner)
+    found = await get_many(store, (changes, begun))
+    return sum(map(counted_as, found.values()))
+
+
+def counted_as(item: Item) -> int:
+    """Return what an item adds to the number of changes."""
+    return item.version if item.key[3] == "changes" else int.from_bytes(item.value) << _VERSION_BITS
+
+
+def version_of(changes: int) -> int:
+    """Return the version that the item of the changes has at a number of changes."""
+    return changes & ((1 << _VERSION_BITS) - 1)

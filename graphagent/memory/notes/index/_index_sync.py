@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from graphagent._concurrency import Gate, turn
 from graphagent.memory.notes.index import _fts, _storage
 from graphagent.memory.notes.index._chunks import worded
-from graphagent.memory.notes.index._embeddings import changes_of
+from graphagent.memory.notes.index._embeddings import changes_of, counted_as
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
@@ -88,9 +88,9 @@ class IndexSync:
             if self._backend.shared:
                 continue
             state = self._of(str(item.key[1]))
-            if item.key[2:] == (_storage.STATE, "changes"):
-                # This key is read before those of the notes, so a change in between is noticed, and read again.
-                state.changes = item.version
+            if item.key[2:] in ((_storage.STATE, "changes"), (_storage.STATE, "begun")):
+                # These keys are read before those of the notes, so a change in between is noticed, and read again.
+                state.changes += counted_as(item)
             elif item.key[2] == _storage.NOTES:
                 state.values[found[-1].id] = hash(item.value)
         return found

@@ -5,6 +5,7 @@ The file is long because records, index and vectors change together, in the meth
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,12 +18,12 @@ from graphagent.memory._byte_cache import ByteCache
 from graphagent.memory.notes.index import _fts, _storage
 from graphagent.memory.notes.index._backend import index_of
 from graphagent.memory.notes.index._chunks import worded
-from graphagent.memory.notes.index._embeddings import ATTEMPTS, OWNER_BYTES, VectorStore, changes_of
+from graphagent.memory.notes.index._embeddings import ATTEMPTS, OWNER_BYTES, VectorStore, changes_of, version_of
 from graphagent.memory.notes.index._engine import asked
 from graphagent.memory.notes.index._index_sync import IndexSync
 from graphagent.memory.notes.index._vector_bytes import PackedVectors
 from graphagent.memory.notes.index._words import words_of_name
-from graphagent.store import Delete, DeleteAll, Put
+from graphagent.store import Delete, DeleteAll, Exists, Put
 from graphagent.store._internal import cached_of, get_many
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 _MANY = 500
 """From how many notes on all notes of the owner are read in one scan."""
+_OUTDATED = (("embedder",), ("generation",), ("changes",), ("begun",))
+"""The keys of an owner's state of which another process may have made others since they were read."""
 _NAME_BYTES = 100
 """About how much memory a name takes, besides its letters."""
 
@@ -341,6 +344,9 @@ class NoteRepository:
     async def forget(self, owner: str, ids: Sequence[str]) -> None:
         """Erase notes, with their vectors, history and words, and the notes that were consolidated into them.
 
+        With the last note of an owner, all rows that have the owner's name are erased, but for those that say from which runs notes
+        were learned: a run that is asked for again must not bring them back.
+
         Raises:
             NotErasedError: it is done, but bytes of it may still be on the disk.
             StoreError: it could not be done.
@@ -383,25 +389,32 @@ class NoteRepository:
             if erase:
                 _fts.purge(connection)
 
+        key, begun = _storage.begun_key(owner), True
         for attempt in range(1, ATTEMPTS + 1):
-            expected: int | None = None
             of_vectors: list[Change] = []
+            counted: list[Change] = [
+                Put(_storage.changes_key(owner), b""),
+                Exists(key) if begun else Put(key, os.urandom(8), expected=0),
+            ]
             if vectors:
                 of_vectors = await self.vectors.added(owner, add, vectors, dimensions)
             elif erase:
-                before = await changes_of(self.store, owner)
-                of_vectors = await self.vectors.released(owner, remove)
-                # No note may be added between seeing that none is left and removing the name of the embedder.
-                expected = before if of_vectors else None
+                before = version_of(await changes_of(self.store, owner))
+                if await self._has_others(owner, remove):
+                    counted = counted[:1]
+                else:
+                    # No note may be added between seeing that none is left and removing what all have in common.
+                    counted = [Delete(_storage.changes_key(owner), expected=before)]
+                    counted += map(DeleteAll, _storage.left_behind(owner))
             elif add and not keep_vectors:  # without an embedder, the vectors of the former text must not stay
                 of_vectors = await self.vectors.removed(owner, [record.id for record in add])
-            counted = Put(_storage.changes_key(owner), b"", expected=expected)
             try:
-                await self._sync.commit(owner, [*changes, *of_vectors, counted], along, add, remove)
+                await self._sync.commit(owner, [*changes, *of_vectors, *counted], along, add, remove)
             except ConflictError as error:
                 # Another process began or completed a generation of vectors, or changed notes: what was read is outdated.
-                if attempt == ATTEMPTS or error.key[3:4] not in (("embedder",), ("generation",), ("changes",)):
+                if attempt == ATTEMPTS or error.key[3:4] not in _OUTDATED:
                     raise
+                begun ^= error.key[3] == "begun"
             else:
                 break
         if self.note_index is not None:
@@ -409,6 +422,12 @@ class NoteRepository:
                 await asked(self.note_index, "remove", lambda index: index.remove(owner, remove))
             if add:
                 await asked(self.note_index, "add", lambda index: index.add(add))
+
+    async def _has_others(self, owner: str, ids: Sequence[str]) -> bool:
+        """Return whether an owner has other notes than these."""
+        gone = set(ids)
+        first = self.store.scan(_storage.notes_key(owner), limit=len(gone) + 1)
+        return not {str(item.key[3]) async for item in first} <= gone
 
     # Rebuilding and verifying
 

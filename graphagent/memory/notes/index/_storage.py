@@ -3,7 +3,8 @@
 `("notes", owner, 1, id)` is a note, `("notes", owner, 2, id, n)` its version n before it was changed or consolidated,
 `("notes", owner, 3, id)` what a model still has to infer about it, and `("notes", owner, 4, g, id)` its vectors of generation g, in
 the form of `_vector_bytes`. `("notes", owner, 0, "changes")` is written with each change of an owner's notes, so its version counts
-them; `("notes", owner, 0, "embedder")` names the embedder of the vectors and the current generation, and
+them; `("notes", owner, 0, "begun")` tells notes from those that the owner had before all were forgotten, and
+`("notes", owner, 0, "learned", run)` that a run was learned from; `("notes", owner, 0, "embedder")` names the embedder of the vectors and the current generation, and
 `("notes", owner, 0, "generation", g)` exists while vectors may be added to generation g. An owner's notes are one domain of a sealed
 store.
 """
@@ -39,6 +40,17 @@ SIMILAR = "similar"
 def changes_key(owner: str) -> Key:
     """Return the key that is written with each change of an owner's notes."""
     return (ROOM, owner, STATE, "changes")
+
+
+def begun_key(owner: str) -> Key:
+    """Return the key of random bytes, which are others when an owner has notes again after all were forgotten."""
+    return (ROOM, owner, STATE, "begun")
+
+
+def left_behind(owner: str) -> list[Key]:
+    """Return the prefixes of all that an owner's last note leaves behind, but for which runs were learned from."""
+    state = [(ROOM, owner, STATE, name) for name in ("begun", "embedder", "generation", "session")]
+    return [*state, *((ROOM, owner, part) for part in (NOTES, HISTORY, PENDING, VECTORS))]
 
 
 def embedder_key(owner: str) -> Key:
