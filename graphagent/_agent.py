@@ -19,6 +19,7 @@ import anyio
 from graphagent._article import a, kind_of
 from graphagent._concurrency import OwnTask
 from graphagent._dispatch import Handlers, Listener, by_type, listener
+from graphagent._features import implementing
 from graphagent._options import (
     check_budgets,
     check_flag,
@@ -39,7 +40,7 @@ from graphagent.events import Event
 from graphagent.graph import Strategy, StrategyTool
 from graphagent.graph._internal import fits, is_a, show
 from graphagent.llm import Tool
-from graphagent.llm._internal import images_of, load_images
+from graphagent.llm._internal import images_of, load_images, stores_of
 from graphagent.memory import RunMemory
 from graphagent.protocols import Feature, ToolServer
 from graphagent.run import Budgets, Callback, ResumeOptions, Run, RunOptions, RunResult, RunStream
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from graphagent.graph import Node
-    from graphagent.history import Diff, Entry, PendingQuestion, Snapshot
+    from graphagent.history import Diff, Entry, PendingQuestion, Place, Snapshot
     from graphagent.protocols import Model, Store
     from graphagent.run._internal import FinalCheck, Runtime, Site, StepCallbacks
 
@@ -671,6 +672,19 @@ class Agent(Generic[I, O]):
     def features(self) -> Mapping[type[Any], Feature]:
         """What is installed, by its type."""
         return MappingProxyType(self._features)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where this agent and its sub-agents keep what belongs to owners: its store, those of features, and those of cached models.
+
+        `forget` and `reach` of `graphagent.history` take them: `await forget(*agent.places, owner="ada", everything=True)`.
+        """
+        found: list[Any] = [] if self.store is None else [self.store]
+        for site in with_sub_agents(self._sites()):
+            found += stores_of(site.model)
+            for feature in implementing(site.features, "places"):
+                found += feature.places
+        return tuple({id(each): each for each in found}.values())
 
     @property
     def last(self) -> Run[O] | None:

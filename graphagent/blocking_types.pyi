@@ -13,7 +13,7 @@ from typing import Any, Never, ParamSpec, Protocol, Self, TypeVar, Unpack, overl
 
 from graphagent.events import Event
 from graphagent.graph import CachePolicy, Node, Retry, Strategy
-from graphagent.history import Diff, Entry, PendingQuestion, Snapshot
+from graphagent.history import Diff, Entry, PendingQuestion, Place, Snapshot
 from graphagent.llm import InFlight, Tool, ToolCall, ToolResult
 from graphagent.memory import Concept, Fact, RunMemory, Scope, Step, Subject
 from graphagent.memory.notes import Depth, Infer, Match, Note, Record, ScopeInfo, ScopeTree, Turn
@@ -365,6 +365,10 @@ class BlockingAgent(Protocol[I, O]):
     @property
     def features(self) -> Mapping[type[Any], Feature]:
         """What is installed, by its type."""
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where this agent and its sub-agents keep what belongs to owners: its store, those of features, and those of cached models."""
 
     @property
     def last(self) -> BlockingRun[O] | None:

@@ -16,6 +16,7 @@ GraphAgentError
 │  ├ RunExistsError                   a run with this id exists already
 │  ├ RunClaimedError                  .holder; another process, or another task, has the run
 │  ├ RunEndedError                    the run was ended before it came to END, and nothing continues it
+│  ├ OwnerBusyError                   .owner, .run_ids; runs of an owner who is to be forgotten are being executed
 │  ├ ThreadBusyError                  .thread, .status; the last run of the thread has not ended
 │  ├ ThreadExistsError                .thread; a thread that is to begin with a conversation has begun already
 │  ├ StrategyChangedError             .differences; the strategy is not the one that the run began with
@@ -48,6 +49,7 @@ GraphAgentError
 │  ├ StoreNotFoundError (FileNotFoundError) .path; what only reads a store does not make one
 │  ├ ReadOnlyStoreError (PermissionError) .path; this process may read the store, but not write it
 │  ├ DamagedStoreError                .where; tampered with, cut off or corrupt
+│  ├ NotForgottenError                .receipt, .left; some of what was to be forgotten is left, in the places that it names
 │  ├ NotErasedError                   .where; all is committed, but bytes of what it deletes may still be in the file
 │  ├ KeySourceError                   .source; the variable, file, keyring entry or function that is to have the key has none
 │  ├ WrongKeyError                    .where; sound, but sealed with another key
@@ -295,6 +297,22 @@ class RunEndedError(RunError):
         super().__init__(
             f"run {run_id!r} is not continued, since {reason}; begin another one, which continues its transcript in the same "
             f"thread=, or fork it with agent.fork({run_id!r}, before=…)"
+        )
+
+
+class OwnerBusyError(RunError):
+    """Runs are being executed that would keep more of an owner who is to be forgotten. Nothing was removed."""
+
+    def __init__(self, owner: str, run_ids: Sequence[str]) -> None:
+        self.owner = owner
+        self.run_ids = tuple(run_ids)
+        """The runs that are being executed."""
+        self.run_id = self.run_ids[0]
+        named = ", ".join(map(repr, self.run_ids[:_CANDIDATES])) + (" …" if len(self.run_ids) > _CANDIDATES else "")
+        whose = f"of owner {owner!r}" if owner else "without an owner"
+        super().__init__(
+            f"{counted(len(self.run_ids), 'run')} {whose} are being executed: {named}; wait until they end, or break them off with "
+            f"forget_runs(store, owner={owner!r})"
         )
 
 
@@ -724,6 +742,21 @@ class DamagedStoreError(StoreError):
         self.where = where
         """The file, table or line."""
         super().__init__(f"{where} is damaged: {reason}; nothing was written. {remedy}")
+
+
+class NotForgottenError(StoreError):
+    """Some of what was to be forgotten is left. The same call goes on with that; the first error is the `__cause__`."""
+
+    def __init__(self, receipt: Any, left: Mapping[str, str]) -> None:
+        self.receipt = receipt
+        """What was removed: a Receipt."""
+        self.left = dict(left)
+        """The places in which something is left, by their `repr`, and why."""
+        why = "; ".join(f"{place}: {reason}" for place, reason in self.left.items())
+        super().__init__(
+            f"in {counted(len(self.left), 'place')} something is left of what was to be forgotten; make the same call again when "
+            f"the reason is gone. Removed so far: {receipt!r}. Left in {why}"
+        )
 
 
 class NotErasedError(StoreError):

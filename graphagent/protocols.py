@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from graphagent.events import ModelOutput
     from graphagent.llm import ModelRequest, ModelResponse, Moderation, Tool, ToolCall, ToolResult
     from graphagent.memory import Concept, Fact, KnownFact, KnownNote, Scope, Step, Subject, SummaryStep
-    from graphagent.memory.notes import Filter, Record
+    from graphagent.memory.notes import Filter, NoteView, Record
     from graphagent.run import Context
     from graphagent.store import Change, Item, Key, Receipt
 
@@ -502,6 +502,14 @@ class Feature(Protocol):
             StoreError: they could not be read.
         """
         return list(notes)
+
+    @property
+    def places(self) -> Sequence[Store | FactProvider | NoteView]:
+        """Where it keeps what belongs to owners, for `agent.places`. Nowhere by default.
+
+        What is no store, no notes and no provider has the `forget` and the `export` of a KeepingProvider to be one of them.
+        """
+        return ()
 
 
 class Compression(Protocol):

@@ -3,7 +3,8 @@
 Rows of a log come in, entries for people, other runs and files come out. Read the files in this order: `_entries` (what happened, and
 the state after each entry), `_carried` and `_fork` (runs that begin as others), `_rerun` (executing a run again),
 `_end` (ending a run), `_import` (conversations of elsewhere),
-`_runs`, `_questions`, `_removing` and `_export` (the runs of a store), `_inspect` and `_rules` (runs without their agents).
+`_runs`, `_questions`, `_removing` and `_export` (the runs of a store), `_places`, `_reach` and `_forgetting` (over everything kept),
+`_inspect` and `_rules` (runs without their agents).
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ from graphagent.history._entries import compare_runs as compare_runs
 from graphagent.history._export import export_runs as export_runs
 from graphagent.history._export import import_runs as import_runs
 from graphagent.history._export import verify_runs as verify_runs
+from graphagent.history._forgetting import forget as forget
 from graphagent.history._import import import_thread as import_thread
 from graphagent.history._inspect import Moment as Moment
 from graphagent.history._inspect import Stand as Stand
 from graphagent.history._inspect import StoredRun as StoredRun
 from graphagent.history._inspect import follow_run as follow_run
 from graphagent.history._inspect import read_run as read_run
+from graphagent.history._places import Place as Place
 from graphagent.history._questions import PendingQuestion as PendingQuestion
 from graphagent.history._questions import list_questions as list_questions
+from graphagent.history._reach import Reached as Reached
+from graphagent.history._reach import reach as reach
 from graphagent.history._removing import clear_cache as clear_cache
 from graphagent.history._removing import forget_runs as forget_runs
 from graphagent.history._removing import forget_thread as forget_thread

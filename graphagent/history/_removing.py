@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from graphagent.log._internal import (
     HEADERS,
     LEARNING,
     ROOM,
+    THREADS,
     WAITING,
     RunHeader,
     header_key,
@@ -31,13 +33,15 @@ from graphagent.log._internal import (
     rows_key,
     thread_key,
 )
+from graphagent.memory._internal import is_fact
+from graphagent.memory.notes._internal import NOTES
 from graphagent.run._internal import thread_record
 from graphagent.store import Delete, DeleteAll, Put, Receipt
 from graphagent.store._internal import cached_of, collect, erase_expired, get_many, grants_of
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
-    from graphagent.store import Change, Key
+    from graphagent.store import Change, Item, Key
 
 _TOGETHER = 2000
 """How many runs are removed in one commit at least."""
@@ -117,17 +121,48 @@ async def forget_runs(store: Store, *, owner: str = "", run_ids: Collection[str]
     if run_ids is not None:
         runs, size = await _remove(store, owner, list(run_ids), forget=True)
         return Receipt(runs=runs, bytes=size)
-    size, found, beside = 0, set[str](), (cached_of(owner), grants_of(owner))
-    with suppress(DamagedStoreError):  # what cannot be read can be forgotten; the receipt says what was counted
-        async for item in store.scan((ROOM, owner)):
-            size += len(item.value)
-            if item.key[2] == HEADERS:
-                found.add(str(item.key[3]) if len(item.key) == 4 else f"{item.key[3]}/{item.key[4]}")
-        for prefix in beside:
+    receipt = await counted(store, runs_of(owner))
+    await store.commit(*map(DeleteAll, runs_of(owner)))
+    return receipt
+
+
+def runs_of(owner: str) -> tuple[Key, ...]:
+    """Return what the keys begin with of all that a store has of an owner's runs, and of what is forgotten with them."""
+    return (ROOM, owner), (LEARNING, owner), (WAITING, owner), cached_of(owner), grants_of(owner)
+
+
+async def counted(store: Store, prefixes: Iterable[Key]) -> Receipt:
+    """Return how much there is under some prefixes. What is damaged can be forgotten all the same, and is not counted.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    size, counts = 0, Counter[str]()
+    with suppress(DamagedStoreError):
+        for prefix in prefixes:
+            if prefix[0] in (LEARNING, WAITING):
+                continue  # marks, which say nothing that is not in a header
             async for item in store.scan(prefix):
                 size += len(item.value)
-    await store.commit(*map(DeleteAll, ((ROOM, owner), (LEARNING, owner), (WAITING, owner), *beside)))
-    return Receipt(runs=len(found), bytes=size)
+                counts[_kind(item)] += 1
+    return Receipt(counts["facts"], counts["notes"], counts["runs"], counts["threads"], counts["cached"], size)
+
+
+def _kind(item: Item) -> str:
+    """Return as what an item counts in a receipt."""
+    match item.key:
+        case ("facts", *_) if is_fact(item):
+            return "facts"
+        case ("notes", _, kind, _) if kind == NOTES:
+            return "notes"
+        case ("runs", _, kind, _, *_) if kind == HEADERS:
+            return "runs"
+        case ("runs", _, kind, _) if kind == THREADS:
+            return "threads"
+        case ("cache", *_):
+            return "cached"
+        case _:
+            return ""
 
 
 async def forget_thread(store: Store, thread: str, *, owner: str = "") -> Receipt:
@@ -146,7 +181,7 @@ async def forget_thread(store: Store, thread: str, *, owner: str = "") -> Receip
         known = await _known(store, owner)
         roots = {head.run_id for head in known.heads.values() if head.thread == thread}
         if not roots and thread not in known.threads:
-            return Receipt(runs=0, bytes=0)
+            return Receipt()
         for run_id in roots:
             known.heads[run_id].check_free()
         changes, size = await _removal(store, owner, roots, known, forget=False)
@@ -157,7 +192,7 @@ async def forget_thread(store: Store, thread: str, *, owner: str = "") -> Receip
             await store.commit(*changes)
         except ConflictError:
             continue  # somebody continued it meanwhile, or resumed one of its runs
-        return Receipt(runs=sum(1 + len(known.children.get(each, ())) for each in roots), bytes=size)
+        return Receipt(runs=sum(1 + len(known.children.get(each, ())) for each in roots), threads=1, bytes=size)
     raise StoreError("the thread changes faster than it can be removed; try again")
 
 

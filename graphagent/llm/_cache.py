@@ -54,7 +54,9 @@ class CachedModel:
         check_can("commit", store, "a CachedModel takes a store", example)
         self.model = model
         """The model that is asked."""
-        self._store, self._ttl, self._owner = store, ttl, owner
+        self.store = store
+        """The store that has the answers."""
+        self._ttl, self._owner = ttl, owner
         self._answers()  # so that a wrong ttl is refused here
         self._asked = [_FORMAT, model_json(model)]
         digest_of(self._asked)  # so that parameters that are not JSON are refused here
@@ -84,7 +86,7 @@ class CachedModel:
             response = await self.model.respond(request, on_text)
             if response.finish_reason not in _BROKEN_OFF and not is_empty(response.message):
                 # Without its usage: nothing is spent on the answer when it comes from the store.
-                head = run.header if run.store is self._store else None
+                head = run.header if run.store is self.store else None
                 await cache.put(name, dumps(response_json(replace(response, usage=Usage()))), head)
         elif on_text is not None and response.message.text:
             on_text(response.message.text)
@@ -107,19 +109,19 @@ class CachedModel:
             StoreError: the store cannot be written.
         """
         if expired:
-            await erase_expired(self._store, self._answers().prefix)
+            await erase_expired(self.store, self._answers().prefix)
         else:
             await self._answers().erase()
 
     def _answers(self) -> Cache:
         """Return what holds the answers of whoever asks."""
-        return Cache(self._store, "model", asker.get().owner if self._owner is None else self._owner, self._ttl)
+        return Cache(self.store, "model", asker.get().owner if self._owner is None else self._owner, self._ttl)
 
     def _name_of(self, request: ModelRequest) -> str:
         return digest_of(self._asked, request_json(request))
 
     def __repr__(self) -> str:
-        return f"<{self.model!r}, cached in {self._store!r}>"
+        return f"<{self.model!r}, cached in {self.store!r}>"
 
 
 def _read(data: bytes) -> ModelResponse | None:

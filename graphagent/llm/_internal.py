@@ -36,4 +36,5 @@ from graphagent.llm._whole import check_answered as check_answered
 from graphagent.llm._whole import check_whole as check_whole
 from graphagent.llm._wire import read_arguments as read_arguments
 from graphagent.llm._wrappers import response_of as response_of
+from graphagent.llm._wrappers import stores_of as stores_of
 from graphagent.llm._wrappers import tells_cost as tells_cost

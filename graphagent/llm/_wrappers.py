@@ -11,7 +11,7 @@ from graphagent.errors import LeakedCancellationError, ModelRequestError
 
 if TYPE_CHECKING:
     from graphagent.llm._messages import ModelResponse
-    from graphagent.protocols import Model
+    from graphagent.protocols import Model, Store
 
 
 class TextRelay:
@@ -67,6 +67,16 @@ def inner_models(model: Model) -> list[Model]:
     """Return the models at the bottom of wrappers, in the order in which they are asked; a model that wraps none is its own."""
     inner = _wrapped(model)
     return [leaf for each in inner for leaf in inner_models(each)] if inner else [model]
+
+
+def stores_of(model: Model | None) -> list[Store]:
+    """Return the stores that have answers of a model, or of those that it wraps."""
+    if model is None:
+        return []
+    own: Any = getattr(model, "store", None)
+    return [own] * callable(getattr(own, "commit", None)) + [
+        store for each in _wrapped(model) for store in stores_of(each)
+    ]
 
 
 def _wrapped(model: Model) -> list[Model]:

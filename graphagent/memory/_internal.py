@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from graphagent.memory._blocks import FORGOTTEN as FORGOTTEN
+from graphagent.memory.facts._provider_store import facts_of as facts_of
+from graphagent.memory.facts._provider_store import is_fact as is_fact
 from graphagent.memory.facts._references import name_of as name_of
 from graphagent.memory.facts._references import references as references
 from graphagent.memory.steps._dump import plain as plain
@@ -12,6 +14,7 @@ from graphagent.memory.steps._render import step_text as step_text
 from graphagent.memory.steps._render import stopped_text as stopped_text
 from graphagent.memory.steps._types import MessageStep as MessageStep
 from graphagent.memory.transcript._again import known_in as known_in
+from graphagent.memory.transcript._again import known_of as known_of
 from graphagent.memory.transcript._again import show_again as show_again
 from graphagent.memory.transcript._fields import FieldError as FieldError
 from graphagent.memory.transcript._fields import Source as Source

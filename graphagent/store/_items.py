@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 from graphagent.errors import ConflictError
 
@@ -100,5 +100,25 @@ class Receipt:
     """Facts; every version counts."""
     notes: int = 0
     runs: int = 0
+    threads: int = 0
+    cached: int = 0
+    """Outputs of nodes, results of tools and answers of models that were cached."""
     bytes: int = 0
     """The size of the removed values, not how much smaller the files are."""
+    parts: Mapping[str, Receipt] = field(default_factory=dict[str, "Receipt"])
+    """What was removed in each place, where there were several: its `repr`, and the counts."""
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={count}" for name, count in self.counts().items() if count or name == "bytes"]
+        return f"Receipt({', '.join(shown)})"
+
+    def counts(self) -> dict[str, int]:
+        """Return all counts by their names, without those of the parts."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "parts"}
+
+    @staticmethod
+    def of(parts: Mapping[str, Receipt]) -> Receipt:
+        """Return the sum of the receipts of several places."""
+        each = [part.counts() for part in parts.values()]
+        total: dict[str, Any] = {name: sum(part[name] for part in each) for name in Receipt().counts()}
+        return Receipt(**total, parts=dict(parts))

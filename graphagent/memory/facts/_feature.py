@@ -180,6 +180,11 @@ class AgentMemory:
             )
 
     @property
+    def places(self) -> tuple[FactProvider, ...]:
+        """The provider."""
+        return (self.provider,)
+
+    @property
     def refers(self) -> bool:
         """Whether transcripts may refer to facts, because the provider keeps a history in which they are looked up."""
         return isinstance(self.provider, KeepingProvider)

@@ -401,6 +401,16 @@ def _concept_of(item: Item) -> str:
             raise DamagedStoreError(f"a key of room {_ROOM!r}", "it is not that of a fact")
 
 
+def facts_of(owner: str) -> Key:
+    """Return what the keys of all facts of an owner begin with."""
+    return (_ROOM, checked_owner(owner))
+
+
+def is_fact(item: Item) -> bool:
+    """Return whether an item of the room is a version of a fact, and not a list of concepts."""
+    return len(item.key) > 5 and item.key[5] != CONCEPTS
+
+
 def _domain(place: Place) -> Key:
     owner, scope, subject = place
     return (_ROOM, owner, scope.kind.value, scope.name, subject)

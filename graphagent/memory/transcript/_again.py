@@ -26,7 +26,7 @@ def known_in(transcripts: Iterable[Transcript]) -> tuple[list[KnownFact], list[K
     notes: dict[int, KnownNote] = {}
     for versions in _versions(transcripts):
         for step in versions:
-            for known in _known(step):
+            for known in known_of(step):
                 if known.kept and isinstance(known, KnownFact):
                     facts[id(known)] = known
                 elif known.kept and isinstance(known, KnownNote):
@@ -46,7 +46,7 @@ def show_again(transcripts: Iterable[Transcript], before: Iterable[Known], after
     made: dict[int, tuple[Step, Step]] = {}  # transcripts of branches have the same objects, and compare them
     for versions in _versions(transcripts):
         for number, step in enumerate(versions):
-            if any(id(known) in found for known in _known(step)):
+            if any(id(known) in found for known in known_of(step)):
                 if id(step) not in made:
                     made[id(step)] = step, _step(step, found)
                 versions.show(number, made[id(step)][1])
@@ -73,7 +73,8 @@ def _fields(kind: type[Step]) -> tuple[str, ...]:
     )
 
 
-def _known(step: Step) -> Iterator[Known]:
+def known_of(step: Step) -> Iterator[Known]:
+    """Yield the facts and notes in a step, and in what a model was sent for it besides other steps."""
     for name in _fields(type(step)):
         yield from _known_of(getattr(step, name, None))
 

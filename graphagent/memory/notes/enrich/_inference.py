@@ -67,7 +67,7 @@ class Inference:
         self._settings = settings
         self._owner = owner
         self._emit = emit
-        self._own_model = model
+        self.own_model = model
         self._delayed = ModelClient(model, self._emit_later, owner)
         """Asks about notes that are already saved. The error of an event handler is raised when the work is done."""
         self._failures: list[HandlerError] = []
@@ -85,7 +85,7 @@ class Inference:
             return self
         other = self._others.get(owner)
         if other is None:
-            other = Inference(self._repository, self._own_model, self._settings, owner, self._emit)
+            other = Inference(self._repository, self.own_model, self._settings, owner, self._emit)
             other._running = self._running
             self._others[owner] = other
         return other

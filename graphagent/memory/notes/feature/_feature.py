@@ -13,6 +13,7 @@ from graphagent._options import check_flag, check_limit, check_word
 from graphagent._raised import awaited
 from graphagent.errors import FeatureError
 from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted
+from graphagent.llm._internal import stores_of
 from graphagent.memory._blocks import KnownNote, notes_block
 from graphagent.memory.facts import _extraction
 from graphagent.memory.facts._types import TRUST_LEVELS, least_trust
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from graphagent.llm import Tool, ToolResult
     from graphagent.memory.notes._types import Match, Record
     from graphagent.memory.steps._types import Step
-    from graphagent.protocols import Model
+    from graphagent.protocols import Model, Store
     from graphagent.run import Context
 
 _log = logging.getLogger("graphagent")
@@ -111,6 +112,12 @@ class NoteMemory(NoteView):
         self._ctx: Context | None = None
         self.tools: tuple[Tool, ...] = tools_of(self) if tools else ()
         """The tools that the model is offered besides the agent's own."""
+
+    @property
+    def places(self) -> tuple[NoteView | Store, ...]:
+        """The notes, and the stores in which their model keeps answers."""
+        inference = self._service.inference
+        return (self.notes, *stores_of(None if inference is None else inference.own_model))
 
     @property
     def _can_save(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -362,6 +363,32 @@ class NoteRepository:
             ]
         await self._change(owner, changes, remove=ids, erase=True)
 
+    async def forget_owner(self, owner: str, also: Sequence[Change]) -> None:
+        """Erase all that the store has of an owner's notes, and make other changes in the same commit.
+
+        Raises:
+            NotErasedError: it is done, but bytes of it may still be on the disk.
+            StoreError: it could not be done.
+        """
+        await self.open()
+        while True:
+            before = version_of(await changes_of(self.store, owner))
+            ids = [str(item.key[3]) async for item in self.store.scan(_storage.notes_key(owner))]
+            changes = [
+                Delete(_storage.changes_key(owner), expected=before), DeleteAll(_storage.room_of(owner)), *also
+            ]  # fmt: skip
+            try:
+                await self._sync.commit(owner, changes, partial(_erased, owner, ids), (), ids)
+            except ConflictError as error:
+                if error.key != _storage.changes_key(owner):
+                    raise
+                continue  # notes were changed meanwhile
+            break
+        self._speakers.take(owner)
+        self.vectors.unload(owner)
+        if self.note_index is not None and ids:
+            await asked(self.note_index, "remove", lambda index: index.remove(owner, ids))
+
     async def settle(self, owner: str, id_: str) -> None:
         """Record that nothing is left to infer about a note."""
         await self.store.commit(Delete(_storage.pending_key(owner, id_)))
@@ -389,27 +416,16 @@ class NoteRepository:
             if erase:
                 _fts.purge(connection)
 
-        key, begun = _storage.begun_key(owner), True
+        begun = True
         for attempt in range(1, ATTEMPTS + 1):
             of_vectors: list[Change] = []
-            counted: list[Change] = [
-                Put(_storage.changes_key(owner), b""),
-                Exists(key) if begun else Put(key, os.urandom(8), expected=0),
-            ]
             if vectors:
                 of_vectors = await self.vectors.added(owner, add, vectors, dimensions)
-            elif erase:
-                before = version_of(await changes_of(self.store, owner))
-                if await self._has_others(owner, remove):
-                    counted = counted[:1]
-                else:
-                    # No note may be added between seeing that none is left and removing what all have in common.
-                    counted = [Delete(_storage.changes_key(owner), expected=before)]
-                    counted += map(DeleteAll, _storage.left_behind(owner))
             elif add and not keep_vectors:  # without an embedder, the vectors of the former text must not stay
                 of_vectors = await self.vectors.removed(owner, [record.id for record in add])
+            counting = await self._left_by(owner, remove) if erase else _counting(owner, begun=begun)
             try:
-                await self._sync.commit(owner, [*changes, *of_vectors, *counted], along, add, remove)
+                await self._sync.commit(owner, [*changes, *of_vectors, *counting], along, add, remove)
             except ConflictError as error:
                 # Another process began or completed a generation of vectors, or changed notes: what was read is outdated.
                 if attempt == ATTEMPTS or error.key[3:4] not in _OUTDATED:
@@ -423,11 +439,17 @@ class NoteRepository:
             if add:
                 await asked(self.note_index, "add", lambda index: index.add(add))
 
-    async def _has_others(self, owner: str, ids: Sequence[str]) -> bool:
-        """Return whether an owner has other notes than these."""
-        gone = set(ids)
+    async def _left_by(self, owner: str, ids: Sequence[str]) -> list[Change]:
+        """Return the changes that count the removal of notes, or, where no other is left, erase what all have in common."""
+        before, gone = version_of(await changes_of(self.store, owner)), set(ids)
         first = self.store.scan(_storage.notes_key(owner), limit=len(gone) + 1)
-        return not {str(item.key[3]) async for item in first} <= gone
+        if {str(item.key[3]) async for item in first} - gone:
+            return [Put(_storage.changes_key(owner), b"")]
+        # No note may be added between seeing that none is left and this.
+        return [
+            Delete(_storage.changes_key(owner), expected=before),
+            *map(DeleteAll, _storage.left_behind(owner)),
+        ]
 
     # Rebuilding and verifying
 
@@ -468,6 +490,21 @@ class NoteRepository:
                     remedy="Make it anew: reindex().",
                 )
         raise StoreError("the notes were changed all the time while they were verified; try it again")
+
+
+def _counting(owner: str, *, begun: bool) -> list[Change]:
+    """Return the changes that count a change of an owner's notes, of which there are some or, without `begun`, none so far."""
+    key = _storage.begun_key(owner)
+    return [
+        Put(_storage.changes_key(owner), b""),
+        Exists(key) if begun else Put(key, os.urandom(8), expected=0),
+    ]
+
+
+def _erased(owner: str, ids: Sequence[str], connection: IndexConnection) -> None:
+    """Erase notes from the index."""
+    _fts.remove(connection, owner, ids)
+    _fts.purge(connection)
 
 
 def _wrong(records: Mapping[str, Record], indexed: Mapping[str, tuple[object, ...]]) -> str | None:

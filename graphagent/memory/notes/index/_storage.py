@@ -37,6 +37,11 @@ SIMILAR = "similar"
 # Keys
 
 
+def room_of(owner: str) -> Key:
+    """Return the prefix of all that a store has of an owner's notes."""
+    return (ROOM, owner)
+
+
 def changes_key(owner: str) -> Key:
     """Return the key that is written with each change of an owner's notes."""
     return (ROOM, owner, STATE, "changes")

@@ -1,0 +1,159 @@
+"""Forgetting over everything that an agent keeps: facts, notes, runs, threads and what was cached, wherever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from graphagent.errors import NotForgottenError, OwnerBusyError, StoreError
+from graphagent.history._places import Place, Places
+from graphagent.history._reach import Reached, Selection
+from graphagent.history._removing import counted, forget_runs, runs_of
+from graphagent.log._internal import list_runs
+from graphagent.memory._internal import facts_of
+from graphagent.memory.notes._internal import forget_owner, store_of
+from graphagent.memory.notes._internal import room_of as notes_of_owner
+from graphagent.store import DeleteAll, Receipt
+from graphagent.store._internal import cached_of
+
+if TYPE_CHECKING:
+    from graphagent.memory import Concept, NoteView, Scope, Subject
+    from graphagent.protocols import KeepingProvider, Store
+    from graphagent.store import Key
+
+_Work = Callable[[], Awaitable[Receipt]]
+
+
+async def forget(
+    *places: Place,
+    owner: str = "",
+    everything: bool = False,
+    concept: Concept | None = None,
+    subject: Subject | None = None,
+    scope: Scope | None = None,
+    notes: Collection[str] = (),
+    also: Iterable[Reached] = (),
+) -> Receipt:
+    """Erase what some places have of one owner: everything, or facts and notes, with what these have reached as far as it is chosen.
+
+    In each place, it is erased in as few commits as there are kinds of it, `everything` of a store in one. What was cached in a store
+    for the owner is erased in any case, since it may repeat the rest. If a place fails, the others are gone through all the same.
+
+    Args:
+        places: Stores, of which all facts, notes, runs and threads count, providers and notes. Each may be sealed or plain.
+        owner: Whose.
+        everything: Whether all is erased that the owner has there, the name of the owner included.
+        concept: Only facts about this concept.
+        subject: Only facts about this subject.
+        scope: Only facts in this scope.
+        notes: The ids of notes.
+        also: What to erase of that which `reach` has found, for the same places: runs, facts and notes.
+
+    Returns:
+        The counts of what was erased, in each place and altogether.
+
+    Raises:
+        ValueError: nothing says what to forget, or something besides `everything`; or notes belong to another owner.
+        TypeError: a place is none, or something is not of its type.
+        OwnerBusyError: runs of the owner are being executed, and `everything` is to be erased. Nothing was.
+        RunClaimedError: a process executes a run of `also`. Nothing was erased.
+        NotForgottenError: a place could not be changed. It has the receipt of the others; the same call again does the rest.
+    """
+    found = Places.of(places)
+    chosen = [each for each in also if each.kind != "cached"]
+    selection = Selection.checked(concept, subject, scope, notes, everything=everything, is_more=bool(chosen))
+    if everything:
+        await _check_idle(found, owner)
+        works = _all_of(found, owner)
+    else:
+        works = await _parts_of(found, owner, selection, chosen)
+    return await _done(works)
+
+
+async def _check_idle(places: Places, owner: str) -> None:
+    heads = [head for store in places.stores.values() for head in await list_runs(store, owner=owner)]
+    if running := [head.run_id for head in heads if head.running and not head.parent]:
+        raise OwnerBusyError(owner, running)
+
+
+def _all_of(places: Places, owner: str) -> list[tuple[str, _Work]]:
+    of_notes = (notes_of_owner(owner), cached_of(owner))
+    prefixes = (facts_of(owner), notes_of_owner(owner), *runs_of(owner))
+    works: list[tuple[str, _Work]] = [
+        (name, partial(_erase, places.view_in(store) or store, owner, store, prefixes))
+        for name, store in places.stores.items()
+    ]
+    works += [
+        (name, partial(_erase, view, owner, store_of(view), of_notes)) for name, view in places.notes_apart().items()
+    ]
+    works += [(name, partial(each.forget, owner=owner, everything=True)) for name, each in places.providers.items()]
+    return works
+
+
+async def _parts_of(
+    places: Places, owner: str, selection: Selection, chosen: Collection[Reached]
+) -> list[tuple[str, _Work]]:
+    works: list[tuple[str, _Work]] = []
+    for name, store in places.stores.items():
+        wanted = {each.id for each in chosen if (each.kind, each.place) == ("run", name)}
+        there = {head.run_id: head for head in await list_runs(store, owner=owner)} if wanted else {}
+        for run_id in wanted & there.keys():
+            there[run_id].check_free()
+        if runs := sorted(wanted & there.keys()):
+            works.append((name, partial(forget_runs, store, owner=owner, run_ids=runs)))
+        works.append((name, partial(_clear, store, owner)))
+    for name, view in (await places.all_notes(owner)).items():
+        ids = {*selection.notes, *(each.id for each in chosen if (each.kind, each.place) == ("note", name))}
+        if ids:
+            works.append((name, partial(view.forget, ids=ids)))
+    for name, provider in (await places.all_providers(owner)).items():
+        if selection.of_facts:
+            works.append((name, partial(_forget_facts, provider, owner, *selection.facts)))
+        facts = [each.fact for each in chosen if (each.kind, each.place) == ("fact", name)]
+        works += [(name, partial(_forget_facts, provider, owner, *fact)) for fact in facts]
+    return works
+
+
+async def _done(works: Iterable[tuple[str, _Work]]) -> Receipt:
+    """Do all, and return the receipts together.
+
+    Raises:
+        NotForgottenError: something could not be done.
+    """
+    parts: dict[str, Receipt] = {}
+    left: dict[str, str] = {}
+    cause: StoreError | None = None
+    for name, work in works:
+        try:
+            receipt = await work()
+        except StoreError as error:
+            left[name], cause = str(error), cause or error
+        else:
+            parts[name] = replace(Receipt.of({"": parts.get(name, Receipt()), "more": receipt}), parts={})
+    total = Receipt.of({name: each for name, each in parts.items() if each != Receipt()})
+    if cause is not None:
+        raise NotForgottenError(total, left) from cause
+    return total
+
+
+async def _forget_facts(
+    provider: KeepingProvider, owner: str, concept: Concept | None, subject: Subject | None, scope: Scope | None
+) -> Receipt:
+    return await provider.forget(concept=concept, subject=subject, scope=scope, owner=owner)
+
+
+async def _clear(store: Store, owner: str) -> Receipt:
+    """Erase what was cached."""
+    receipt = await counted(store, [cached_of(owner)])
+    if receipt.cached:
+        await store.commit(DeleteAll(cached_of(owner)))
+    return receipt
+
+
+async def _erase(place: Store | NoteView, owner: str, store: Store, prefixes: Collection[Key]) -> Receipt:
+    """Erase the notes of an owner that are in a place, and all that the store has under some prefixes, in one commit."""
+    receipt = await counted(store, prefixes)
+    await forget_owner(place, owner, list(map(DeleteAll, prefixes)))
+    return receipt

@@ -1,0 +1,83 @@
+"""All notes of an owner in a store, whatever a view shows of them: for those who forget an owner, or look for what is to be forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from graphagent.memory.notes._service import NoteService
+from graphagent.memory.notes._settings import NoteSettings
+from graphagent.memory.notes._view import NoteView
+from graphagent.memory.notes._visibility import Visibility
+from graphagent.memory.notes.index import _storage
+from graphagent.memory.notes.index._repository import NoteRepository
+from graphagent.store import DeleteAll
+
+if TYPE_CHECKING:
+    from graphagent.memory.notes._types import Record
+    from graphagent.protocols import Store
+    from graphagent.store import Change
+
+
+def store_of(view: NoteView) -> Store:
+    """Return the store of a view of notes."""
+    return _service(view).repository.store
+
+
+def notes_of(place: Store | NoteView, owner: str) -> NoteView:
+    """Return all notes of an owner: those in a store, or those of which a view shows some.
+
+    Raises:
+        ValueError: the view is of the notes of another owner.
+    """
+    if not isinstance(place, NoteView):
+        return NoteView(NoteService(_repository(place), NoteSettings()), Visibility(owner=owner))
+    if place.owner not in ("", owner):
+        raise ValueError(f"{place!r} has the notes of another owner than {owner!r}; give the notes without owner=")
+    return NoteView(_service(place), Visibility(owner=owner))
+
+
+async def all_versions(view: NoteView) -> list[Record]:
+    """Return all notes of the owner of a view in all their versions, those too that were consolidated into others.
+
+    Raises:
+        StoreError: they cannot be read.
+    """
+    repository, owner = _service(view).repository, view.owner
+    former = repository.store.scan(_storage.histories_key(owner))
+    return [*[_storage.unpack_former(item)[0] async for item in former], *await repository.all(owner)]
+
+
+async def has_notes(store: Store, owner: str) -> bool:
+    """Return whether a store has anything of notes of an owner.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    return bool([item async for item in store.scan(_storage.room_of(owner), limit=1)])
+
+
+async def forget_owner(place: Store | NoteView, owner: str, also: Sequence[Change]) -> None:
+    """Erase all that a store has of an owner's notes, and make other changes in the same commit.
+
+    Raises:
+        ValueError: as in `notes_of`.
+        NotErasedError: it is done, but bytes of it may still be on the disk.
+        StoreError: it could not be done.
+    """
+    if isinstance(place, NoteView):
+        await _service(notes_of(place, owner)).repository.forget_owner(owner, also)
+        return
+    repository = _repository(place)
+    if repository.backend.shared and await has_notes(place, owner):
+        await repository.forget_owner(owner, also)
+    else:  # there is no index from which they are to be removed
+        await place.commit(DeleteAll(_storage.room_of(owner)), *also)
+
+
+def _service(view: NoteView) -> NoteService:
+    return view._service  # noqa: SLF001  of this room  # pyright: ignore[reportPrivateUsage]
+
+
+def _repository(store: Store) -> NoteRepository:
+    return NoteRepository(store, None, cache_bytes=0, late_interaction=False)

@@ -1,0 +1,146 @@
+"""What a fact or a note has reached: where it stood, as the logs say, and what can be forgotten with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphagent import Agent
+from graphagent.errors import RunClaimedError
+from graphagent.history import Reached, forget, list_threads, reach
+from graphagent.llm import ToolCall
+from graphagent.memory import (
+    AgentMemory,
+    Concept,
+    FactType,
+    FileMemoryProvider,
+    MultipleFacts,
+    NoteMemory,
+    Notes,
+    Scope,
+    SingleFact,
+    Source,
+    StoreMemoryProvider,
+    Subject,
+)
+from graphagent.store import EncryptedStore, SqliteStore, new_key
+from graphagent.testing import ScriptedModel
+from graphagent_strategies import single_run
+
+CITY, PET = Concept("city", "where"), Concept("pet", "which")
+USER, SCOPE = Subject("user"), Scope.agent("assistant")
+
+
+def made(store, provider, *answers, **options):
+    agent = Agent(single_run(), model=ScriptedModel(list(answers)), store=store)
+    agent.install(AgentMemory, provider=provider, agent_name="assistant", subjects=[USER], recall=True, learn=False)
+    agent.install(NoteMemory, notes=Notes(store), learn=False, **options)
+    return agent
+
+
+def runs(found):
+    return {each.id: (each.is_source, bool(each.prompts), each.repeats) for each in found if each.kind == "run"}
+
+
+@pytest.mark.every_loop
+@pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
+@pytest.mark.parametrize("readable", [False, True], ids=["in the store", "readable files"])
+async def test_runs_with_a_fact_in_a_prompt_are_found_and_no_others(tmp_path, sealed, readable):
+    """A turn that was shown the fact is named by its entry, in each run of the thread; a run that was shown another fact is not."""
+    store = SqliteStore(tmp_path / "a.db")
+    store = EncryptedStore(store, new_key()) if sealed else store
+    provider = FileMemoryProvider(tmp_path / "m") if readable else StoreMemoryProvider(store)
+    agent = made(store, provider, "Hello.", "You live there.", "Yes.", "Aha.")
+    await agent.run("Hi", owner="ada", run_id="before")
+    await provider.save(SingleFact(CITY, "Osaka"), USER, SCOPE, owner="ada")
+    await agent.run("Where do I live?", owner="ada", thread="t", run_id="first")
+    await agent.run("Really?", owner="ada", thread="t", run_id="second")
+    found = await reach(*agent.places, owner="ada", concept=CITY)
+    assert runs(found) == {"first": (False, True, False), "second": (False, True, False)}
+    for each in found:
+        history = await agent.history(each.id, owner="ada")
+        assert [history[number - 1].key for number in each.prompts] == ["model:1"]
+        assert "Osaka" not in each.to_text()
+        assert "Osaka" not in repr(each)
+    assert await reach(*agent.places, owner="bob", concept=CITY) == []
+    assert await reach(*agent.places, owner="ada", concept=PET) == []
+
+    receipt = await forget(*agent.places, owner="ada", concept=CITY, also=found[:1])
+    assert (receipt.facts, receipt.runs) == (1, 1)
+    left = await reach(*agent.places, owner="ada", concept=CITY)
+    assert runs(left) == {"first": (False, True, False)}, "its answer is there, and its prompt still names the fact"
+    assert [thread.runs for thread in await list_threads(store, owner="ada")] == [1]
+
+
+async def test_where_it_came_from_and_what_was_kept_there_is_found(tmp_path):
+    """The run that saved a fact, facts and notes that were saved in runs that had it in a prompt, and those with its text."""
+    store = SqliteStore(tmp_path / "a.db")
+    provider, notes = StoreMemoryProvider(store), Notes(store, owner="ada")
+    agent = made(store, provider, "It is Osaka, then.", "I see.")
+    await agent.run("I moved.", owner="ada", run_id="source")
+    await provider.save(SingleFact(CITY, "Osaka", source=Source("source", 1)), USER, SCOPE, owner="ada")
+    await agent.run("Go on", owner="ada", run_id="prompted")
+    several = Concept("people", "who", FactType.MULTIPLE)
+    await provider.save(MultipleFacts(several, ["Bo"], source=Source("prompted", 2)), USER, SCOPE, owner="ada")
+    await provider.save(SingleFact(PET, "a cat"), USER, SCOPE, owner="ada")
+    await notes.remember("The flat in osaka is small.", source="x")
+    await notes.remember("Osakan food", source="x")
+    found = await reach(store, owner="ada", concept=CITY)
+    assert runs(found) == {"source": (True, False, True), "prompted": (False, True, False)}
+    facts = [(each.keyword, each.run_id, each.repeats) for each in found if each.kind == "fact"]
+    assert facts == [("people", "prompted", False)]
+    assert [(each.run_id, each.repeats) for each in found if each.kind == "note"] == [("", True)]
+    receipt = await forget(store, owner="ada", concept=CITY, also=found)
+    assert (receipt.facts, receipt.notes, receipt.runs) == (2, 1, 2)
+    assert [fact.concept.keyword for fact in await provider.load_all(USER, SCOPE, owner="ada")] == ["pet"]
+    assert [record.content for record in await notes.list_records()] == ["Osakan food"]
+
+
+async def test_a_note_is_found_in_prompts_and_in_what_a_tool_returned(tmp_path):
+    """A note that a model was shown is named by the log; one that a tool returned as text, by that text."""
+    store = SqliteStore(tmp_path / "a.db")
+    notes = Notes(store, owner="ada")
+    record = await notes.remember("The harbour opens at nine.")
+    shown = made(store, FileMemoryProvider(tmp_path / "m"), "At nine.")
+    await shown.run("When does the harbour open?", owner="ada", run_id="shown")
+    call = ToolCall("recall", {"queries": ["harbour"]})
+    asked = made(store, FileMemoryProvider(tmp_path / "m"), call, "At nine.", recall=False)
+    await asked.run("When?", owner="ada", run_id="asked")
+    found = runs(await reach(store, owner="ada", notes=[record.id]))
+    assert found["shown"][1]
+    assert found["asked"] == (False, False, True)
+
+
+async def test_what_cannot_be_read_may_have_it(tmp_path):
+    """A run whose entries are damaged is listed as such, since it may have had the fact in a prompt."""
+    store = SqliteStore(tmp_path / "a.db")
+    provider = StoreMemoryProvider(store)
+    await provider.save(SingleFact(CITY, "Osaka"), USER, SCOPE, owner="ada")
+    await made(store, provider, "Hello.").run("Hi", owner="ada", run_id="r")
+    from graphagent.store import Put
+
+    rows = [item async for item in store.scan(("runs", "ada", 1)) if len(item.key) == 6]
+    await store.commit(Put(rows[-1].key, b"damaged"))
+    [found] = [each for each in await reach(store, owner="ada", concept=CITY) if each.kind == "run"]
+    assert found.is_unread
+
+
+async def test_a_run_that_is_executed_is_not_forgotten_and_neither_is_the_rest(tmp_path):
+    """If a run that was chosen is being executed, nothing is removed; what is gone already is left out."""
+    store = SqliteStore(tmp_path / "a.db")
+    provider = StoreMemoryProvider(store)
+    await provider.save(SingleFact(CITY, "Osaka"), USER, SCOPE, owner="ada")
+    chosen = [Reached("run", repr(store), "r"), Reached("run", repr(store), "gone")]
+
+    class Asking:
+        name = "asking"
+
+        async def respond(self, request, on_text=None):
+            with pytest.raises(RunClaimedError):
+                await forget(store, owner="ada", concept=CITY, also=chosen)
+            return await ScriptedModel(["Hello."]).respond(request, on_text)
+
+    agent = made(store, provider)
+    agent.model = Asking()
+    await agent.run("Hi", owner="ada", run_id="r")
+    assert await provider.load(CITY, USER, SCOPE, owner="ada")
+    assert (await forget(store, owner="ada", concept=CITY, also=chosen)).runs == 1
