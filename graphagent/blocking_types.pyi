@@ -15,7 +15,7 @@ from graphagent.events import Event
 from graphagent.graph import CachePolicy, Node, Retry, Strategy
 from graphagent.history import Diff, Entry, PendingQuestion, Place, Snapshot
 from graphagent.llm import InFlight, Tool, ToolCall, ToolResult
-from graphagent.memory import Concept, Fact, RunMemory, Scope, Step, Subject
+from graphagent.memory import Concept, Fact, FactVersion, RunMemory, Scope, Step, Subject, Withdrawal
 from graphagent.memory.notes import Depth, Infer, Match, Note, Record, ScopeInfo, ScopeTree, Turn
 from graphagent.protocols import Feature, ToolServer
 from graphagent.run import Budgets, Callback, Question, ResumeOptions, RunOptions, RunResult, Status
@@ -583,17 +583,26 @@ class BlockingKeepingProvider(Protocol):
     def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
         """As in FactProvider, for one owner."""
 
-    def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """As in FactProvider, of one owner."""
+    def withdraw(self, withdrawal: Withdrawal, subject: Subject, scope: Scope, *, owner: str = "") -> None:
+        """Take back values of a concept with several, as its next version: from then on they are not known, and the history has them."""
 
-    def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """As in FactProvider, of one owner."""
+    def load(
+        self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
+    ) -> list[Fact]:
+        """As in FactProvider, of one owner, and as of a moment: what holds then, as is known now. By default, what holds now."""
 
-    def load_by_description(self, description: str, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """As in FactProvider, of one owner."""
+    def load_all(self, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None) -> list[Fact]:
+        """As in FactProvider, of one owner and as of a moment."""
 
-    def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Return every version of a concept's facts as they were saved, the newest first."""
+    def load_by_description(
+        self, description: str, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
+    ) -> list[Fact]:
+        """As in FactProvider, of one owner and as of a moment."""
+
+    def history(
+        self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "", at: datetime | None = None
+    ) -> list[FactVersion]:
+        """Return every version of a concept's facts as it was saved, withdrawals among them, the newest first."""
 
     def forget(
         self,
@@ -601,6 +610,7 @@ class BlockingKeepingProvider(Protocol):
         concept: Concept | None = None,
         subject: Subject | None = None,
         scope: Scope | None = None,
+        value: str | None = None,
         owner: str = "",
         everything: bool = False,
     ) -> Receipt:

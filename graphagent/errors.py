@@ -58,6 +58,7 @@ GraphAgentError
 │  ├ NewerFormatError                 .where; sound, but written by a newer graphagent
 │  ├ SealedStoreError                 .where; sound, but sealed, and it was opened without its key
 │  └ PlainStoreError                  .where; sound, but not sealed, and it was opened with a key
+├ ValueNotFoundError (LookupError)    .keyword, .values; a value is to be withdrawn that is not known
 ├ NoteError                           a note cannot be kept, and why
 │  ├ ScopeError (ValueError)          .scope; a scope is no path of one
 │  ├ NotePermissionError (PermissionError) a view of notes may not do that
@@ -854,6 +855,21 @@ class PlainStoreError(StoreError):
         super().__init__(
             f"{where} is not sealed: what it holds was put there without a key; nothing was written. Open it without one, or "
             f"export what it holds and import it into a sealed store of its own"
+        )
+
+
+class ValueNotFoundError(GraphAgentError, LookupError):
+    """A value is to be withdrawn that is not known, so nothing was withdrawn. The message contains no value."""
+
+    def __init__(self, keyword: str, values: int) -> None:
+        self.keyword = keyword
+        """The keyword of the concept."""
+        self.values = values
+        """How many values of the concept are known."""
+        known = f"{counted(values, 'value')} of it {'is' if values == 1 else 'are'} known, and not this one"
+        super().__init__(
+            f"a value that is to be withdrawn from {keyword!r} is not there: {known if values else 'no value of it is known'}; "
+            f"load the concept, and withdraw a value exactly as it stands there"
         )
 
 

@@ -10,12 +10,24 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
     from types import TracebackType
 
     from graphagent._agent import Agent
     from graphagent.events import ModelOutput
     from graphagent.llm import ModelRequest, ModelResponse, Moderation, Tool, ToolCall, ToolResult
-    from graphagent.memory import Concept, Fact, KnownFact, KnownNote, Scope, Step, Subject, SummaryStep
+    from graphagent.memory import (
+        Concept,
+        Fact,
+        FactVersion,
+        KnownFact,
+        KnownNote,
+        Scope,
+        Step,
+        Subject,
+        SummaryStep,
+        Withdrawal,
+    )
     from graphagent.memory.notes import Filter, NoteView, Record
     from graphagent.run import Context
     from graphagent.store import Change, Item, Key, Receipt
@@ -269,31 +281,60 @@ class FactProvider(Protocol):
 
 @runtime_checkable
 class KeepingProvider(FactProvider, Protocol):
-    """A fact provider with owners, history, forgetting, export and checking. Every provider of graphagent is one.
+    """A fact provider with owners, history, time, forgetting, export and checking. Every provider of graphagent is one.
 
     Each owner (a user, a tenant) has scopes of its own. `owner=""` is the owner of everything that was saved without one.
+
+    What is known follows from the versions of a concept in the order of saving, whatever the clock said:
+
+    - A SingleFact holds from `valid_from`, or else from when it was recorded (its timestamp, or that of a later version if that is
+      earlier), until `valid_to`. Of those that hold at a moment, the one that was saved last is known. If it is untrusted, the last one
+      that is not is known too, and comes first.
+    - Of MultipleFacts, the values are known that were added by that moment and not withdrawn by then. An untrusted Withdrawal takes back
+      untrusted values alone.
+
+    `as_of` and `at` are datetimes with a time zone; one without raises ValueError.
     """
 
     async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
         """As in FactProvider, for one owner."""
         ...
 
-    async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """As in FactProvider, of one owner."""
+    async def withdraw(self, withdrawal: Withdrawal, subject: Subject, scope: Scope, *, owner: str = "") -> None:
+        """Take back values of a concept with several, as its next version: from then on they are not known, and the history has them.
+
+        Raises:
+            ValueNotFoundError: a value is not known; nothing is withdrawn.
+            ValueError: the concept has one value.
+            StoreError: it could not be stored.
+        """
         ...
 
-    async def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """As in FactProvider, of one owner."""
+    async def load(
+        self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
+    ) -> list[Fact]:
+        """As in FactProvider, of one owner, and as of a moment: what holds then, as is known now. By default, what holds now."""
+        ...
+
+    async def load_all(
+        self, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
+    ) -> list[Fact]:
+        """As in FactProvider, of one owner and as of a moment."""
         ...
 
     async def load_by_description(
-        self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
+        self, description: str, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
     ) -> list[Fact]:
-        """As in FactProvider, of one owner."""
+        """As in FactProvider, of one owner and as of a moment."""
         ...
 
-    async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Return every version of a concept's facts as they were saved, the newest first."""
+    async def history(
+        self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "", at: datetime | None = None
+    ) -> list[FactVersion]:
+        """Return every version of a concept's facts as it was saved, withdrawals among them, the newest first.
+
+        With `at`, only those that had been recorded at that moment.
+        """
         ...
 
     async def forget(
@@ -302,16 +343,20 @@ class KeepingProvider(FactProvider, Protocol):
         concept: Concept | None = None,
         subject: Subject | None = None,
         scope: Scope | None = None,
+        value: str | None = None,
         owner: str = "",
         everything: bool = False,
     ) -> Receipt:
         """Remove every version of all facts of an owner that match the arguments, from memory and from the disk.
 
-        With `everything`, and nothing else but the owner, all that this owner has is removed.
+        With `everything`, and nothing else but the owner, all that this owner has is removed. With a concept with several values and
+        `value`, that value is removed from every version, and a Withdrawal without values is added. A version without another value
+        becomes such a Withdrawal, too.
 
         Raises:
             ValueError: neither a concept, a subject, a scope nor `everything` is passed, so that a variable that is None by
-                accident removes nothing; or one of them together with `everything`.
+                accident removes nothing; one of them together with `everything`; or a value without its concept, or of a concept that
+                has one value.
         """
         ...
 

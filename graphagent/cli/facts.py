@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -35,7 +35,18 @@ from graphagent.cli._phrases import others, were_new
 from graphagent.cli._prompts import confirm
 from graphagent.cli._stores import open_facts, other_conversations, place_of
 from graphagent.errors import StoreError
-from graphagent.memory import Concept, Fact, FactType, MultipleFacts, Scope, ScopeKind, SingleFact, Source, Subject
+from graphagent.memory import (
+    Concept,
+    Fact,
+    FactType,
+    FactVersion,
+    MultipleFacts,
+    Scope,
+    ScopeKind,
+    SingleFact,
+    Source,
+    Subject,
+)
 from graphagent.protocols import KeepingProvider
 
 T = TypeVar("T")
@@ -172,7 +183,7 @@ def show(keyword: Keyword, selection: Selection, form: As = Format.TABLE) -> Non
     """Show one fact with its history, newest first: every value, since when, and its source."""
     concept = _concept(keyword)
 
-    async def read(provider: KeepingProvider) -> list[tuple[Subject, Scope, Fact]]:
+    async def read(provider: KeepingProvider) -> list[tuple[Subject, Scope, FactVersion]]:
         return [
             (subject, scope, fact)
             for subject, scope in await selection.places(provider, keyword)
@@ -337,7 +348,7 @@ def verify(memory: Memory) -> None:
     print(f"Sound: {counted(count, 'version')} of facts.")
 
 
-def _print_json(found: list[tuple[Subject, Scope, Fact]], owner: str) -> None:
+def _print_json(found: Iterable[tuple[Subject, Scope, FactVersion]], owner: str) -> None:
     records = [
         {
             "keyword": fact.concept.keyword,

@@ -24,12 +24,14 @@ from graphagent.memory.facts._types import TRUST_LEVELS as TRUST_LEVELS
 from graphagent.memory.facts._types import Concept as Concept
 from graphagent.memory.facts._types import Fact as Fact
 from graphagent.memory.facts._types import FactType as FactType
+from graphagent.memory.facts._types import FactVersion as FactVersion
 from graphagent.memory.facts._types import MultipleFacts as MultipleFacts
 from graphagent.memory.facts._types import Scope as Scope
 from graphagent.memory.facts._types import ScopeKind as ScopeKind
 from graphagent.memory.facts._types import SingleFact as SingleFact
 from graphagent.memory.facts._types import Source as Source
 from graphagent.memory.facts._types import Subject as Subject
+from graphagent.memory.facts._types import Withdrawal as Withdrawal
 from graphagent.memory.steps._types import ActionStep as ActionStep
 from graphagent.memory.steps._types import FactsStep as FactsStep
 from graphagent.memory.steps._types import FinalAnswerStep as FinalAnswerStep

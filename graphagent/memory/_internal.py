@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from graphagent.memory._blocks import FORGOTTEN as FORGOTTEN
-from graphagent.memory.facts._provider_store import facts_of as facts_of
-from graphagent.memory.facts._provider_store import is_fact as is_fact
 from graphagent.memory.facts._references import name_of as name_of
 from graphagent.memory.facts._references import references as references
+from graphagent.memory.facts._store_items import facts_of as facts_of
+from graphagent.memory.facts._store_items import is_fact as is_fact
 from graphagent.memory.steps._dump import plain as plain
 from graphagent.memory.steps._note_references import note_name as note_name
 from graphagent.memory.steps._note_references import note_references as note_references

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import anyio
 
 from graphagent import _clock
-from graphagent.memory import EVERYTHING, Fact, FactProvider, KeepingProvider, MultipleFacts, Scope, SingleFact, Source
+from graphagent.memory import (
+    EVERYTHING,
+    Fact,
+    FactProvider,
+    FactVersion,
+    KeepingProvider,
+    MultipleFacts,
+    Scope,
+    SingleFact,
+    Source,
+)
 from graphagent.testing._promise import accepts, answer, iterates, keeps, promise
 from graphagent.testing._samples import CITY, ODD, PARAMETERS, TOOLS, USER, called, values_of
 
@@ -69,7 +79,7 @@ async def _abilities(provider: KeepingProvider, scope: Scope, owner: str) -> Non
 async def _owners(provider: KeepingProvider, scope: Scope, owner: str) -> None:
     """Owners are kept apart."""
 
-    async def found(who: str) -> dict[str, list[Fact]]:
+    async def found(who: str) -> dict[str, Sequence[FactVersion]]:
         return {
             "load": await provider.load(CITY, USER, scope, owner=who),
             "load_all": await provider.load_all(USER, scope, owner=who),
@@ -130,6 +140,7 @@ async def _history(provider: KeepingProvider, scope: Scope, owner: str) -> None:
     found = await provider.history(CITY, USER, scope, owner=owner)
     promise(values_of(found) == [("Bergen",), ("Oslo",)], "history returns every version, the newest first")
     new, old = found
+    assert isinstance(new, SingleFact)  # as load says, too
     promise((new.version, old.version) == (2, 1), "versions are 1, 2, 3 … in the order of saving")
     promise(bool(old.id) and new.id not in ("", old.id), "every saved fact has its own id")
     promise(new.timestamp == 7, "a timestamp that a fact has is kept")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from graphagent.memory import Concept, Fact, FactProvider, FactType, Scope, SingleFact, Subject
+from graphagent.memory import Concept, Fact, FactProvider, FactType, FactVersion, Scope, SingleFact, Subject
 from graphagent.testing._promise import answer, promise
 
 USER = Subject("user", "the user", priority=1)
@@ -21,7 +21,7 @@ PARAMETERS: dict[str, dict[str, object]] = {
 }
 
 
-def values_of(facts: Iterable[Fact]) -> list[tuple[str, ...]]:
+def values_of(facts: Iterable[FactVersion]) -> list[tuple[str, ...]]:
     """Return the values of each fact."""
     return [tuple(fact.values) for fact in facts]
 

@@ -17,6 +17,7 @@ from graphagent.memory._blocks import KnownFact, block
 from graphagent.memory.compaction._cuts import covered_steps, first_cut, is_turn
 from graphagent.memory.compaction._size import estimate
 from graphagent.memory.facts import _extraction
+from graphagent.memory.facts._arguments import check_given
 from graphagent.memory.facts._feature import AgentMemory, found_once
 from graphagent.memory.facts._types import (
     EVERYTHING,
@@ -26,7 +27,6 @@ from graphagent.memory.facts._types import (
     Scope,
     Source,
     Subject,
-    check_given,
     least_trust,
 )
 from graphagent.memory.steps._types import FactsStep, FinalAnswerStep, MessageStep, Step, SummaryStep, Timing

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import tzinfo
+from datetime import datetime, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Never, Self
 
@@ -22,8 +22,10 @@ from graphagent.events import ExtractionFailed, FactsLoaded, FactsSaved
 from graphagent.llm import Message, ModelRequest
 from graphagent.memory._blocks import KnownFact
 from graphagent.memory.facts import _extraction
+from graphagent.memory.facts._arguments import check_filter, check_given
 from graphagent.memory.facts._provider_none import NoMemory
 from graphagent.memory.facts._references import (
+    Saved,
     fact_json,
     found_again,
     kept_version,
@@ -39,12 +41,12 @@ from graphagent.memory.facts._types import (
     EVERYTHING,
     Concept,
     Fact,
+    FactVersion,
     Scope,
     ScopeKind,
     Source,
     Subject,
-    check_filter,
-    check_given,
+    Withdrawal,
     least_trust,
 )
 from graphagent.memory.steps._trust import is_less
@@ -262,38 +264,76 @@ class AgentMemory:
             FeatureError: the scope kind has no name.
         """
         check_given("save(fact, subject, scope)", fact=fact, subject=subject, place=scope)
+        await self._keep_one(fact, subject, scope)
+
+    async def withdraw(
+        self, withdrawal: Withdrawal, subject: Subject = EVERYTHING, scope: Place = ScopeKind.AGENT
+    ) -> None:
+        """Take back values of a concept with several, stamped as `save` stamps a fact. The history keeps them.
+
+        Raises:
+            ValueNotFoundError: a value is not known.
+            ValueError: the concept has one value.
+            UnsupportedError: the provider cannot withdraw values.
+            StoreError: it could not be saved.
+            FeatureError: the scope kind has no name.
+        """
+        check_given("withdraw(withdrawal, subject, scope)", withdrawal=withdrawal, subject=subject, place=scope)
+        await self._keep_one(withdrawal, subject, scope)
+
+    async def _keep_one(self, version: FactVersion, subject: Subject, scope: Place) -> None:
         within = self._scope(scope)
         if self._ctx is None:
-            await self._save(replace(fact, source=Source(trust=fact.source.trust or "trusted")), subject, within)
+            trust = version.source.trust or "trusted"
+            await self._save(replace(version, source=Source(trust=trust)), subject, within)
             return
 
-        async def given(_: str) -> list[Found]:
+        async def given(_: str) -> list[Saved]:
             trust = "trusted" if self._vouches else ctx.memory.trust
-            source = self._source(least_trust((trust, fact.source.trust or trust)))
-            return [(replace(fact, source=source), subject, within)]
+            source = self._source(least_trust((trust, version.source.trust or trust)))
+            return [(replace(version, source=source), subject, within)]
 
         ctx = self._ctx
         await self._keep(given)
 
     async def load(
-        self, concept: Concept, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
+        self,
+        concept: Concept,
+        subjects: Iterable[Subject] | None = None,
+        scopes: Iterable[Place] | None = None,
+        *,
+        as_of: datetime | None = None,
     ) -> list[Fact]:
         """Return the facts about a concept over subjects and scopes, resolved to one fact, as a list of this fact or none.
 
+        An untrusted fact does not hide one that is not, so there may be two: the more trusted one comes first.
+
+        Args:
+            concept: The concept.
+            subjects: Whom or what the facts are about.
+            scopes: Where they hold.
+            as_of: The moment at which they hold, as is known now, with a time zone; by default the current one. Needs a KeepingProvider.
+
         Raises:
             StoreError: it could not be read.
+            ValueError: `as_of` has no time zone.
         """
-        return self.heard(resolve(await self._found((concept,), subjects, scopes)))
+        return self.heard(resolve(await self._found((concept,), subjects, scopes, as_of)))
 
     async def load_all(
-        self, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
+        self,
+        subjects: Iterable[Subject] | None = None,
+        scopes: Iterable[Place] | None = None,
+        *,
+        as_of: datetime | None = None,
     ) -> list[Fact]:
-        """Return the facts about all concepts over subjects and scopes, resolved to one fact for each concept.
+        """Return the facts about all concepts over subjects and scopes, resolved for each concept as by `load`.
 
         Raises:
             StoreError: it could not be read.
+            ValueError: `as_of` has no time zone.
         """
-        return self.heard(resolve(await self._found(None, subjects, scopes)))
+        return self.heard(resolve(await self._found(None, subjects, scopes, as_of)))
 
     async def known(
         self,
@@ -301,7 +341,7 @@ class AgentMemory:
         subjects: Iterable[Subject] | None = None,
         scopes: Iterable[Place] | None = None,
     ) -> list[KnownFact]:
-        """Return one fact for each of some concepts, or of all if none is named, with the subject and scope it is stored under.
+        """Return what is known of each of some concepts, or of all if none is named, with the subject and scope it is stored under.
 
         Raises:
             StoreError: it could not be read.
@@ -349,8 +389,8 @@ class AgentMemory:
             check_given("save_facts_from_history(concept, …)", concept=concept)
         within = self._scope(scope)
 
-        async def find(concept: Concept, key: str) -> list[Found]:
-            facts: list[Found] = []
+        async def find(concept: Concept, key: str) -> list[Saved]:
+            facts: list[Saved] = []
             messages = partial(_extraction.answer_messages, concept)
             for look in await self._look(key, lambda look: messages(look.lines, self._zone), _extraction.answer()):
                 try:
@@ -362,7 +402,7 @@ class AgentMemory:
             return facts
 
         kept = [await self._keep(partial(find, concept)) for concept in concepts]
-        return [fact for found in kept for fact, _, _ in found]
+        return [fact for found in kept for fact, _, _ in found if not isinstance(fact, Withdrawal)]
 
     async def detect_facts(
         self, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
@@ -378,7 +418,7 @@ class AgentMemory:
         asked = self._subjects_or(subjects)
         places = [self._scope(place) for place in _several((ScopeKind.AGENT,) if scopes is None else scopes, "scopes")]
 
-        async def find(key: str) -> list[Found]:
+        async def find(key: str) -> list[Saved]:
             there = await self._found(None, asked, places)
 
             # The description of a concept is stored text too: it is not shown if it is trusted less than the conversation.
@@ -389,7 +429,7 @@ class AgentMemory:
                 shown = [each.fact.concept for each in fitting(known(look), self._limit, self._characters)]
                 return _extraction.detection_messages(asked, shown, look.lines, self._zone)
 
-            facts: list[Found] = []
+            facts: list[Saved] = []
             concepts: list[Concept] = []
             # What people said comes first here, so that nothing else decides how it is kept, and is saved last, as the newer word.
             for look in reversed(await self._look(key, messages, _extraction.detection())):
@@ -408,20 +448,33 @@ class AgentMemory:
             return facts
 
         kept = await self._keep(find)
-        return [fact for fact, _, scope in kept if scope == places[0]]
+        return [fact for fact, _, scope in kept if scope == places[0] and not isinstance(fact, Withdrawal)]
 
     async def history(
-        self, concept: Concept, subject: Subject = EVERYTHING, scope: Place = ScopeKind.AGENT
-    ) -> list[Fact]:
-        """Return every version of the facts about a concept, the newest first.
+        self,
+        concept: Concept,
+        subject: Subject = EVERYTHING,
+        scope: Place = ScopeKind.AGENT,
+        *,
+        at: datetime | None = None,
+    ) -> list[FactVersion]:
+        """Return every version of the facts about a concept, withdrawals among them, the newest first.
+
+        With `at`, a moment with a time zone, only those that had been recorded then.
 
         Raises:
             UnsupportedError: the provider keeps no history.
             StoreError: it could not be read.
+            ValueError: `at` has no time zone.
         """
         check_given("history(concept, subject, scope)", concept=concept, subject=subject, place=scope)
         provider = self._keeping("history")
-        return self.heard(await provider.history(concept, subject, self._scope(scope), **self._options()))
+        options = self._options()
+        if at is not None:
+            options["at"] = at
+        found = await provider.history(concept, subject, self._scope(scope), **options)
+        self._heard(found)
+        return found
 
     async def forget(
         self,
@@ -429,22 +482,29 @@ class AgentMemory:
         concept: Concept | None = None,
         subject: Subject | None = None,
         scope: Place | None = None,
+        value: str | None = None,
         everything: bool = False,
     ) -> Receipt:
         """Erase all facts of the run's owner that match the arguments; with `everything`, all facts of the owner.
 
+        With a concept with several values and `value`, only that value is erased, from every version.
+
         Raises:
             TypeError: something is given by position.
-            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`.
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`;
+                or a value without its concept, or of a concept with one value.
             UnsupportedError: the provider cannot forget.
             StoreError: it could not be written.
         """
         within = None if scope is None else self._scope(scope)
-        check_filter(concept, subject, within, everything=everything, by_position=others)
+        check_filter(concept, subject, within, value, everything=everything, by_position=others)
         provider = self._keeping("forgetting")
         if everything:
             return await provider.forget(everything=True, **self._options())
-        return await provider.forget(concept=concept, subject=subject, scope=within, **self._options())
+        options = self._options()
+        if value is not None:
+            options["value"] = value
+        return await provider.forget(concept=concept, subject=subject, scope=within, **options)
 
     def _keeping(self, ability: str) -> KeepingProvider:
         if not isinstance(self.provider, KeepingProvider):
@@ -476,11 +536,18 @@ class AgentMemory:
         return {"owner": self._ctx.owner} if self._ctx is not None and self._ctx.owner else {}
 
     async def _found(
-        self, concepts: Sequence[Concept] | None, subjects: Iterable[Subject] | None, scopes: Iterable[Place] | None
+        self,
+        concepts: Sequence[Concept] | None,
+        subjects: Iterable[Subject] | None,
+        scopes: Iterable[Place] | None,
+        as_of: datetime | None = None,
     ) -> list[Found]:
         for concept in concepts or ():
             check_given("load(concept, subjects=[…], scopes=[…])", concept=concept)
         places, options = self._places(subjects, scopes), self._options()
+        if as_of is not None:
+            self._keeping("history")
+            options["as_of"] = as_of
         if concepts is None:
             return [
                 (fact, subject, scope)
@@ -497,16 +564,19 @@ class AgentMemory:
     def heard(self, facts: Iterable[Fact]) -> list[Fact]:
         """Return facts that a node or a tool reads; from now on, their trust limits that of the run."""
         found = list(facts)
-        if self._ctx is not None:
-            for fact in found:
-                self._ctx.memory.lower_trust(fact.source.trust)
+        self._heard(found)
         return found
 
-    async def _keep(self, find: Callable[[str], Awaitable[Sequence[Found]]]) -> list[Found]:
-        """Save the facts that `find` returns for a key, and return them as saved. Recorded by name, so that it happens once."""
+    def _heard(self, versions: Iterable[FactVersion]) -> None:
+        if self._ctx is not None:
+            for version in versions:
+                self._ctx.memory.lower_trust(version.source.trust)
+
+    async def _keep(self, find: Callable[[str], Awaitable[Sequence[Saved]]]) -> list[Saved]:
+        """Save what `find` returns for a key, facts and withdrawals, and return them as saved. Recorded by name, so that it happens once."""
         ctx = self._running()
         key = ctx.next_key("facts")
-        kept: list[Found] | None = None
+        kept: list[Saved] | None = None
 
         async def work() -> list[list[str | int]]:
             nonlocal kept
@@ -526,37 +596,41 @@ class AgentMemory:
         ctx = self._running()
         return Source(ctx.run_id, len(ctx.memory.steps) if step is None else step, ctx.node, trust)
 
-    async def _save(self, fact: Fact, subject: Subject, scope: Scope, *, named: str = "") -> Found:
-        """Save a fact with its source; in a run under an id that is the same when the node is executed again."""
+    async def _save(self, fact: FactVersion, subject: Subject, scope: Scope, *, named: str = "") -> Saved:
+        """Save a fact or a withdrawal with its source; in a run under an id that is the same when the node is executed again."""
         ctx = self._ctx
         stamped = replace(fact, timestamp=_clock.now() if fact.timestamp is None else fact.timestamp)
         if ctx is None:
-            await self.provider.save(stamped, subject, scope)
+            await self._add(stamped, subject, scope)
             return stamped, subject, scope
         stamped = replace(stamped, id=saved_id(named, fact.concept, subject, scope), version=0)
         # A process may have died after it saved the fact, and before this was recorded.
         version = await kept_version(self.provider, stamped, subject, scope, ctx.owner)
         if version is None:
-            await self.provider.save(stamped, subject, scope, **self._options())
+            await self._add(stamped, subject, scope)
             ctx.emit(FactsSaved(ctx.run_id, ctx.node, 1))
             version = await kept_version(self.provider, stamped, subject, scope, ctx.owner)
         return replace(stamped, version=version or 0), subject, scope
+
+    async def _add(self, version: FactVersion, subject: Subject, scope: Scope) -> None:
+        if isinstance(version, Withdrawal):
+            await self._keeping("withdrawing").withdraw(version, subject, scope, **self._options())
+        else:
+            await self.provider.save(version, subject, scope, **self._options())
 
     async def _show(self, found: Sequence[KnownFact]) -> list[Fact]:
         """Show the model those facts that it does not see already, as many as there is room for. Return all."""
         ctx = self._running()
 
         async def unseen() -> list[KnownFact]:
-            shown = {
-                (known.fact.concept.keyword, known.subject): known.fact.values
-                for step in ctx.memory.visible
-                if isinstance(step, FactsStep | SummaryStep)
-                for known in step.facts
-            }
+            shown: dict[tuple[str, Subject], set[tuple[str, ...]]] = {}
+            for step in ctx.memory.visible:
+                if isinstance(step, FactsStep | SummaryStep):
+                    shown |= _values_of(step.facts)
             room = fitting(found, self._limit, self._characters)
-            return [
-                known for known in room if shown.get((known.fact.concept.keyword, known.subject)) != known.fact.values
-            ]
+            # Facts that contradict each other are shown together.
+            news = {about for about, values in _values_of(room).items() if shown.get(about) != values}
+            return [known for known in room if (known.fact.concept.keyword, known.subject) in news]
 
         new = await found_once(ctx, self, unseen)
         if new:
@@ -691,6 +765,14 @@ def _zone_of(given: tzinfo | str | None) -> tzinfo | None:
         raise ValueError(
             f"timezone={given!r} is not known; write a name such as 'Europe/Oslo', or datetime.UTC"
         ) from None
+
+
+def _values_of(facts: Iterable[KnownFact]) -> dict[tuple[str, Subject], set[tuple[str, ...]]]:
+    """Return what facts say about each concept and subject."""
+    found: dict[tuple[str, Subject], set[tuple[str, ...]]] = {}
+    for known in facts:
+        found.setdefault((known.fact.concept.keyword, known.subject), set()).add(known.fact.values)
+    return found
 
 
 def _by_priority(subjects: Iterable[Subject]) -> list[Subject]:

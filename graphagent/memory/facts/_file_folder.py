@@ -15,18 +15,29 @@ from graphagent.memory.facts import _durable_files, _file_format
 from graphagent.memory.facts._durable_files import SEALED_FILE
 from graphagent.memory.facts._file_format import FactLines, Page
 from graphagent.memory.facts._json import following
-from graphagent.memory.facts._types import Concept, Fact, Scope, ScopeKind, Subject, stamped
+from graphagent.memory.facts._types import (
+    Concept,
+    Fact,
+    FactVersion,
+    Scope,
+    ScopeKind,
+    Subject,
+    Withdrawal,
+    stamped,
+)
+from graphagent.memory.facts._withdrawing import of_known, without_value
 from graphagent.store import Receipt
 
 if TYPE_CHECKING:
     from graphagent.memory.facts._json import Place
+    from graphagent.memory.facts._known import Moment
 
 _log = logging.getLogger("graphagent")
 _NO_OWNER = "default"
 _PAGE_SIZE = 3000
 """About how many bytes of memory a page takes without its facts, with the names and the path of its file."""
 _SUFFIX = ".jsonl"
-_Make = Callable[["Page", Callable[[], list["Fact"]]], list["Fact"]]
+_Make = Callable[["Page", Callable[[], list["FactVersion"]]], list["FactVersion"]]
 
 
 class FileLocation(NamedTuple):
@@ -71,20 +82,27 @@ class FactFiles:
                 return Page()
         return page if page and page.stamp == _file_format.stamp_of(stat) else None
 
-    def page(self, place: Place) -> Page:
-        """Return the page of a place, after reading the lines that were added to its file."""
+    def load(self, place: Place, keyword: str | None, moment: Moment | None) -> list[Fact]:
+        """Return what is known at a moment, or now, about one concept of a place or all, after reading what was added to its file."""
         with self._turn():
             _, location = self._cached(place)
             with self._reading(location) as file:
-                return Page() if file is None else self._read(file, place, location)
+                if file is None:
+                    return []
+                page = self._read(file, place, location)
+                if moment is not None:
+                    self._complete(file, page, page.without_history(keyword, moment), place, location)
+                found = page.all(moment) if keyword is None else page.facts_of(keyword, moment)
+                assert found is not None  # the histories that are needed are there
+                return found
 
-    def facts(self, place: Place) -> list[Fact]:
+    def facts(self, place: Place) -> list[FactVersion]:
         """Return every version of every fact of a place, in the order of saving."""
         location = _locate(self.root, place)
         with self._reading(location) as file:
             return [] if file is None else _lines(file, place, location.path).facts
 
-    def history(self, place: Place, keyword: str) -> list[Fact]:
+    def history(self, place: Place, keyword: str) -> list[FactVersion]:
         """Return every version of the facts about a concept, in the order of saving."""
         with self._turn():
             _, location = self._cached(place)
@@ -92,23 +110,42 @@ class FactFiles:
                 if file is None:
                     return []
                 page = self._read(file, place, location)
-                return _file_format.facts_about(file, page, keyword, location.path)
+                if page.history(keyword) is None:
+                    self._complete(file, page, {keyword}, place, location)
+                return page.history(keyword) or []
 
     def save(self, place: Place, fact: Fact) -> None:
         """Add a fact as the next version of its concept."""
         self._append(place, lambda page, _: [stamped(fact, page.version(fact.concept.keyword) + 1)])
 
-    def add(self, place: Place, facts: Iterable[Fact]) -> int:
-        """Append those of some saved facts that the file does not have yet. Return their number."""
+    def withdraw(self, place: Place, withdrawal: Withdrawal) -> None:
+        """Add a withdrawal as the next version of its concept.
 
-        def new(page: Page, there: Callable[[], list[Fact]]) -> list[Fact]:
+        Raises:
+            ValueNotFoundError: a value is not known.
+            ValueError: the concept has one value.
+        """
+        keyword = withdrawal.concept.keyword
+        self._append(
+            place,
+            lambda page, _: [
+                stamped(of_known(withdrawal, page.facts_of(keyword, None) or ()), page.version(keyword) + 1)
+            ],
+        )
+
+    def add(self, place: Place, facts: Iterable[FactVersion]) -> int:
+        """Append those of some saved versions that the file does not have yet. Return their number."""
+
+        def new(page: Page, there: Callable[[], list[FactVersion]]) -> list[FactVersion]:
             ids = {fact.id for fact in there()}
             return list(following([fact for fact in facts if fact.id not in ids], page.version))
 
         return self._append(place, new)
 
-    def forget(self, concept: Concept | None, subject: Subject | None, scope: Scope | None, owner: str) -> Receipt:
-        """Erase the matching facts, and the files and folders that are empty then."""
+    def forget(
+        self, concept: Concept | None, subject: Subject | None, scope: Scope | None, owner: str, value: str | None
+    ) -> Receipt:
+        """Erase the matching facts, or a value from them, and the files and folders that are empty then."""
         removed, size = 0, 0
         with _durable_files.typed_errors("write", self.root), self._turn(), ExitStack() as stack:
             self._pages.clear()
@@ -116,9 +153,14 @@ class FactFiles:
             if next(self._walk(owner, scope, subject), None) is None:
                 return Receipt()
             stack.enter_context(self._locked())
-            for location in list(self._walk(owner, scope, subject)):
+            locations = list(self._walk(owner, scope, subject))
+            if concept is not None and value is not None:
+                for location in locations:  # before anything is erased, since a concept with one value is refused
+                    with _durable_files.opened_folder(self.root, location.folders) as folder:
+                        _left_in(folder, location, concept, value)
+            for location in locations:
                 with _durable_files.opened_folder(self.root, location.folders) as folder:
-                    facts, lines = _forget_in(folder, location, concept)
+                    facts, lines = _forget_in(folder, location, concept, value)
                 removed, size = removed + facts, size + lines
                 self._prune(location.folders)
         return Receipt(facts=removed, bytes=size)
@@ -129,7 +171,7 @@ class FactFiles:
         with _durable_files.typed_errors("read", self.root):
             return [each for each in self._walk(owner, None, None) if not _durable_files.leftover_of(each.name)]
 
-    def read(self, location: FileLocation) -> list[tuple[Place, Fact]]:
+    def read(self, location: FileLocation) -> list[tuple[Place, FactVersion]]:
         """Return all facts of a file, checked; none if it was erased meanwhile. A torn last line is ignored."""
         place, found = self._checked(location)
         return [(place, fact) for fact in found.facts] if place and found else []
@@ -219,6 +261,13 @@ class FactFiles:
             page.add(_lines(file, place, location.path, page), stamp)
             self._keep(place, page, location)
         return page
+
+    def _complete(self, file: int, page: Page, keywords: set[str], place: Place, location: FileLocation) -> None:
+        """Read the histories of concepts into a page."""
+        if keywords:
+            self._pages.take(place)
+            page.keep(_file_format.histories_of(file, page, keywords, location.path))
+            self._keep(place, page, location)
 
     def _append(self, place: Place, make: _Make) -> int:
         """Append the facts that `make` returns, which is called with the page and a function that reads all facts of the file."""
@@ -341,9 +390,9 @@ def _owner_folder(owner: str) -> str:
     return _durable_files.file_name(owner) if owner else _NO_OWNER
 
 
-def _forget_in(folder: int, location: FileLocation, concept: Concept | None) -> tuple[int, int]:
-    """Remove a concept (None: all) from a file. Return the number of facts and of bytes that were removed."""
-    _, name, path = location
+def _forget_in(folder: int, location: FileLocation, concept: Concept | None, value: str | None) -> tuple[int, int]:
+    """Remove a concept (None: all), or a value of it, from a file. Return the number of facts and of bytes that were removed."""
+    _, name, _ = location
     if _durable_files.leftover_of(name):
         with suppress(FileNotFoundError):  # rewriting the file has removed it
             _durable_files.erase(name, folder)
@@ -351,22 +400,50 @@ def _forget_in(folder: int, location: FileLocation, concept: Concept | None) -> 
     with _durable_files.opened(name, folder) as file:
         if file is None:
             return 0, 0
-        rest = b""
-        if concept is None:
-            removed = _file_format.count(file)
-        else:
-            place = _file_format.read_place_of(file, path)
-            found = _lines(file, place, path)
-            kept = [fact for fact in found.facts if fact.concept.keyword != concept.keyword]
-            removed = len(found.facts) - len(kept)
-            if (
-                kept and not removed and not found.torn
-            ):  # the concept of a torn line is unknown, so it is erased with any
-                return 0, 0
-            rest = _file_format.new_file(place, kept).data if kept else b""
         size = os.fstat(file).st_size
+        if concept is None:
+            removed, rest = _file_format.count(file), b""
+        else:
+            left = _left_in(folder, location, concept, value)
+            if left is None:
+                return 0, 0
+            place, removed, kept = left
+            rest = _file_format.new_file(place, kept).data if kept else b""
     if rest:
         _durable_files.replace(name, folder, rest)
     else:
         _durable_files.erase(name, folder)
-    return removed, size - len(rest)
+    return removed, max(size - len(rest), 0)
+
+
+def _left_in(
+    folder: int, location: FileLocation, concept: Concept, value: str | None
+) -> tuple[Place, int, list[FactVersion]] | None:
+    """Return what is left of a file without a concept, or a value of it: its place, how many facts are removed, and the others.
+
+    None if nothing is to be removed.
+
+    Raises:
+        ValueError: the value is of a concept with one value.
+    """
+    if _durable_files.leftover_of(location.name):
+        return None
+    with _durable_files.opened(location.name, folder) as file:
+        if file is None:
+            return None
+        place = _file_format.read_place_of(file, location.path)
+        found = _lines(file, place, location.path)
+    about = [fact for fact in found.facts if fact.concept.keyword == concept.keyword]
+    others = [fact for fact in found.facts if fact.concept.keyword != concept.keyword]
+    if value is None:
+        removed, kept = len(about), others
+    else:
+        removed = sum(value in fact.values for fact in about)
+        left = {fact.version: fact for fact in without_value(about, value)}
+        kept = (
+            [left.pop(fact.version, fact) if fact in about else fact for fact in found.facts] if left else found.facts
+        )
+        kept += left.values()
+    if kept and not removed and not found.torn:  # the concept of a torn line is unknown, so it is erased with any
+        return None
+    return place, removed, kept

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import threading
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -19,10 +20,10 @@ from graphagent._article import counted
 from graphagent.errors import DamagedStoreError
 from graphagent.memory.facts._durable_files import read_from
 from graphagent.memory.facts._json import Place, fact_record, place_record, read_fact, read_place
-from graphagent.memory.facts._resolve import Known
+from graphagent.memory.facts._known import Known, Moment, known_at, size_of
 
 if TYPE_CHECKING:
-    from graphagent.memory.facts._types import Fact
+    from graphagent.memory.facts._types import Fact, FactVersion
 
 _AFTER = "after"
 _CRC = b',"crc":"'
@@ -46,7 +47,7 @@ class Stamp(NamedTuple):
 class FactLines(NamedTuple):
     """Lines of a file, as they were read or are to be written."""
 
-    facts: list[Fact]
+    facts: list[FactVersion]
     data: bytes
     """Their bytes, with those of the file's first line if they are read from its start."""
     crc: str | None
@@ -60,14 +61,14 @@ def stamp_of(stat: os.stat_result) -> Stamp:
     return Stamp(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
-def new_file(place: Place, facts: Iterable[Fact]) -> FactLines:
+def new_file(place: Place, facts: Iterable[FactVersion]) -> FactLines:
     """Return all lines of a new file."""
     head, crc = _line({**_FORMAT, **place_record(place)})
     made = lines(facts, crc)
     return made._replace(data=head + made.data)
 
 
-def lines(facts: Iterable[Fact], crc: str | None) -> FactLines:
+def lines(facts: Iterable[FactVersion], crc: str | None) -> FactLines:
     """Return the lines of saved facts, the first of which follows a line with this checksum."""
     added, data = list(facts), list[bytes]()
     for fact in added:
@@ -79,7 +80,7 @@ def lines(facts: Iterable[Fact], crc: str | None) -> FactLines:
 class Page:
     """The contents of one file: enough to load and to save facts without reading the file again."""
 
-    __slots__ = ("_known", "_lock", "_tail", "crc", "end", "facts", "size", "stamp", "torn", "unended")
+    __slots__ = ("_histories", "_known", "_lock", "_tail", "crc", "end", "facts", "size", "stamp", "torn", "unended")
 
     def __init__(self) -> None:
         self.facts = 0
@@ -97,19 +98,60 @@ class Page:
         self.stamp: Stamp | None = None
         self._tail = b""
         self._known: dict[str, Known] = {}
+        self._histories: dict[str, list[FactVersion]] = {}
         # Held only briefly, because the event loop reads what a worker thread changes.
         self._lock = threading.Lock()
 
-    def fact(self, keyword: str) -> Fact | None:
-        """Return the current fact about a concept; None if there is none."""
+    def facts_of(self, keyword: str, moment: Moment | None) -> list[Fact] | None:
+        """Return what is known about a concept at a moment, or now; None if that needs its history, which is not here."""
         with self._lock:
             known = self._known.get(keyword)
-            return known.fact() if known else None
+            return [] if known is None else self._at(keyword, known, moment)
 
-    def all(self) -> list[Fact]:
-        """Return the current facts about all concepts, in the order in which these were first saved."""
+    def all(self, moment: Moment | None) -> list[Fact] | None:
+        """Return what is known about all concepts at a moment, or now, in the order in which these were first saved.
+
+        None if that needs histories which are not here.
+        """
+        found: list[Fact] = []
         with self._lock:
-            return [known.fact() for known in self._known.values()]
+            for keyword, known in self._known.items():
+                facts = self._at(keyword, known, moment)
+                if facts is None:
+                    return None
+                found += facts
+        return found
+
+    def without_history(self, keyword: str | None, moment: Moment) -> set[str]:
+        """Return the keywords, or the given one, of which what is known at a moment needs a history that is not here."""
+        with self._lock:
+            return {
+                name
+                for name, known in self._known.items()
+                if keyword in (None, name) and name not in self._histories and not moment.has(known.last)
+            }
+
+    def history(self, keyword: str) -> list[FactVersion] | None:
+        """Return every version of the facts about a concept, in the order of saving; None if these are not here."""
+        with self._lock:
+            return (
+                list(self._histories.get(keyword, ()))
+                if keyword in self._histories or keyword not in self._known
+                else None
+            )
+
+    def keep(self, histories: Mapping[str, list[FactVersion]]) -> None:
+        """Take histories of concepts, so that they need not be read again."""
+        with self._lock:
+            for keyword, versions in histories.items():
+                self._histories[keyword] = versions
+                self.size += sum(map(size_of, versions))
+
+    def _at(self, keyword: str, known: Known, moment: Moment | None) -> list[Fact] | None:
+        if moment is None or moment.has(known.last):
+            return known.facts(moment)
+        history = self._histories.get(keyword)
+        return None if history is None else known_at(reversed(history), moment)
 
     def version(self, keyword: str) -> int:
         """Return the last version of a concept; 0 if there is none."""
@@ -128,6 +170,9 @@ class Page:
                     known.add(fact)
                 self.size += known.size
                 self.facts += 1
+                if (history := self._histories.get(fact.concept.keyword)) is not None:
+                    history.append(fact)
+                    self.size += size_of(fact)
         self.end += len(added.data)
         self.unended = bool(added.data) and not added.data.endswith(b"\n")
         self.torn = added.torn
@@ -181,7 +226,7 @@ def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> 
         found, crc = _place(whole.pop(0), path)
         if found != place:
             raise DamagedStoreError(f"{path}, line 1", "these are the facts of another owner, scope or subject")
-    facts: list[Fact] = []
+    facts: list[FactVersion] = []
     versions: dict[str, int] = {}
     for count, line in enumerate([*whole, rest] if rest else whole):
         number += 1
@@ -203,22 +248,22 @@ def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> 
     return FactLines(facts, data, crc)
 
 
-def facts_about(file: int, page: Page, keyword: str, path: str) -> list[Fact]:
-    """Return every version of the facts about a concept, in the order of saving, from a file of which the page was just read.
+def histories_of(file: int, page: Page, keywords: AbstractSet[str], path: str) -> dict[str, list[FactVersion]]:
+    """Return every version of the facts about some concepts, in the order of saving, from a file of which the page was just read.
 
     Raises:
-        DamagedStoreError: a line that may be about it is damaged.
+        DamagedStoreError: a line that may be about one of them is damaged.
     """
-    found: list[Fact] = []
-    name = orjson.dumps(keyword)
+    found: dict[str, list[FactVersion]] = {keyword: [] for keyword in keywords}
+    name = orjson.dumps(next(iter(keywords))) if len(keywords) == 1 else b""
     for number, line in enumerate(read_from(file, 0)[: page.end].split(b"\n")[1:], 2):
         # The page has checked all lines. JSON has the keyword as it is here, or with a backslash in the place of a character.
-        if name in line or b"\\" in line:
+        if line and (name in line or b"\\" in line):
             read = _read(line)
             if isinstance(read, str):
                 raise DamagedStoreError(f"{path}, line {number}", read, remedy=_BY_HAND)
-            if read.fact.concept.keyword == keyword:
-                found.append(read.fact)
+            if read.fact.concept.keyword in keywords:
+                found[read.fact.concept.keyword].append(read.fact)
     return found
 
 
@@ -231,7 +276,7 @@ def count(file: int) -> int:
 class _ParsedLine(NamedTuple):
     """The contents of one line."""
 
-    fact: Fact
+    fact: FactVersion
     crc: str | None
     """Its checksum; None if somebody edited the line."""
     after: str | None

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Never, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from anyio import to_thread
 
@@ -15,22 +15,24 @@ from graphagent._concurrency import Worker
 from graphagent._options import check_path
 from graphagent.errors import StoreError
 from graphagent.memory._byte_cache import check_cache_bytes
+from graphagent.memory.facts._arguments import check_filter, check_given
 from graphagent.memory.facts._file_folder import FactFiles
 from graphagent.memory.facts._json import export_record, read_export
+from graphagent.memory.facts._known import Moment, recorded_by
 from graphagent.memory.facts._types import (
     Concept,
     Fact,
+    FactVersion,
     Scope,
     Subject,
-    check_filter,
-    check_given,
+    Withdrawal,
     checked_owner,
     folded,
 )
 
 if TYPE_CHECKING:
-    from graphagent.memory.facts._file_format import Page
-    from graphagent.memory.facts._json import Place
+    from datetime import datetime
+
     from graphagent.store import Receipt
 
 
@@ -72,36 +74,88 @@ class FileMemoryProvider:
         place = (checked_owner(owner), scope, subject.name)
         await self._writer.run(lambda: self._files.save(place, fact))
 
-    async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Return the current fact about a concept, the last SingleFact or one MultipleFacts of all values, as a list of one or none."""
-        check_given("load(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
-        fact = (await self._page((checked_owner(owner), scope, subject.name))).fact(concept.keyword)
-        return [fact] if fact else []
+    async def withdraw(self, withdrawal: Withdrawal, subject: Subject, scope: Scope, *, owner: str = "") -> None:
+        """Take back values of a concept with several, as its next version. It is on the disk when this returns.
 
-    async def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Return the current facts about all concepts, in the order in which the concepts were first saved."""
+        Raises:
+            ValueNotFoundError: a value is not known.
+            ValueError: the concept has one value.
+        """
+        check_given("withdraw(withdrawal, subject, scope)", withdrawal=withdrawal, subject=subject, scope=scope)
+        place = (checked_owner(owner), scope, subject.name)
+        await self._writer.run(lambda: self._files.withdraw(place, withdrawal))
+
+    async def load(
+        self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
+    ) -> list[Fact]:
+        """Return what is known about a concept: one fact, the last SingleFact that holds or one MultipleFacts of all values, or none.
+
+        If that SingleFact is untrusted, the last one that holds and is not comes before it.
+
+        Args:
+            concept: The concept, found by its keyword.
+            subject: The subject.
+            scope: The scope.
+            owner: The owner.
+            as_of: The moment at which the facts hold, as is known now, with a time zone; by default the current one. Of moments before
+                the last version was recorded, the first load reads the whole file.
+
+        Raises:
+            ValueError: `as_of` has no time zone.
+        """
+        check_given("load(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
+        place = (checked_owner(owner), scope, subject.name)
+        moment = None if as_of is None else Moment(as_of)
+        page = self._files.current(place)
+        found = None if page is None else page.facts_of(concept.keyword, moment)
+        return (
+            found if found is not None else await to_thread.run_sync(self._files.load, place, concept.keyword, moment)
+        )
+
+    async def load_all(
+        self, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
+    ) -> list[Fact]:
+        """Return what is known about all concepts, each as `load` does, in the order in which the concepts were first saved."""
         check_given("load_all(subject, scope)", subject=subject, scope=scope)
-        return (await self._page((checked_owner(owner), scope, subject.name))).all()
+        place = (checked_owner(owner), scope, subject.name)
+        moment = None if as_of is None else Moment(as_of)
+        page = self._files.current(place)
+        found = None if page is None else page.all(moment)
+        return found if found is not None else await to_thread.run_sync(self._files.load, place, None, moment)
 
     async def load_by_description(
-        self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
+        self, description: str, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
     ) -> list[Fact]:
-        """Return the current facts about concepts whose description, as last saved, contains a text; case is ignored."""
+        """Return what is known about concepts whose description, as last saved, contains a text; case is ignored."""
         check_given(
             "load_by_description(description, subject, scope)", description=description, subject=subject, scope=scope
         )
         wanted = folded(description)
-        found = await self.load_all(subject, scope, owner=owner)
+        at: dict[str, Any] = {} if as_of is None else {"as_of": as_of}
+        found = await self.load_all(subject, scope, owner=owner, **at)
         return [fact for fact in found if wanted in folded(fact.concept.description)]
 
-    async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Return every version of the facts about a concept as it was saved, the newest first.
+    async def history(
+        self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "", at: datetime | None = None
+    ) -> list[FactVersion]:
+        """Return every version of the facts about a concept as it was recorded, withdrawals among them, the newest first.
 
-        The whole file is read, and the lines that may be about the concept are decoded.
+        The first time, the whole file is read, and the lines that may be about the concept are decoded.
+
+        Args:
+            concept: The concept, found by its keyword.
+            subject: The subject.
+            scope: The scope.
+            owner: The owner.
+            at: Only what had been recorded at this moment, with a time zone.
+
+        Raises:
+            ValueError: `at` has no time zone.
         """
         check_given("history(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
         place = checked_owner(owner), scope, subject.name
-        return (await to_thread.run_sync(self._files.history, place, concept.keyword))[::-1]
+        by = None if at is None else Moment(at, "at=")
+        return recorded_by((await to_thread.run_sync(self._files.history, place, concept.keyword))[::-1], by)
 
     async def forget(
         self,
@@ -109,21 +163,23 @@ class FileMemoryProvider:
         concept: Concept | None = None,
         subject: Subject | None = None,
         scope: Scope | None = None,
+        value: str | None = None,
         owner: str = "",
         everything: bool = False,
     ) -> Receipt:
         """Erase every version of all facts of one owner that match the arguments; with `everything`, all facts of the owner.
 
-        Files and folders that are empty then are removed too, and with them the names; so are torn lines of the same subjects,
+        With `value`, only this value of the concept is erased, from every version, and a Withdrawal without values is added. Files and folders that are empty then are removed too, and with them the names; so are torn lines of the same subjects,
         whatever they are about. The removed bytes are overwritten; copies, snapshots and the disk's own bookkeeping are out of
         reach.
 
         Raises:
             TypeError: something is given by position.
-            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`.
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`; or a value without
+                its concept, or of a concept with one value.
         """
-        check_filter(concept, subject, scope, everything=everything, by_position=others)
-        return await to_thread.run_sync(self._files.forget, concept, subject, scope, checked_owner(owner))
+        check_filter(concept, subject, scope, value, everything=everything, by_position=others)
+        return await to_thread.run_sync(self._files.forget, concept, subject, scope, checked_owner(owner), value)
 
     async def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:
         """Yield every version of every fact of one owner, or of all; those of each scope and subject in the order of saving."""
@@ -167,7 +223,3 @@ class FileMemoryProvider:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         self._files.close()
-
-    async def _page(self, place: Place) -> Page:
-        page = self._files.current(place)
-        return await to_thread.run_sync(self._files.page, place) if page is None else page

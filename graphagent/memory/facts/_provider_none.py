@@ -7,11 +7,15 @@ from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Never, Self
 
-from graphagent.memory.facts._types import check_filter
+from graphagent.memory.facts._arguments import check_filter
+from graphagent.memory.facts._moments import checked_moment
+from graphagent.memory.facts._withdrawing import of_known
 from graphagent.store import Receipt
 
 if TYPE_CHECKING:
-    from graphagent.memory.facts._types import Concept, Fact, Scope, Subject
+    from datetime import datetime
+
+    from graphagent.memory.facts._types import Concept, Fact, FactVersion, Scope, Subject, Withdrawal
 
 _log = logging.getLogger("graphagent")
 _said = False
@@ -27,26 +31,36 @@ class NoMemory:
         """Do nothing."""
         _say_once()
 
-    async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Return nothing."""
-        _say_once()
-        return []
+    async def withdraw(self, withdrawal: Withdrawal, subject: Subject, scope: Scope, *, owner: str = "") -> None:
+        """Raise ValueNotFoundError, since no value is known."""
+        of_known(withdrawal, ())
 
-    async def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Return nothing."""
-        _say_once()
-        return []
-
-    async def load_by_description(
-        self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
+    async def load(
+        self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
     ) -> list[Fact]:
         """Return nothing."""
         _say_once()
-        return []
+        return _nothing_at("as_of=", as_of)
 
-    async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+    async def load_all(
+        self, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
+    ) -> list[Fact]:
         """Return nothing."""
-        return []
+        _say_once()
+        return _nothing_at("as_of=", as_of)
+
+    async def load_by_description(
+        self, description: str, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
+    ) -> list[Fact]:
+        """Return nothing."""
+        _say_once()
+        return _nothing_at("as_of=", as_of)
+
+    async def history(
+        self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "", at: datetime | None = None
+    ) -> list[FactVersion]:
+        """Return nothing."""
+        return [*_nothing_at("at=", at)]
 
     async def forget(
         self,
@@ -54,6 +68,7 @@ class NoMemory:
         concept: Concept | None = None,
         subject: Subject | None = None,
         scope: Scope | None = None,
+        value: str | None = None,
         owner: str = "",
         everything: bool = False,
     ) -> Receipt:
@@ -61,9 +76,10 @@ class NoMemory:
 
         Raises:
             TypeError: something is given by position.
-            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`.
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`;
+                or a value without its concept.
         """
-        check_filter(concept, subject, scope, everything=everything, by_position=others)
+        check_filter(concept, subject, scope, value, everything=everything, by_position=others)
         return Receipt()
 
     async def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:
@@ -87,6 +103,12 @@ class NoMemory:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
+
+
+def _nothing_at(name: str, moment: datetime | None) -> list[Fact]:
+    if moment is not None:
+        checked_moment(name, moment)
+    return []
 
 
 def _say_once() -> None:

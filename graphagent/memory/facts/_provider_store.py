@@ -5,39 +5,38 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Never, Self
-
-import orjson
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from graphagent._concurrency import turn
 from graphagent._options import check_can
 from graphagent.errors import ConflictError, DamagedStoreError
 from graphagent.memory._byte_cache import ByteCache, check_cache_bytes
+from graphagent.memory.facts._arguments import check_filter, check_given
 from graphagent.memory.facts._concept_list import CONCEPTS, keywords_of, list_row, number_of, with_keywords
-from graphagent.memory.facts._json import export_record, fact_record, following, read_export, read_fact
-from graphagent.memory.facts._resolve import Known, Newest
+from graphagent.memory.facts._json import export_record, following, read_export
+from graphagent.memory.facts._known import Known, Moment, Newest, is_plain, recorded_by
+from graphagent.memory.facts._store_items import ROOM, concept_of, domain_of, place_of, put_of, version_of
 from graphagent.memory.facts._types import (
     Concept,
     Fact,
-    MultipleFacts,
+    FactVersion,
     Scope,
-    ScopeKind,
     SingleFact,
     Subject,
-    check_filter,
-    check_given,
+    Withdrawal,
     checked_owner,
     folded,
     stamped,
 )
+from graphagent.memory.facts._withdrawing import of_known, without_value
 from graphagent.store import Change, DeleteAll, Exists, Item, Key, Put, Receipt
-from graphagent.store._internal import cached_of, checked, collect, get_many, unchecked
+from graphagent.store._internal import cached_of, collect, get_many
 
 if TYPE_CHECKING:
-    from graphagent.memory.facts._json import Place
+    from datetime import datetime
+
     from graphagent.protocols import Store
 
-_ROOM = "facts"
 _ENTRY_BYTES, _VALUE_BYTES = 800, 150
 """The bytes of memory that a concept in the cache, and each of its values, takes besides their texts."""
 _MOST_STEPS = 8
@@ -78,14 +77,27 @@ class StoreMemoryProvider:
     async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
         """Save a fact as the next version of its concept. It is as durable as the store when this returns."""
         check_given("save(fact, subject, scope)", fact=fact, subject=subject, scope=scope)
-        domain = _domain((checked_owner(owner), scope, subject.name))
+        await self._append(fact, domain_of((checked_owner(owner), scope, subject.name)))
+
+    async def withdraw(self, withdrawal: Withdrawal, subject: Subject, scope: Scope, *, owner: str = "") -> None:
+        """Take back values of a concept with several, as its next version. It is as durable as the store when this returns.
+
+        Raises:
+            ValueNotFoundError: a value is not known.
+            ValueError: the concept has one value.
+        """
+        check_given("withdraw(withdrawal, subject, scope)", withdrawal=withdrawal, subject=subject, scope=scope)
+        known = await self.load(withdrawal.concept, subject, scope, owner=owner)
+        await self._append(of_known(withdrawal, known), domain_of((checked_owner(owner), scope, subject.name)))
+
+    async def _append(self, fact: FactVersion, domain: Key) -> None:
         keys = (*domain, fact.concept.keyword)
         number = self._versions.get(keys) or 0
         apart = False
         while True:
             number = number or number_of(await self._last(keys))
             version = number + 1
-            changes: list[Change] = [_put(keys, stamped(fact, version))]
+            changes: list[Change] = [put_of(keys, stamped(fact, version))]
             if number:
                 changes.append(Exists((*keys, number)))  # it may have been forgotten since
             else:
@@ -102,39 +114,71 @@ class StoreMemoryProvider:
             self._versions.put(keys, version, _size(keys))
             return
 
-    async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Return the current fact about a concept, the last SingleFact or one MultipleFacts of all values, as a list of one or none."""
-        check_given("load(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
-        fact = await self._load((*_domain((checked_owner(owner), scope, subject.name)), concept.keyword))
-        return [fact] if fact else []
+    async def load(
+        self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
+    ) -> list[Fact]:
+        """Return what is known about a concept: one fact, the last SingleFact that holds or one MultipleFacts of all values, or none.
 
-    async def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Return the current facts about all concepts, in the order in which the concepts were first saved."""
+        If that SingleFact is untrusted, the last one that holds and is not comes before it.
+
+        Args:
+            concept: The concept, found by its keyword.
+            subject: The subject.
+            scope: The scope.
+            owner: The owner.
+            as_of: The moment at which the facts hold, as is known now, with a time zone; by default the current one.
+
+        Raises:
+            ValueError: `as_of` has no time zone.
+        """
+        check_given("load(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
+        moment = None if as_of is None else Moment(as_of)
+        return await self._load((*domain_of((checked_owner(owner), scope, subject.name)), concept.keyword), moment)
+
+    async def load_all(
+        self, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
+    ) -> list[Fact]:
+        """Return what is known about all concepts, each as `load` does, in the order in which the concepts were first saved."""
         check_given("load_all(subject, scope)", subject=subject, scope=scope)
-        domain = _domain((checked_owner(owner), scope, subject.name))
-        listed, facts = await self._current(domain)
+        domain = domain_of((checked_owner(owner), scope, subject.name))
+        listed, facts = await self._current(domain, Moment(as_of))
         # A concept that is in no list was saved after the list was read, or was forgotten since, or its name is lost.
         for keyword in sorted(facts.keys() - listed.keys()):
             if await self._is_listed((*domain, keyword)):
                 listed[keyword] = None
-        return [facts[keyword] for keyword in listed if keyword in facts]
+        return [fact for keyword in listed for fact in facts.get(keyword, ())]
 
     async def load_by_description(
-        self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
+        self, description: str, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
     ) -> list[Fact]:
-        """Return the current facts about concepts whose description, as last saved, contains a text; case is ignored."""
+        """Return what is known about concepts whose description, as last saved, contains a text; case is ignored."""
         check_given(
             "load_by_description(description, subject, scope)", description=description, subject=subject, scope=scope
         )
         wanted = folded(description)
-        found = await self.load_all(subject, scope, owner=owner)
+        at: dict[str, Any] = {} if as_of is None else {"as_of": as_of}
+        found = await self.load_all(subject, scope, owner=owner, **at)
         return [fact for fact in found if wanted in folded(fact.concept.description)]
 
-    async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Return every version of the facts about a concept as it was saved, the newest first."""
+    async def history(
+        self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "", at: datetime | None = None
+    ) -> list[FactVersion]:
+        """Return every version of the facts about a concept as it was recorded, withdrawals among them, the newest first.
+
+        Args:
+            concept: The concept, found by its keyword.
+            subject: The subject.
+            scope: The scope.
+            owner: The owner.
+            at: Only what had been recorded at this moment, with a time zone.
+
+        Raises:
+            ValueError: `at` has no time zone.
+        """
         check_given("history(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
-        keys = (*_domain((checked_owner(owner), scope, subject.name)), concept.keyword)
-        return [_fact(item) async for item in self._store.scan(keys, reverse=True)]
+        keys = (*domain_of((checked_owner(owner), scope, subject.name)), concept.keyword)
+        by = None if at is None else Moment(at, "at=")
+        return recorded_by([version_of(item) async for item in self._store.scan(keys, reverse=True)], by)
 
     async def forget(
         self,
@@ -142,18 +186,21 @@ class StoreMemoryProvider:
         concept: Concept | None = None,
         subject: Subject | None = None,
         scope: Scope | None = None,
+        value: str | None = None,
         owner: str = "",
         everything: bool = False,
     ) -> Receipt:
         """Erase every version of all facts of one owner that match the arguments, in one commit; with `everything`, all facts.
 
-        What was cached in the store for the owner is erased too, since it may repeat them.
+        With `value`, only this value of the concept is erased, from every version, and a Withdrawal without values is added. What was
+        cached in the store for the owner is erased too, since it may repeat them.
 
         Raises:
             TypeError: something is given by position.
-            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`.
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`; or a value without
+                its concept, or of a concept with one value.
         """
-        check_filter(concept, subject, scope, everything=everything, by_position=others)
+        check_filter(concept, subject, scope, value, everything=everything, by_position=others)
         wanted = (
             *((scope.kind.value, scope.name) if scope else (None, None)),
             subject.name if subject else None,
@@ -161,14 +208,16 @@ class StoreMemoryProvider:
         )
         # The prefix ends before the keyword, so that the list of concepts is read too.
         given = next((depth for depth, part in enumerate(wanted[:3]) if part is None), 3)
-        base = (_ROOM, checked_owner(owner), *(part for part in wanted[:given] if part is not None))
+        base = (ROOM, checked_owner(owner), *(part for part in wanted[:given] if part is not None))
+        if value is not None:
+            return await self._erase(base, wanted, value)
         depth = 2 + max((place + 1 for place, part in enumerate(wanted) if part is not None), default=0)
         while True:
             prefixes: dict[Key, None] = {}
             shorter: list[Put] = []
             facts, size = 0, 0
             async for item in self._store.scan(base):
-                _place(item)
+                place_of(item)
                 *place, keyword, _ = item.key[2:]
                 is_listed = keyword == CONCEPTS
                 names = keywords_of(item) if is_listed else [str(keyword)]
@@ -191,18 +240,48 @@ class StoreMemoryProvider:
             self._clear()
             return Receipt(facts=facts, bytes=size)
 
+    async def _erase(self, base: Key, wanted: tuple[str | None, ...], value: str) -> Receipt:
+        """Erase a value from every version of a concept under a prefix, as far as kind and name of the scope and subject fit."""
+        while True:
+            found: dict[Key, list[Item]] = {}
+            async for item in self._store.scan(base):
+                place_of(item)
+                if all(part in (None, each) for part, each in zip(wanted, item.key[2:], strict=False)):
+                    found.setdefault(item.key[:-1], []).append(item)
+            changes: list[Change] = []
+            facts, size = 0, 0
+            for keys, items in found.items():
+                versions = [version_of(item) for item in items]
+                left = without_value(versions, value)
+                if not left:
+                    continue
+                puts = [put_of(keys, version) for version in left]
+                # The last version is still there, and nobody has added one. Only then the old bytes are erased.
+                changes += [Exists(items[-1].key), puts[-1], DeleteAll(keys), *puts]
+                facts += sum(value in version.values for version in versions)
+                size += sum(max(len(item.value) - len(put.value), 0) for item, put in zip(items, puts, strict=False))
+            if not changes:
+                return Receipt()
+            self._clear()
+            try:
+                await self._store.commit(*changes, DeleteAll(cached_of(str(base[1]))))
+            except ConflictError:
+                continue  # another process was faster, so this loop ends
+            self._clear()
+            return Receipt(facts=facts, bytes=size)
+
     async def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:
         """Yield every version of every fact of one owner, or of all; those of each concept in the order of saving."""
-        prefix = (_ROOM,) if owner is None else (_ROOM, checked_owner(owner))
+        prefix = (ROOM,) if owner is None else (ROOM, checked_owner(owner))
         after: Key | None = None
         while True:
             # Scans are read to their end before anything is yielded, so that a caller who stops reading leaves none open.
             items = await collect(self._store.scan(prefix, after=after, limit=_EXPORTED_AT_ONCE))
             for number, item in enumerate(items, 1):
                 await turn(number)
-                place = _place(item)
+                place = place_of(item)
                 if item.key[5] != CONCEPTS:
-                    yield export_record(place, _fact(item))
+                    yield export_record(place, version_of(item))
             if len(items) < _EXPORTED_AT_ONCE:
                 return
             after = items[-1].key
@@ -221,7 +300,7 @@ class StoreMemoryProvider:
             changes: list[Put] = []
             steps = itertools.count(1)
             for place, facts in places.items():
-                missing = await self._missing(_domain(place), facts, steps)
+                missing = await self._missing(domain_of(place), facts, steps)
                 new += sum(put.key[5] != CONCEPTS for put in missing)
                 changes += missing
             try:
@@ -238,12 +317,12 @@ class StoreMemoryProvider:
         count = 0
         concepts: set[Key] = set()
         listed: set[Key] = set()
-        async for item in self._store.scan((_ROOM,)):
-            _place(item)
+        async for item in self._store.scan((ROOM,)):
+            place_of(item)
             if item.key[5] == CONCEPTS:
                 listed.update((*item.key[:5], keyword) for keyword in keywords_of(item))
             else:
-                _fact(item)
+                version_of(item)
                 concepts.add(item.key[:6])
                 count += 1
         for keys in concepts - listed:
@@ -262,8 +341,8 @@ class StoreMemoryProvider:
         self._versions.clear()
         self._known.clear()
 
-    async def _current(self, prefix: Key) -> tuple[dict[str, None], dict[str, Fact]]:
-        """Return the list of the concepts of a subject, and the current facts by their keywords, by one scan of its items.
+    async def _current(self, prefix: Key, moment: Moment) -> tuple[dict[str, None], dict[str, list[Fact]]]:
+        """Return the list of the concepts of a subject, and what is known about them by their keywords, by one scan of its items.
 
         With the prefix of one concept, only that is read, and the list is empty. The scan goes backwards, from the newest version of
         each concept to the oldest one that is needed.
@@ -276,14 +355,14 @@ class StoreMemoryProvider:
             past = 0  # how many versions at the end of the page say nothing more
             for item in page:
                 await turn(next(steps))
-                keyword = _concept_of(item)
+                keyword = concept_of(item)
                 this = newest.get(keyword)
                 if keyword == CONCEPTS:
                     rows.append(keywords_of(item))
                 elif this is None:
-                    newest[keyword] = self._begun(item)
+                    newest[keyword] = self._begun(item, moment)
                 elif not this.complete:
-                    this.add(_fact(item))
+                    this.add(version_of(item))
                 else:
                     past += 1
                     continue
@@ -292,26 +371,29 @@ class StoreMemoryProvider:
                 break
             after = page[-1].key[:-1] if past else page[-1].key
             size = _FIRST_PAGE if past > size // 2 else min(size * _GROWTH, _LONGEST_PAGE)
-        facts: dict[str, Fact] = {}
+        facts: dict[str, list[Fact]] = {}
         for keyword, each in newest.items():
-            facts[keyword] = each.last
-            if isinstance(each.last, MultipleFacts):
-                await turn(next(steps))
-                facts[keyword] = self._combined((*prefix[:5], keyword), each.known())
+            await turn(next(steps))
+            known = each.known()
+            if known is None:
+                facts[keyword] = each.facts()
+            else:
+                facts[keyword] = self._combined((*prefix[:5], keyword), known, moment)
         return dict.fromkeys(itertools.chain.from_iterable(reversed(rows))), facts
 
-    def _begun(self, item: Item) -> Newest:
-        keys, last = item.key[:-1], _fact(item)
+    def _begun(self, item: Item, moment: Moment) -> Newest:
+        keys, last = item.key[:-1], version_of(item)
         self._versions.put(keys, last.version, _size(keys))
-        known, _ = (isinstance(last, MultipleFacts) and self._known.take(keys)) or (None, 0)
-        return Newest(last, known)
+        combined = not isinstance(last, SingleFact) and moment.has(last)
+        known, _ = (combined and self._known.take(keys)) or (None, 0)
+        return Newest(last, moment, known)
 
-    def _combined(self, keys: Key, known: Known, size: int = 0) -> Fact:
-        """Put combined values into the cache, and return them as a fact; `size` is known if nothing was added."""
-        fact = known.fact()
-        size = size or _size(keys) + sum(_VALUE_BYTES + len(value) for value in fact.values)
+    def _combined(self, keys: Key, known: Known, moment: Moment, size: int = 0) -> list[Fact]:
+        """Put combined values into the cache, and return them as facts; `size` is known if nothing was added."""
+        facts = known.facts(moment)
+        size = size or _size(keys) + sum(_VALUE_BYTES + len(value) for fact in facts for value in fact.values)
         self._known.put(keys, (known, size), size)
-        return fact
+        return facts
 
     async def _is_listed(self, keys: Key) -> bool:
         """Return whether a concept that seemed to be in no list is in one; if it is not, it was forgotten meanwhile.
@@ -350,25 +432,29 @@ class StoreMemoryProvider:
         found = [item async for item in self._store.scan(keys, limit=1, reverse=True)]
         return found[0] if found else None
 
-    async def _load(self, keys: Key) -> Fact | None:
+    async def _load(self, keys: Key, moment: Moment | None) -> list[Fact]:
+        """Return what is known about a concept at a moment, or now: from its last version alone, if that is enough."""
         item = await self._last(keys)
         if item is None:
-            return None
-        last = _fact(item)
-        if isinstance(last, SingleFact):
-            return last
+            return []
+        last = version_of(item)
+        if moment is None and is_plain(last):
+            return [last]
+        newest = Newest(last, moment := moment or Moment(None))
+        if newest.complete and isinstance(last, SingleFact):
+            return newest.facts()
         # Removed from the cache while versions are added to it, so that two threads never add to the same object.
-        kept = self._known.take(keys)
+        kept = self._known.take(keys) if moment.has(last) else None
         if kept is not None:
-            fact = self._combined(keys, *kept)
-            if fact.id == last.id:
-                return fact
-        _, facts = await self._current(keys)
-        return facts.get(last.concept.keyword)
+            facts = self._combined(keys, kept[0], moment, kept[1])
+            if kept[0].last.id == last.id:
+                return facts
+        _, found = await self._current(keys, moment)
+        return found.get(last.concept.keyword, [])
 
-    async def _missing(self, domain: Key, facts: list[Fact], steps: Iterator[int]) -> list[Put]:
+    async def _missing(self, domain: Key, facts: list[FactVersion], steps: Iterator[int]) -> list[Put]:
         """Return the changes that add the missing facts; `steps` counts the work done so far, for all domains together."""
-        concepts: dict[str, list[Fact]] = {}
+        concepts: dict[str, list[FactVersion]] = {}
         for fact in facts:
             concepts.setdefault(fact.concept.keyword, []).append(fact)
         puts: list[Put] = []
@@ -378,12 +464,12 @@ class StoreMemoryProvider:
             ids: set[str] = set()
             last = 0
             async for item in self._store.scan((*domain, keyword)):
-                ids.add(_fact(item).id)
+                ids.add(version_of(item).id)
                 last = number_of(item)
             missing = [fact for fact in given if fact.id not in ids]
             for fact in following(missing, {keyword: last}.__getitem__):
                 await turn(next(steps) * _READS)
-                puts.append(_put((*domain, keyword), fact))
+                puts.append(put_of((*domain, keyword), fact))
             if missing and not last:
                 new.append(keyword)
         return [*puts, *with_keywords(domain, await self._highest((*domain, CONCEPTS)), new)]
@@ -391,53 +477,3 @@ class StoreMemoryProvider:
 
 def _size(keys: Key) -> int:
     return _ENTRY_BYTES + sum(len(segment) for segment in keys if isinstance(segment, str))
-
-
-def _concept_of(item: Item) -> str:
-    match item.key[5:]:
-        case (str() as keyword, int()):
-            return keyword
-        case _:
-            raise DamagedStoreError(f"a key of room {_ROOM!r}", "it is not that of a fact")
-
-
-def facts_of(owner: str) -> Key:
-    """Return what the keys of all facts of an owner begin with."""
-    return (_ROOM, checked_owner(owner))
-
-
-def is_fact(item: Item) -> bool:
-    """Return whether an item of the room is a version of a fact, and not a list of concepts."""
-    return len(item.key) > 5 and item.key[5] != CONCEPTS
-
-
-def _domain(place: Place) -> Key:
-    owner, scope, subject = place
-    return (_ROOM, owner, scope.kind.value, scope.name, subject)
-
-
-def _put(keys: Key, fact: Fact) -> Put:
-    return Put((*keys, fact.version), checked(orjson.dumps(fact_record(fact))), expected=0)
-
-
-def _fact(item: Item) -> Fact:
-    try:
-        fact = read_fact(orjson.loads(unchecked(item.value)))
-        if (fact.concept.keyword, fact.version) != item.key[5:]:
-            raise ValueError("it is a fact of another place")
-    except (ValueError, TypeError) as error:
-        reason = "it is not JSON" if isinstance(error, orjson.JSONDecodeError) else str(error)
-    else:
-        return fact
-    # Outside the except clause, because the JSON error contains the text and would be the context of this error.
-    raise DamagedStoreError(f"version {item.key[-1]} of the facts about {item.key[-2]!r}", reason)
-
-
-def _place(item: Item) -> Place:
-    try:
-        _, owner, kind, name, subject, keyword, number = item.key
-        if not isinstance(keyword, str) or not isinstance(number, int):
-            raise TypeError
-        return checked_owner(str(owner)), Scope(ScopeKind(kind), str(name)), Subject(str(subject)).name
-    except (ValueError, TypeError):
-        raise DamagedStoreError(f"a key of room {_ROOM!r}", "it is not that of a fact") from None

@@ -10,12 +10,14 @@ import orjson
 
 from graphagent.codec._internal import as_list
 from graphagent.memory._blocks import FORGOTTEN, KnownFact
-from graphagent.memory.facts._json import SOURCE, fact_record, fact_with
-from graphagent.memory.facts._resolve import Found, Known, resolve
+from graphagent.memory.facts._json import SOURCE, fact_record, fact_with, validity_of
+from graphagent.memory.facts._known import Moment, known_at
+from graphagent.memory.facts._resolve import resolve
 from graphagent.memory.facts._types import (
     Concept,
     Fact,
     FactType,
+    FactVersion,
     Scope,
     ScopeKind,
     SingleFact,
@@ -26,6 +28,7 @@ from graphagent.protocols import FactProvider, KeepingProvider
 
 if TYPE_CHECKING:
     from graphagent.codec._internal import Json
+    from graphagent.memory.facts._resolve import Found
 
 UNREAD = "[kept elsewhere]"
 """The text that replaces a value that has not been looked up."""
@@ -49,7 +52,7 @@ def with_value(known: KnownFact, fact: Fact | None) -> KnownFact:
 
 def united(known: KnownFact, parts: tuple[KnownFact, ...]) -> KnownFact:
     """Return a fact combined from others, of which some may have been forgotten. It is still the one that it was."""
-    [fact] = resolve((part.fact, part.subject, part.scope) for part in parts)
+    fact = resolve((part.fact, part.subject, part.scope) for part in parts)[0]
     was = known.fact
     fact = replace(fact, timestamp=was.timestamp, id=was.id, version=was.version, source=was.source)
     return replace(known, fact=fact, parts=parts, forgotten=all(part.forgotten for part in parts))
@@ -73,8 +76,8 @@ async def looked_up(provider: KeepingProvider, facts: Sequence[KnownFact], owner
     Raises:
         StoreError: they could not be read.
     """
-    options = {"owner": owner} if owner else {}
-    histories: dict[tuple[str, Subject, Scope], list[Fact]] = {}
+    options: dict[str, Any] = {"owner": owner} if owner else {}
+    histories: dict[tuple[str, Subject, Scope], Sequence[FactVersion]] = {}
 
     async def look_up(known: KnownFact) -> KnownFact:
         if not known.kept:
@@ -89,16 +92,20 @@ async def looked_up(provider: KeepingProvider, facts: Sequence[KnownFact], owner
     return [await look_up(known) for known in facts]
 
 
-def _as_known(history: Sequence[Fact], id_: str) -> Fact | None:
+def _as_known(history: Sequence[FactVersion], id_: str) -> Fact | None:
     """Return the fact about a concept when the version with this id was the last; None if that was forgotten."""
-    place = next((place for place, fact in enumerate(history) if fact.id == id_), None)
+    place = next((place for place, version in enumerate(history) if version.id == id_), None)
     if place is None:
         return None
-    *earlier, first = history[place:]
-    known = Known(first)
-    for fact in reversed(earlier):
-        known.add(fact)
-    return known.fact()
+    last = history[place]
+    if isinstance(last, SingleFact):
+        return last
+    found = known_at(history[place:], Moment(None))
+    return found[0] if found else None
+
+
+Saved = tuple[FactVersion, Subject, Scope]
+"""A fact or a withdrawal with its subject and scope."""
 
 
 def saved_id(named: str, concept: Concept, subject: Subject, scope: Scope) -> str:
@@ -110,21 +117,21 @@ def saved_id(named: str, concept: Concept, subject: Subject, scope: Scope) -> st
 
 
 async def kept_version(
-    provider: FactProvider, fact: Fact, subject: Subject, scope: Scope, owner: str = ""
+    provider: FactProvider, fact: FactVersion, subject: Subject, scope: Scope, owner: str = ""
 ) -> int | None:
-    """Return the version under which a provider stores a fact; None if it does not have the fact.
+    """Return the version under which a provider stores a fact or a withdrawal; None if it does not have it.
 
     Raises:
         StoreError: it could not be read.
     """
-    options = {"owner": owner} if owner else {}
-    found = await provider.load(fact.concept, subject, scope, **options)
-    if found and found[-1].id != fact.id and isinstance(provider, KeepingProvider):
+    options: dict[str, Any] = {"owner": owner} if owner else {}
+    found: Sequence[FactVersion] = await provider.load(fact.concept, subject, scope, **options)
+    if isinstance(provider, KeepingProvider) and all(each.id != fact.id for each in found):
         found = await provider.history(fact.concept, subject, scope, **options)
     return next((each.version for each in found if each.id == fact.id), None)
 
 
-def reference(found: Found) -> list[str | int]:
+def reference(found: Saved) -> list[str | int]:
     """Return the name of a saved fact, without its value, as JSON data."""
     fact, subject, scope = found
     return [
@@ -133,22 +140,25 @@ def reference(found: Found) -> list[str | int]:
     ]  # fmt: skip
 
 
-async def found_again(provider: FactProvider, references: Iterable[Sequence[Any]], owner: str) -> list[Found]:
-    """Return the facts of references, as far as the provider still has them.
+async def found_again(provider: FactProvider, references: Iterable[Sequence[Any]], owner: str) -> list[Saved]:
+    """Return the facts and withdrawals of references, as far as the provider still has them.
 
     Raises:
         StoreError: they could not be read.
     """
-    options = {"owner": owner} if owner else {}
-    found: list[Found] = []
+    options: dict[str, Any] = {"owner": owner} if owner else {}
+    found: list[Saved] = []
     for keyword, form, name, kind, within, id_, _ in references:
         concept, subject, scope = (
             Concept(keyword, fact_type=FactType(form)),
             Subject(name),
             Scope(ScopeKind(kind), within),
         )
-        read = provider.history if isinstance(provider, KeepingProvider) else provider.load
-        versions = await read(concept, subject, scope, **options)
+        versions: Sequence[FactVersion] = (
+            await provider.history(concept, subject, scope, **options)
+            if isinstance(provider, KeepingProvider)
+            else await provider.load(concept, subject, scope, **options)
+        )
         found += [(fact, subject, scope) for fact in versions if fact.id == id_]
     return found
 
@@ -219,5 +229,8 @@ def _read(data: Mapping[str, Json]) -> KnownFact:
     record: Mapping[str, Any] = data["fact"]
     concept = Concept(record["keyword"], record["description"], FactType(record["type"]))
     source = SOURCE.read(record["source"])
-    fact = fact_with(concept, tuple(record["values"]), record["timestamp"], record["id"], record["version"], source)
+    fact = fact_with(
+        concept, tuple(record["values"]), record["timestamp"], record["id"], record["version"], source,
+        **validity_of(record),
+    )  # fmt: skip
     return KnownFact(fact, subject, where, forgotten=record.get("forgotten") is True, kept=data.get("kept") is True)

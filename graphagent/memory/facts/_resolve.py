@@ -1,29 +1,33 @@
-"""Resolving several facts to one: the versions of one concept over time, and facts of several subjects and scopes."""
+"""Resolving facts about one concept of several subjects and scopes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from sys import getsizeof
 
-from graphagent.memory.facts._types import Fact, MultipleFacts, Scope, SingleFact, Source, Subject, least_trust
+from graphagent.memory.facts._types import (
+    UNTRUSTED,
+    Fact,
+    MultipleFacts,
+    Scope,
+    SingleFact,
+    Source,
+    Subject,
+    least_trust,
+)
 
 Found = tuple[Fact, Subject, Scope]
 """A fact with its subject and scope."""
 
-_FACT_SIZE = 1000
-"""About how many bytes of memory a fact and its concept take without its values."""
-_VALUE_SIZE = 60
-"""About how many more bytes a value in a list takes."""
-
 
 def resolve(found: Iterable[Found]) -> list[Fact]:
-    """Return one fact for each keyword, in the order in which the keywords first occur in `found`.
+    """Return one fact for each keyword, in the order in which the keywords first occur in `found`; or two that contradict each other.
 
     A fact ranks before another whose subject has a higher priority number, and then before one with a wider scope. Of single
     facts, the first in this order is returned; of several first ones, that with the highest timestamp; of several of these,
-    the earliest in `found`. Of multiple facts, all values are combined in this order, each once; those of one subject and scope
-    in the order of saving (by version). If facts of both kinds have one keyword, the first fact decides the kind of the result.
+    the earliest in `found`. If that one is untrusted and others are not, it does not hide them: the first of the others is returned
+    before it. So is an untrusted fact behind one of the same subject and scope that was saved earlier, as `load` returns the two. Of
+    multiple facts, all values are combined in this order, each once; those of one subject and scope in the order of saving (by
+    version). If facts of both kinds have one keyword, the first fact decides the kind of the result.
 
     A fact that need not be combined is returned unchanged. A combined one has no id and no version, the newest timestamp, and
     a source with only the lowest trust.
@@ -36,13 +40,31 @@ def traced(found: Iterable[Found]) -> list[tuple[Fact, list[Found]]]:
     groups: dict[str, list[Found]] = {}
     for each in found:
         groups.setdefault(each[0].concept.keyword, []).append(each)
-    return [_resolved(group) for group in groups.values()]
+    return [resolved for group in groups.values() for resolved in _resolved(group)]
 
 
-def _resolved(group: list[Found]) -> tuple[Fact, list[Found]]:
-    first = min(group, key=lambda each: (*_rank(each), -_learned(each[0])))
-    if isinstance(first[0], SingleFact):
-        return first[0], [first]
+def _resolved(group: list[Found]) -> list[tuple[Fact, list[Found]]]:
+    first = _first(group)
+    if not isinstance(first[0], SingleFact):
+        return [_united(group, first)]
+    if first[0].source.trust == UNTRUSTED:
+        trusted = [each for each in group if each[0].source.trust != UNTRUSTED]
+        return [*(_resolved(trusted) if trusted else ()), (first[0], [first])]
+    later = [each for each in group if _contradicts(each, first)]
+    return [(each[0], [each]) for each in (first, *later)]
+
+
+def _contradicts(each: Found, first: Found) -> bool:
+    """Return whether an untrusted fact of the same subject and scope was saved after another one, whatever their timestamps are."""
+    fact, *place = each
+    return fact.source.trust == UNTRUSTED and place == [*first[1:]] and fact.version > first[0].version
+
+
+def _first(group: list[Found]) -> Found:
+    return min(group, key=lambda each: (*_rank(each), -_learned(each[0])))
+
+
+def _united(group: list[Found], first: Found) -> tuple[Fact, list[Found]]:
     places: dict[tuple[Subject, Scope], int] = {}
     for _, subject, scope in group:
         places.setdefault((subject, scope), len(places))
@@ -64,99 +86,3 @@ def _rank(each: Found) -> tuple[int, int]:
 
 def _learned(fact: Fact) -> float:
     return float("-inf") if fact.timestamp is None else fact.timestamp
-
-
-class Known:
-    """The current fact about one concept in one scope: the fold of its versions in the order of saving.
-
-    A SingleFact replaces all before it; the values of MultipleFacts are added. So the cost of adding a version does not grow
-    with their number, and `fact` builds the combined values only once after each change.
-    """
-
-    __slots__ = ("_fact", "_trust", "_values", "last", "size")
-
-    def __init__(self, first: Fact) -> None:
-        self.last = first
-        """The version that was added last."""
-        self.size = _size(first.values)
-        """About how many bytes of memory this takes."""
-        self._values = dict.fromkeys(first.values)
-        self._trust = first.source.trust
-        self._fact: Fact | None = None
-
-    def add(self, fact: Fact) -> None:
-        """Add the next version."""
-        if isinstance(fact, SingleFact):
-            self._values, self._trust = dict.fromkeys(fact.values), fact.source.trust
-            self.size = _size(fact.values)
-        else:
-            self.size += sum(map(_value_size, (each for each in fact.values if each not in self._values)))
-            self._values.update(dict.fromkeys(fact.values))
-            self._trust = least_trust((self._trust, fact.source.trust))
-        self.last, self._fact = fact, None
-
-    def fact(self) -> Fact:
-        """Return the current fact: the last version, with the values of earlier ones if the concept has several values.
-
-        Its trust is the lowest of the versions that it is made of.
-        """
-        if self._fact is None:
-            last, values = self.last, tuple(self._values)
-            if values == last.values and self._trust == last.source.trust:
-                self._fact = last
-            else:
-                source = replace(last.source, trust=self._trust)
-                self._fact = MultipleFacts(
-                    last.concept, values, last.timestamp, id=last.id, version=last.version, source=source
-                )
-        return self._fact
-
-
-class Newest:
-    """The versions of one concept in one scope, which are added from the newest one backwards.
-
-    Args:
-        last: The newest version.
-        before: What an earlier version and those before it make. It is used if that version is still there.
-    """
-
-    __slots__ = ("_before", "_known", "_versions", "complete", "last")
-
-    def __init__(self, last: Fact, before: Known | None = None) -> None:
-        self.last = last
-        self.complete = False
-        """Whether earlier versions say nothing more."""
-        self._before = before
-        self._known: Known | None = None
-        self._versions: list[Fact] = []
-        self.add(last)
-
-    def add(self, fact: Fact) -> None:
-        """Add the version before the one that was added last."""
-        before = self._before
-        if before is not None and (before.last.version, before.last.id) == (fact.version, fact.id):
-            self._known, self.complete = before, True
-        else:
-            self._versions.append(fact)
-            self.complete = isinstance(fact, SingleFact)
-
-    def known(self) -> Known:
-        """Return what the versions make, once all that are needed were added."""
-        known = self._known
-        while self._versions:
-            fact = self._versions.pop()
-            if known is None:
-                known = Known(fact)
-            else:
-                known.add(fact)
-        assert known is not None  # there is at least the newest version
-        self._known = known
-        return known
-
-
-def _size(values: Iterable[str]) -> int:
-    return _FACT_SIZE + sum(map(_value_size, values))
-
-
-def _value_size(value: str) -> int:
-    return _VALUE_SIZE + getsizeof(value)

@@ -1,16 +1,21 @@
-"""The values that facts consist of: concepts, subjects, scopes, sources, and the two kinds of facts. All are immutable."""
+"""The values that facts consist of: concepts, subjects, scopes, sources, and the two kinds of facts. All are immutable.
+
+The file is long because it describes each of these values and their fields for users.
+"""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime
 from enum import Enum
 from functools import total_ordering
+from typing import TypeVar
 
 from graphagent import _clock
-from graphagent._article import a, counted, kind_of
-from graphagent._options import check_by_name
+from graphagent._article import counted
+from graphagent.memory.facts._moments import checked_moment
 
 _LONGEST_NAME = 1_000
 _LONGEST_TEXT = 1_048_576
@@ -39,25 +44,6 @@ def checked_name(name: str, what: str) -> str:
 def folded(text: str) -> str:
     """Return a text for comparisons that look neither at case nor at the form of Unicode."""
     return text.casefold() if text.isascii() else unicodedata.normalize("NFC", text.casefold())
-
-
-def check_filter(
-    concept: object, subject: object, scope: object, *, everything: bool, by_position: tuple[object, ...]
-) -> None:
-    """Check the arguments of `forget`: a mere name would match nothing and look like success.
-
-    Raises:
-        TypeError: a name is given instead of a concept, subject or scope, or something by position.
-        ValueError: nothing is given, as happens with variables that are None, or something besides `everything`.
-    """
-    check_by_name("forget", by_position, "concept=…", "subject=…", "scope=…", "everything=True")
-    if everything != all(each is None for each in (concept, subject, scope)):
-        raise ValueError(
-            "say what to forget: concept=, subject= or scope=; or, for all that the owner has, everything=True and none of these"
-        )
-    for what, given, kind in (("concept", concept, Concept), ("subject", subject, Subject), ("scope", scope, Scope)):
-        if given is not None and not isinstance(given, kind):
-            raise TypeError(f"{what}= is {a(kind.__name__)}, not {kind_of(given)}")
 
 
 def checked_owner(owner: str) -> str:
@@ -227,6 +213,10 @@ nothing is claimed, as when a program saves a fact outside a run. `trusted`: a p
 """
 
 
+UNTRUSTED = TRUST_LEVELS[0]
+"""The level of trust that hides nothing that is trusted more."""
+
+
 def least_trust(levels: Iterable[str]) -> str:
     """Return the lowest of some levels of trust, which is that of anything made of such parts."""
     return min(levels, key=TRUST_LEVELS.index)
@@ -265,8 +255,13 @@ _NO_SOURCE = Source()
 class SingleFact:
     """A fact with one value. `str()` returns the value; `repr()`, which may be logged, does not contain it.
 
+    A fact holds from `valid_from`, or else from when it was recorded, until `valid_to`, or else until a later one says otherwise. Both
+    times may be in the future. They are kept with their offset from UTC, and without the name of their zone.
+
     Raises:
-        ValueError: the concept has several values; or the value has more than 1 MiB or a lone surrogate.
+        ValueError: the concept has several values; the value has more than 1 MiB or a lone surrogate; a time has no zone; or the fact
+            ends before it begins, or at the same moment.
+        TypeError: a time is not a datetime.
     """
 
     concept: Concept
@@ -282,10 +277,23 @@ class SingleFact:
     """1, 2, 3 … in the order of saving, for each owner, scope, subject and keyword; 0 before it is saved."""
     source: Source = _NO_SOURCE
     """Its origin."""
+    valid_from: datetime | None = None
+    """The first moment at which it holds, with a time zone. If None, that is when it was recorded."""
+    valid_to: datetime | None = None
+    """The moment from which it no longer holds, with a time zone. If None, it has no end of its own."""
 
     def __post_init__(self) -> None:
         _checked_text(self.value, f"the value of a fact about {_keyword(self.concept, FactType.SINGLE)!r}")
         _check_stamps(self)
+        if self.valid_from is not None:
+            object.__setattr__(self, "valid_from", checked_moment("valid_from=", self.valid_from))
+        if self.valid_to is not None:
+            object.__setattr__(self, "valid_to", checked_moment("valid_to=", self.valid_to))
+            if self.valid_from is not None and self.valid_from >= self.valid_to:
+                raise ValueError(
+                    f"valid_to= of a fact about {self.concept.keyword!r} must be after valid_from=: it is the moment from which "
+                    f"the fact no longer holds"
+                )
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -332,22 +340,12 @@ class MultipleFacts:
         source: Source = _NO_SOURCE,
     ) -> None:
         keyword = _keyword(concept, FactType.MULTIPLE)
-        if isinstance(values, (str, bytes)):
-            raise TypeError(f"the values of a fact about {keyword!r} must be several texts, not one; put it in a list")
-        given = tuple(values)
+        given = _checked_values(
+            values, f"the values of a fact about {keyword!r}", f"a value of a fact about {keyword!r}"
+        )
         if not given:
             raise ValueError(f"a fact about {keyword!r} must have at least one value")
-        for value in given:
-            _checked_text(value, f"a value of a fact about {keyword!r}")
-        for name, part in (
-            ("concept", concept),
-            ("values", given),
-            ("timestamp", timestamp),
-            ("id", id),
-            ("version", version),
-            ("source", source),
-        ):
-            object.__setattr__(self, name, part)
+        _set(self, concept=concept, values=given, timestamp=timestamp, id=id, version=version, source=source)
         _check_stamps(self)
 
     @property
@@ -357,11 +355,7 @@ class MultipleFacts:
         Raises:
             ValueError: there are several.
         """
-        if len(self.values) != 1:
-            raise ValueError(
-                f"the fact about {self.concept.keyword!r} has {counted(len(self.values), 'value')}; take .values"
-            )
-        return self.values[0]
+        return _only(self)
 
     def __str__(self) -> str:
         return ", ".join(self.values)
@@ -374,36 +368,112 @@ Fact = SingleFact | MultipleFacts
 """A fact with one value or several."""
 
 
-_GIVEN: dict[str, tuple[tuple[type, ...], str]] = {
-    "fact": ((SingleFact, MultipleFacts), "a SingleFact or MultipleFacts"),
-    "concept": ((Concept,), "a Concept, such as Concept('city')"),
-    "subject": ((Subject,), "a Subject, such as Subject('user')"),
-    "scope": ((Scope,), "a Scope, such as Scope.agent('shop')"),
-    "place": ((Scope, ScopeKind), "a Scope or ScopeKind, such as ScopeKind.AGENT"),
-    "description": ((str,), "text"),
-}
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Withdrawal:
+    """A version that takes back values of a concept with several values: from then on, they are not known any more.
 
-
-def check_given(call: str, **given: object) -> None:
-    """Check the types of positional arguments: in another order, a fact would be stored in another place.
+    Earlier versions still have them. `str()` returns the values; `repr()`, which may be logged, does not contain them. A withdrawal
+    without values stands where values were erased by `forget(…, value=)`; none is made by hand.
 
     Raises:
-        TypeError: an argument has another type; the error ends with `call`, such as `save(fact, subject, scope)`.
+        ValueError: the concept has only one value; there are no values; or one has more than 1 MiB or a lone surrogate.
+        TypeError: the values are a single text.
     """
-    for name, value in given.items():
-        kinds, wanted = _GIVEN[name]
-        if not isinstance(value, kinds):
-            raise TypeError(f"the {name} is {wanted}, not {kind_of(value)}; write {call}")
+
+    concept: Concept
+    """The concept that it is about."""
+    values: tuple[str, ...]
+    """The values that it takes back; empty if they were erased."""
+    timestamp: int | None
+    """When they were withdrawn, in milliseconds UTC since 1970. If None, it is set when the withdrawal is recorded."""
+    id: str
+    """Identifies the withdrawal, as the id of a fact does."""
+    version: int
+    """Its place among the versions of the facts about the concept; 0 before it is recorded."""
+    source: Source
+    """Its origin."""
+
+    def __init__(
+        self,
+        concept: Concept,
+        values: Iterable[str],
+        timestamp: int | None = None,
+        *,
+        id: str = "",
+        version: int = 0,
+        source: Source = _NO_SOURCE,
+    ) -> None:
+        given = _checked_values(values, "the values to withdraw", "a value to withdraw")
+        if given or not version:
+            keyword = _withdrawable(concept)
+            if not given:
+                raise ValueError(f"a withdrawal from {keyword!r} must have at least one value")
+        _set(self, concept=concept, values=given, timestamp=timestamp, id=id, version=version, source=source)
+        _check_stamps(self)
+
+    @property
+    def value(self) -> str:
+        """The value, if there is exactly one.
+
+        Raises:
+            ValueError: there are several, or it was erased.
+        """
+        return _only(self)
+
+    def __str__(self) -> str:
+        return ", ".join(self.values)
+
+    def __repr__(self) -> str:
+        return f"Withdrawal({self.concept.keyword!r}, version={self.version})"
 
 
-def stamped(fact: Fact, version: int) -> Fact:
-    """Return a fact as it is stored: with its version, and with an id and the time if it has none.
+FactVersion = SingleFact | MultipleFacts | Withdrawal
+"""One version in the history of a concept: a fact, or the withdrawal of values."""
+
+
+_Version = TypeVar("_Version", bound=FactVersion)
+
+
+def stamped(fact: _Version, version: int) -> _Version:
+    """Return a fact or a withdrawal as it is stored: with its version, and with an id and the time if it has none.
 
     A fact that was saved before becomes another fact, with a new id.
     """
     timestamp = _clock.now() if fact.timestamp is None else fact.timestamp
     id_ = fact.id if fact.id and not fact.version else _clock.new_id()
     return replace(fact, id=id_, version=version, timestamp=timestamp)
+
+
+def _set(made: object, **parts: object) -> None:
+    for name, part in parts.items():
+        object.__setattr__(made, name, part)
+
+
+def _checked_values(values: Iterable[str], all_of_them: str, one: str) -> tuple[str, ...]:
+    if isinstance(values, (str, bytes)):
+        raise TypeError(f"{all_of_them} must be several texts, not one; put it in a list")
+    given = tuple(values)
+    for value in given:
+        _checked_text(value, one)
+    return given
+
+
+def _only(several: MultipleFacts | Withdrawal) -> str:
+    if len(several.values) != 1:
+        what = "fact about" if isinstance(several, MultipleFacts) else "withdrawal from"
+        raise ValueError(
+            f"the {what} {several.concept.keyword!r} has {counted(len(several.values), 'value')}; take .values"
+        )
+    return several.values[0]
+
+
+def _withdrawable(concept: Concept) -> str:
+    if isinstance(concept, Concept) and concept.fact_type is FactType.SINGLE:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(
+            f"concept {concept.keyword!r} is FactType.SINGLE, and values are withdrawn from FactType.MULTIPLE; save the fact again "
+            f"with valid_to=, or forget it"
+        )
+    return _keyword(concept, FactType.MULTIPLE)
 
 
 def _keyword(concept: Concept, kind: FactType) -> str:
@@ -415,7 +485,7 @@ def _keyword(concept: Concept, kind: FactType) -> str:
     return concept.keyword
 
 
-def _check_stamps(fact: Fact) -> None:
+def _check_stamps(fact: FactVersion) -> None:
     if fact.timestamp is not None:
         _checked_int(fact.timestamp, "the timestamp of a fact, in milliseconds,", -_LARGEST)
     _checked_text(fact.id, "the id of a fact")

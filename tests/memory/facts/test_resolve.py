@@ -18,7 +18,8 @@ from graphagent.memory import (
     Subject,
     resolve,
 )
-from graphagent.memory.facts._resolve import Known, traced
+from graphagent.memory.facts._known import Known
+from graphagent.memory.facts._resolve import traced
 
 USER, MACHINE = Subject("user", priority=1), Subject("machine", priority=2)
 THEME = Concept("theme")
@@ -117,14 +118,14 @@ def test_versions_fold_in_the_order_of_saving(versions):
     known = Known(versions[0])
     for fact in versions[1:]:
         known.add(fact)
-        known.fact()
+        known.facts()[0]
     expected = []
     for fact in versions:
         if isinstance(fact, SingleFact):
             expected = []
         expected += [value for value in dict.fromkeys(fact.values) if value not in expected]
-    assert list(known.fact().values) == expected
-    assert type(known.fact()) is type(versions[-1])
+    assert list(known.facts()[0].values) == expected
+    assert type(known.facts()[0]) is type(versions[-1])
 
 
 def test_known_values_are_trusted_as_the_worst_version_that_counts():
@@ -135,13 +136,13 @@ def test_known_values_are_trusted_as_the_worst_version_that_counts():
 
     known = Known(fact("a", "untrusted"))
     known.add(fact("b", "trusted"))
-    assert known.fact().source == Source("r", trust="untrusted")
+    assert known.facts()[0].source == Source("r", trust="untrusted")
     known.add(SingleFact(Concept("tools"), "c", source=Source(trust="trusted")))
     known.add(fact("d", "trusted"))
-    assert (known.fact().values, known.fact().source.trust) == (("c", "d"), "trusted")
+    assert (known.facts()[0].values, known.facts()[0].source.trust) == (("c", "d"), "trusted")
     known.add(fact("e", "inferred"))
     known.add(fact("f", "trusted"))
-    assert (known.fact().version, known.fact().source.trust) == (1, "inferred")
+    assert (known.facts()[0].version, known.facts()[0].source.trust) == (1, "inferred")
 
 
 def test_facts_of_both_kinds_unite_as_the_first_of_them_says():

@@ -1,0 +1,60 @@
+"""Checks of the arguments of providers: a mistake must not store a fact elsewhere, or forget another one."""
+
+from __future__ import annotations
+
+from graphagent._article import a, kind_of
+from graphagent._options import check_by_name
+from graphagent.memory.facts._types import Concept, MultipleFacts, Scope, ScopeKind, SingleFact, Subject, Withdrawal
+
+
+def check_filter(
+    concept: object,
+    subject: object,
+    scope: object,
+    value: object,
+    *,
+    everything: bool,
+    by_position: tuple[object, ...],
+) -> None:
+    """Check the arguments of `forget`: a mere name would match nothing and look like success.
+
+    Raises:
+        TypeError: a name is given instead of a concept, subject or scope, a value is not text, or something is given by position.
+        ValueError: nothing is given, as happens with variables that are None, or something besides `everything`, or a value without
+            its concept.
+    """
+    check_by_name("forget", by_position, "concept=…", "subject=…", "scope=…", "value=…", "everything=True")
+    if value is not None and concept is None:
+        raise ValueError("value= is one of a concept; say which: forget(concept=…, value=…)")
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"value= is text, not {kind_of(value)}")
+    if everything != all(each is None for each in (concept, subject, scope)):
+        raise ValueError(
+            "say what to forget: concept=, subject= or scope=; or, for all that the owner has, everything=True and none of these"
+        )
+    for what, given, kind in (("concept", concept, Concept), ("subject", subject, Subject), ("scope", scope, Scope)):
+        if given is not None and not isinstance(given, kind):
+            raise TypeError(f"{what}= is {a(kind.__name__)}, not {kind_of(given)}")
+
+
+_GIVEN: dict[str, tuple[tuple[type, ...], str]] = {
+    "fact": ((SingleFact, MultipleFacts), "a SingleFact or MultipleFacts"),
+    "withdrawal": ((Withdrawal,), "a Withdrawal, such as Withdrawal(concept, ['meat'])"),
+    "concept": ((Concept,), "a Concept, such as Concept('city')"),
+    "subject": ((Subject,), "a Subject, such as Subject('user')"),
+    "scope": ((Scope,), "a Scope, such as Scope.agent('shop')"),
+    "place": ((Scope, ScopeKind), "a Scope or ScopeKind, such as ScopeKind.AGENT"),
+    "description": ((str,), "text"),
+}
+
+
+def check_given(call: str, **given: object) -> None:
+    """Check the types of positional arguments: in another order, a fact would be stored in another place.
+
+    Raises:
+        TypeError: an argument has another type; the error ends with `call`, such as `save(fact, subject, scope)`.
+    """
+    for name, value in given.items():
+        kinds, wanted = _GIVEN[name]
+        if not isinstance(value, kinds):
+            raise TypeError(f"the {name} is {wanted}, not {kind_of(value)}; write {call}")

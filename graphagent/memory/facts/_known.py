@@ -1,0 +1,313 @@
+"""What the versions of one concept in one scope say, now or at another moment.
+
+Versions are added in the order of recording, and a version decides over those before it:
+
+- A SingleFact replaces what was known, while it holds: from `valid_from`, or else from when it was recorded, until `valid_to`. If it
+  is untrusted and what was known is not, both are known.
+- MultipleFacts add their values, from when they were recorded.
+- A Withdrawal takes its values back, from when it was recorded. If it is untrusted, it takes back untrusted values alone.
+
+A version was recorded at its timestamp, or when a later version was, if that is earlier: clocks go back, and the order does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from sys import getsizeof
+from typing import TYPE_CHECKING, TypeGuard
+
+from graphagent import _clock
+from graphagent.memory.facts._moments import checked_moment, microseconds
+from graphagent.memory.facts._types import TRUST_LEVELS, UNTRUSTED, MultipleFacts, SingleFact, Withdrawal
+from graphagent.memory.facts._withdrawing import resets
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from graphagent.memory.facts._types import Fact, FactVersion
+
+_BITS = {level: 1 << place for place, level in enumerate(TRUST_LEVELS)}
+_FACT_SIZE = 1000
+"""About how many bytes of memory a fact and its concept take without its values."""
+_VALUE_SIZE = 60
+"""About how many more bytes a value in a list takes."""
+
+
+def is_plain(version: FactVersion) -> TypeGuard[SingleFact]:
+    """Return whether a version hides all before it from when it was recorded, for good: it has one value, no times and is not untrusted."""
+    return _replaces(version) and not _has_times(version)
+
+
+def recorded_at(version: FactVersion, following: int) -> int:
+    """Return when a version was recorded, in microseconds; `following` is when the next one was, or else the current time."""
+    return following if version.timestamp is None else min(version.timestamp * 1000, following)
+
+
+class Moment:
+    """A moment at which facts are wanted.
+
+    Args:
+        as_of: The moment; None is the current one, at which everything that is recorded was recorded.
+        name: How errors name it.
+
+    Raises:
+        TypeError: it is not a datetime.
+        ValueError: it has no time zone.
+    """
+
+    __slots__ = ("at", "now")
+
+    def __init__(self, as_of: datetime | None, name: str = "as_of=") -> None:
+        self.now = _clock.now() * 1000
+        """The current time, in microseconds."""
+        self.at = self.now if as_of is None else microseconds(checked_moment(name, as_of))
+        """The moment, in microseconds."""
+
+    def has(self, last: FactVersion) -> bool:
+        """Return whether the last version of a concept, and so all versions, had been recorded at this moment."""
+        return self.at >= recorded_at(last, self.now)
+
+
+class _Fold:
+    """The facts that versions make which hold at one moment."""
+
+    __slots__ = ("_beside", "_top", "size", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+        """Each value with the levels of trust of the versions that say it, as bits."""
+        self.size = 0
+        """About how many bytes of memory the values take."""
+        self._top: FactVersion | None = None
+        self._beside: SingleFact | None = None
+
+    def copy(self) -> _Fold:
+        copied = _Fold()
+        copied.values, copied.size, copied._top, copied._beside = dict(self.values), self.size, self._top, self._beside
+        return copied
+
+    def add(self, version: FactVersion) -> None:
+        untrusted = version.source.trust == UNTRUSTED
+        if isinstance(version, SingleFact):
+            if untrusted and any(levels != _BITS[UNTRUSTED] for levels in self.values.values()):
+                self._beside = version
+                return
+            self.values, self.size = {}, 0
+        elif self._beside is not None:
+            self._say(self._beside)
+        self._top, self._beside = version, None
+        if isinstance(version, Withdrawal):
+            if resets(version):
+                self.values, self.size = {}, 0
+            for value in version.values:
+                self._take_back(value, _BITS[UNTRUSTED] if untrusted else ~0)
+        else:
+            self._say(version)
+
+    def facts(self) -> list[Fact]:
+        top, beside = self._top, [self._beside] if self._beside is not None else []
+        if top is None or not self.values:
+            return list(beside)
+        values = tuple(self.values)
+        levels = 0
+        for each in self.values.values():
+            levels |= each
+        trust = next(level for level, bit in _BITS.items() if levels & bit)
+        if not isinstance(top, Withdrawal) and (values, trust) == (top.values, top.source.trust):
+            return [top, *beside]
+        source = replace(top.source, trust=trust)
+        return [
+            MultipleFacts(top.concept, values, top.timestamp, id=top.id, version=top.version, source=source),
+            *beside,
+        ]
+
+    def _say(self, fact: Fact) -> None:
+        for value in fact.values:
+            if value not in self.values:
+                self.size += _value_size(value)
+            self.values[value] = self.values.get(value, 0) | _BITS[fact.source.trust]
+
+    def _take_back(self, value: str, levels: int) -> None:
+        left = self.values.get(value, 0) & ~levels
+        if left:
+            self.values[value] = left
+        elif self.values.pop(value, 0):
+            self.size -= _value_size(value)
+
+
+class Known:
+    """What is known about one concept in one scope: the fold of its versions in the order of recording.
+
+    The cost of adding a version does not grow with their number, and facts of many values are built once after each change. Only versions
+    with times, and what follows them, are kept as they are, since what they say changes with the clock.
+    """
+
+    __slots__ = ("_facts", "_fold", "_later", "_later_size", "last")
+
+    def __init__(self, first: FactVersion) -> None:
+        self._fold = _Fold()
+        self._later: list[FactVersion] = []
+        self._later_size = 0
+        self.add(first)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory this takes."""
+        return _FACT_SIZE + self._fold.size + self._later_size
+
+    def add(self, version: FactVersion) -> None:
+        """Add the next version."""
+        if is_plain(version):
+            self._later, self._later_size = [], 0
+        if self._later or _has_times(version):
+            self._later.append(version)
+            self._later_size += size_of(version)
+        else:
+            self._fold.add(version)
+        self.last = version
+        """The version that was added last."""
+        self._facts: list[Fact] | None = None
+
+    def facts(self, moment: Moment | None = None) -> list[Fact]:
+        """Return what is known: one fact, or none, or one and another that is trusted less.
+
+        A fact with values of several versions is the last version, with these values and the lowest trust of those that say them.
+
+        Args:
+            moment: One at which the last version had been recorded. None is the current one.
+        """
+        if self._later:
+            at = (moment or Moment(None)).at
+            holding: list[FactVersion] = []
+            for version in reversed(self._later):
+                if _holds(version, at, at):
+                    holding.append(version)
+                    if _replaces(version):
+                        return _folded(holding)
+            return _folded(holding, self._fold.copy())
+        if self._facts is None:
+            self._facts = self._fold.facts()
+        return list(self._facts)
+
+
+class Newest:
+    """The versions of one concept in one scope, which are added from the newest one backwards, to know what they say at a moment.
+
+    Args:
+        last: The newest version.
+        moment: The moment.
+        before: What an earlier version and those before it make now. It is used if that version is still there.
+    """
+
+    __slots__ = ("_before", "_foldable", "_known", "_moment", "_recorded", "_versions", "complete", "last")
+
+    def __init__(self, last: FactVersion, moment: Moment, before: Known | None = None) -> None:
+        self.last = last
+        self.complete = False
+        """Whether earlier versions say nothing more."""
+        self._moment = moment
+        self._recorded = moment.now
+        self._known: Known | None = None
+        self._foldable = not isinstance(last, SingleFact) and moment.has(last)
+        self._before = before if self._foldable else None
+        self._versions: list[FactVersion] = []
+        self.add(last)
+
+    def add(self, version: FactVersion) -> None:
+        """Add the version before the one that was added last."""
+        before = self._before
+        if before is not None and (before.last.version, before.last.id) == (version.version, version.id):
+            self._known, self.complete = before, True
+            return
+        self._recorded = recorded_at(version, self._recorded)
+        if self._foldable:
+            self._versions.append(version)
+            self.complete = is_plain(version)
+            if is_erased(version):
+                self._before = None  # it may have the value that was erased
+        elif _holds(version, self._moment.at, self._recorded):
+            self._versions.append(version)
+            self.complete = _replaces(version)
+
+    def known(self) -> Known | None:
+        """Return what the versions make, so that later ones can be added; None if that is not known, as at a past moment."""
+        if self._foldable and self._known is None:
+            self._known = Known(self._versions.pop())
+        while self._known is not None and self._versions:
+            self._known.add(self._versions.pop())
+        return self._known
+
+    def facts(self) -> list[Fact]:
+        """Return what is known at the moment, once all versions that are needed were added."""
+        last = self.last
+        if isinstance(last, SingleFact) and self.complete and len(self._versions) == 1 and self._versions[0] is last:
+            return [last]
+        known = self.known()
+        if known is not None:
+            return known.facts(self._moment)
+        return _folded(self._versions)
+
+
+def known_at(versions: Iterable[FactVersion], moment: Moment) -> list[Fact]:
+    """Return what is known at a moment, from all versions of a concept, the newest first."""
+    newest: Newest | None = None
+    for version in versions:
+        if newest is None:
+            newest = Newest(version, moment)
+        else:
+            newest.add(version)
+        if newest.complete:
+            break
+    return newest.facts() if newest else []
+
+
+def recorded_by(versions: Sequence[FactVersion], moment: Moment | None) -> list[FactVersion]:
+    """Return those of all versions of a concept, the newest first, that had been recorded at a moment; None is any."""
+    if moment is None:
+        return list(versions)
+    recorded = moment.now
+    for place, version in enumerate(versions):
+        recorded = recorded_at(version, recorded)
+        if recorded <= moment.at:
+            return list(versions[place:])
+    return []
+
+
+def is_erased(version: FactVersion) -> bool:
+    """Return whether a version stands where values were erased."""
+    return isinstance(version, Withdrawal) and not version.values
+
+
+def _folded(holding: Sequence[FactVersion], fold: _Fold | None = None) -> list[Fact]:
+    """Return the facts of versions that hold, the newest first, after those of a fold."""
+    fold = fold or _Fold()
+    for version in reversed(holding):
+        fold.add(version)
+    return fold.facts()
+
+
+def _replaces(version: FactVersion) -> bool:
+    """Return whether a version hides all before it while it holds."""
+    return isinstance(version, SingleFact) and version.source.trust != UNTRUSTED
+
+
+def _has_times(version: FactVersion) -> bool:
+    return isinstance(version, SingleFact) and (version.valid_from is not None or version.valid_to is not None)
+
+
+def _holds(version: FactVersion, at: int, recorded: int) -> bool:
+    """Return whether a version says something at a moment; `recorded` is when it was recorded."""
+    if not isinstance(version, SingleFact):
+        return recorded <= at
+    begins = recorded if version.valid_from is None else microseconds(version.valid_from)
+    return begins <= at and (version.valid_to is None or at < microseconds(version.valid_to))
+
+
+def size_of(version: FactVersion) -> int:
+    """Return about how many bytes of memory a version takes."""
+    return _FACT_SIZE + sum(map(_value_size, version.values))
+
+
+def _value_size(value: str) -> int:
+    return _VALUE_SIZE + getsizeof(value)
