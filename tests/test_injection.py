@@ -131,7 +131,7 @@ async def through_a_tool(text, server):
         return f"{MARK} {text}"
 
     agent = asked(
-        server, Strategy("s", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END), None, tools=[page]
+        server, Strategy("s", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END), tools=[page]
     )
     await agent.run("hello")
 
