@@ -691,15 +691,16 @@ class JournalError(RunError, StoreError):
 
 
 class ConflictError(StoreError):
-    """An item is not at the version that a change expected; nothing of the commit was kept."""
+    """An item is not at the version that a change expected, or was rewritten; nothing of the commit was kept."""
 
     def __init__(self, key: Iterable[object], expected: int, found: int) -> None:
         self.key = tuple(key)
         """The key of the item. It may name people: never log it unasked."""
         self.expected, self.found = expected, found
-        super().__init__(
-            f"an item of room {self.key[0]!r} is at version {found}, not at {expected}; read it again and retry"
+        changed = (
+            f"is at version {found}, not at {expected}" if found != expected else f"was rewritten at version {found}"
         )
+        super().__init__(f"an item of room {self.key[0]!r} {changed}; read it again and retry")
 
 
 class StoreNotFoundError(StoreError, FileNotFoundError):

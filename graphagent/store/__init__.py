@@ -20,6 +20,7 @@ from graphagent.store.sealed._key_sources import Passphrase as Passphrase
 from graphagent.store.sealed._key_sources import new_key as new_key
 from graphagent.store.sealed._key_sources import new_recovery_key as new_recovery_key
 from graphagent.store.sealed._keys import KeyKind as KeyKind
+from graphagent.store.sealed._keys import RotationProgress as RotationProgress
 from graphagent.store.sealed._keys import StoreKey as StoreKey
 from graphagent.store.sealed._keys import StoreKeys as StoreKeys
 from graphagent.store.sealed._store import EncryptedStore as EncryptedStore

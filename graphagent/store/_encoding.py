@@ -124,6 +124,8 @@ def check_change(change: Change) -> bytes:
             raise ValueError(f"a value is bytes, not {type(change.value).__name__}")  # noqa: TRY004 - as for keys
         if len(change.value) > MAX_VALUE:
             raise ValueError(f"a value has {len(change.value)} bytes; at most {MAX_VALUE} can be kept under one key")
+    if isinstance(change, Rewrite) and not isinstance(change.before, bytes | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"Rewrite(before=) is bytes or None, not {type(change.before).__name__}")  # noqa: TRY004 - as for keys
     if isinstance(change, Rewrite | Exists):
         expected = change.version if isinstance(change, Exists) else change.expected
         if expected is not None and (type(expected) is not int or expected < 1):

@@ -46,6 +46,8 @@ class Rewrite:
     value: bytes = field(repr=False)
     expected: int
     """The version that the item must have now, 1 or above."""
+    before: bytes | None = field(default=None, repr=False)
+    """The bytes that the item must have now, which others may have rewritten at the same version. None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,16 @@ def check_expected(change: Put | Rewrite | Delete | Exists, version: int) -> Non
 def only_removes(changes: Iterable[Change]) -> bool:
     """Return whether changes remove what there is, whatever that is, so that a store that does not exist need not be made for them."""
     return all(isinstance(each, DeleteAll) or (isinstance(each, Delete) and each.expected is None) for each in changes)
+
+
+def check_before(change: Rewrite, value: bytes) -> None:
+    """Check that an item has the bytes that a change of it expects.
+
+    Raises:
+        ConflictError: it has not.
+    """
+    if change.before not in (None, value):
+        raise ConflictError(change.key, change.expected, change.expected)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from graphagent._concurrency import turn
 from graphagent.errors import SealedStoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
 from graphagent.store._fork_safety import in_use
-from graphagent.store._items import Change, Delete, DeleteAll, Item, Key, Put, Rewrite, check_expected
+from graphagent.store._items import Change, Delete, DeleteAll, Item, Key, Put, Rewrite, check_before, check_expected
 from graphagent.store._paging import Scan
 from graphagent.store._sealed_detection import KEYS_PLACE, MAGIC, is_plain, sealed_after
 from graphagent.store._sorted_dict import SortedDict
@@ -115,6 +115,8 @@ class MemoryStore:
         known = staged[place] if place in staged else self._items.get(place)
         version = known.version if known else 0
         check_expected(change, version)
+        if isinstance(change, Rewrite) and known is not None:
+            check_before(change, known.value)
         if isinstance(change, Put | Rewrite):
             item = staged[place] = Item(change.key, change.value, version + isinstance(change, Put))
             added.put(place, item)

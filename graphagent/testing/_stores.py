@@ -242,17 +242,30 @@ async def _rewriting(store: Store, room: str) -> None:
         (Rewrite(key, b"no", expected=1), 2),
         (Rewrite(key, b"no", expected=3), 2),
         (Rewrite(absent, b"no", expected=1), 0),
+        (Rewrite(key, b"no", expected=2, before=b"\0 y"), 2),
     ):
         error = await _refused(store, Put(new, b"x"), rewrite)
-        promise(error is not None, "commit raises ConflictError where an item has another version than Rewrite expects")
+        promise(
+            error is not None,
+            "commit raises ConflictError where an item has another version or other bytes than Rewrite expects",
+        )
         found = (error.key, error.expected, error.found) if error else ()
         text = "the ConflictError of Rewrite has the key, the expected and the found version"
         promise(found == (rewrite.key, rewrite.expected, version), text)
     promise(
         await _scan(store, (room,)) == [Item(key, b"\0 x", 2)], "a commit that raises ConflictError changes nothing"
     )
+    for value, before in ((b"", b"\0 x"), (b"y" * 10_000, b""), (b"\0 z", b"y" * 10_000)):
+        text = "Rewrite rewrites what has the bytes that it expects"
+        promise(await _refused(store, Rewrite(key, value, expected=2, before=before)) is None, text)
+        promise(await store.get(key) == Item(key, value, 2), text)
     # The commit counts on from the version that was rewritten.
-    changes = (Put(key, b"3"), Rewrite(key, b"4", expected=3), Put(new, b"5"), Rewrite(new, b"6", expected=1))
+    changes = (
+        Put(key, b"3"),
+        Rewrite(key, b"4", expected=3),
+        Put(new, b"5"),
+        Rewrite(new, b"6", expected=1, before=b"5"),
+    )
     promise(await _refused(store, *changes) is None, "Rewrite sees what its commit has put")
     rewritten = [await store.get(key), await store.get(new)]
     promise(rewritten == [Item(key, b"4", 3), Item(new, b"6", 1)], "Rewrite sees what its commit has put")

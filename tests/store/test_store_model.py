@@ -20,7 +20,7 @@ keys = st.lists(segments, min_size=1, max_size=5).map(tuple)
 values = st.sampled_from([b"", b"v", b"\0\xff", b"w" * 400, b"x" * 401, b"y" * 5000])
 changes = st.one_of(
     st.builds(Put, keys, values, st.none() | st.integers(0, 2)),
-    st.builds(Rewrite, keys, values, st.integers(1, 2)),
+    st.builds(Rewrite, keys, values, st.integers(1, 2), st.none() | values),
     st.builds(Exists, keys, st.none() | st.integers(1, 2)),
     st.builds(Delete, keys, st.none() | st.integers(0, 2)),
     st.builds(DeleteAll, st.lists(segments, max_size=3).map(tuple)),
@@ -39,6 +39,8 @@ def apply(model, batch):
         version = model[change.key].version if change.key in model else 0
         expected = (change.version or version or 1) if isinstance(change, Exists) else change.expected
         if expected not in (None, version):
+            return None
+        if getattr(change, "before", None) not in (None, version and model[change.key].value):
             return None
         if isinstance(change, Put | Rewrite):
             model[change.key] = Item(change.key, change.value, version + isinstance(change, Put))

@@ -36,7 +36,8 @@ class Dictionary:
                 continue
             found = items[each.key].version if each.key in items else 0
             expected = (each.version or found or 1) if isinstance(each, Exists) else each.expected
-            if expected not in (None, found):
+            bytes_differ = getattr(each, "before", None) is not None and found and items[each.key].value != each.before
+            if expected not in (None, found) or bytes_differ:
                 raise ConflictError(each.key, expected, found)
             if isinstance(each, Put | Rewrite):
                 items[each.key] = Item(each.key, each.value, found + isinstance(each, Put))

@@ -467,7 +467,7 @@ MUTANTS.like(
 )
 
 
-@MUTANTS.breaks("commit raises ConflictError where an item has another version than Rewrite expects")
+@MUTANTS.breaks("commit raises ConflictError where an item has another version or other bytes than Rewrite expects")
 class RewritesAnyway(Three):
     async def commit(self, *changes):
         async def now(change):
@@ -475,6 +475,23 @@ class RewritesAnyway(Three):
             return replace(change, expected=item.version) if item else change
 
         await self.inner.commit(*[await now(each) if isinstance(each, Rewrite) else each for each in changes])
+
+
+MUTANTS.like(
+    "AnyBytes",
+    Changes,
+    "commit raises ConflictError where an item has another version or other bytes than Rewrite expects",
+    changed=lambda _, change: replace(change, before=None) if isinstance(change, Rewrite) else change,
+)
+
+
+@MUTANTS.breaks("Rewrite rewrites what has the bytes that it expects")
+class NeverTheBytes(Three):
+    async def commit(self, *changes):
+        for each in changes:
+            if isinstance(each, Rewrite) and each.before is not None and len(changes) == 1:
+                raise ConflictError(each.key, each.expected, each.expected)
+        await self.inner.commit(*changes)
 
 
 @MUTANTS.breaks("Rewrite sees what its commit has put")

@@ -13,17 +13,30 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from graphagent._concurrency import turn
 from graphagent.store._encoding import encode
-from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put, Rewrite, check_expected
+from graphagent.store._items import (
+    Change,
+    Delete,
+    DeleteAll,
+    Exists,
+    Item,
+    Key,
+    Put,
+    Rewrite,
+    check_before,
+    check_expected,
+)
 from graphagent.store._sealed_detection import KEYS, ROOT
 from graphagent.store._sorted_dict import SortedDict
 from graphagent.store.sealed._domains import Domain, Location, MismatchError, domain_row
 from graphagent.store.sealed._format import (
     DomainState,
+    NamedKey,
     RootState,
     UnreadableError,
     fresh_keys,
     item_mark,
     marked_version,
+    primary,
     sum_with,
 )
 
@@ -33,6 +46,18 @@ if TYPE_CHECKING:
 
 class OvertakenError(Exception):
     """A domain was changed by another process since the transaction was begun, which has to be made again."""
+
+
+class Resealed(NamedTuple):
+    """An item that was sealed anew with another key."""
+
+    place: bytes
+    """The encoded inner key."""
+    change: Rewrite
+    before: bytes
+    """What the item adds to the sum of its domain with the record before."""
+    mark: bytes
+    """The mark of the new record."""
 
 
 class _PlannedItem(NamedTuple):
@@ -78,6 +103,8 @@ class SealedTransaction:
     """The domains that were consulted, each with the version that it had then."""
     rows: dict[Key, bytes] = field(default_factory=dict[Key, bytes])
     """The new rows of the domains and of the root, once `finish` has sealed them."""
+    reseals_root: bool = False
+    """Whether the root is sealed anew though nothing of it has changed."""
     applied: bool = False
 
     @classmethod
@@ -112,6 +139,8 @@ class SealedTransaction:
         now = await self._item(before, location)
         version = now.version if now else 0
         check_expected(change, version)
+        if isinstance(change, Rewrite) and change.before is not None:
+            check_before(change, await self._value(before, location, version))
         if isinstance(change, Put | Rewrite):
             self._put(before, now, location, clear, change)
         elif now is not None:
@@ -144,7 +173,7 @@ class SealedTransaction:
     ) -> None:
         session = self.session
         if before is None or before.state is None:
-            state = DomainState(fresh_keys(), single=location.single)
+            state = DomainState(fresh_keys(session.seal_number), single=location.single)
             before = _PlannedDomain(None, 0, self.root_version + 1, state)
             depths = {**self.root.depths, encode(location.key[:1]): session.depth(location.key[0])}
             digest = session.domain_digest(location.path, before.generation)
@@ -153,15 +182,30 @@ class SealedTransaction:
             state = before.state
         found = now.version if now else 0
         version = found + isinstance(change, Put)
-        record = session.sealed_item(state, location, version, clear, change.value)
+        record = session.sealed_item(primary(state.keys), location.place, version, clear, change.value)
         mark = item_mark(version, record)
         before_it = session.item_digest(location.place, now.mark) if now else None
         total = sum_with(state.total, session.item_digest(location.place, mark), without=before_it)
         state = replace(state, count=state.count + (now is None), total=total)
-        self.changes.append(replace(change, key=location.inner, value=record, expected=found))
+        if isinstance(change, Put):
+            self.changes.append(Put(location.inner, record, expected=found))
+        else:
+            self.changes.append(Rewrite(location.inner, record, expected=found))
         self.items[location.place] = _PlannedItem(location.path, version, mark)
         self.existing.add(location.place)
         self.domains[location.path] = before._replace(state=state)
+
+    def reseal(self, domain: Domain, keys: tuple[NamedKey, ...], items: Iterable[Resealed]) -> None:
+        """Change the keys of a domain and the records of some of its items, but no version of an item."""
+        with self.session.lock:
+            before = _PlannedDomain(domain, domain.version, domain.generation, domain.state)
+        total = domain.state.total
+        for each in items:
+            total = sum_with(total, self.session.item_digest(each.place, each.mark), without=each.before)
+            self.changes.append(each.change)
+            self.items[each.place] = _PlannedItem(domain.path, each.change.expected, each.mark)
+        self.domains[domain.path] = before._replace(state=replace(domain.state, keys=keys, total=total))
+        self.read[domain.path] = domain, before.version
 
     def _without(self, path: Key, items: Mapping[bytes, _PlannedItem]) -> None:
         before = self.domains[path]
@@ -212,6 +256,26 @@ class SealedTransaction:
         found = await self.session.store.get(location.inner)
         mark = await self._checked(before, before.domain, location.key[0], location.place, found)
         return _PlannedItem(location.path, found.version, mark) if found else None
+
+    async def _value(self, before: _PlannedDomain | None, location: Location, version: int) -> bytes:
+        """Return the value of an item that exists after the changes so far."""
+        record = next(
+            (
+                each.value
+                for each in reversed(self.changes)
+                if isinstance(each, Put | Rewrite) and each.key == location.inner
+            ),
+            None,
+        )
+        found = (
+            await self.session.store.get(location.inner) if record is None else Item(location.inner, record, version)
+        )
+        if before is None or before.state is None or found is None or found.version != version:
+            raise OvertakenError
+        try:
+            return self.session.opened(before.state.keys, location.place, found)[1]
+        except UnreadableError:
+            raise OvertakenError from None
 
     async def _checked(
         self, before: _PlannedDomain, domain: Domain, room: object, place: bytes, found: Item | None
@@ -289,10 +353,10 @@ class SealedTransaction:
             rows.append(Put(row, self.rows[row], expected=each.version))
         for path, (generation, version) in self.removed.items():
             rows += [] if version is None else [Delete(domain_row(path, generation), expected=version)]
-        if self.root != self.root_before:
+        if self.root != self.root_before or self.reseals_root:
             self.rows[ROOT] = self.session.sealed_root(self.root, self.root_version + 1)
             rows.append(Put(ROOT, self.rows[ROOT], expected=self.root_version))
-        return [keys, *self.changes, *rows] if self.changes else []
+        return [keys, *self.changes, *rows] if self.changes or rows else []
 
     # As the session's InFlight
 
@@ -367,7 +431,7 @@ def check(session: SealedSession, domain: Domain, place: bytes, found: Item | No
     mark = item_mark(found.version, found.value)
     if members is None:
         try:
-            session.opened(domain, place, found)
+            session.opened(domain.state.keys, place, found)
         except UnreadableError as error:
             raise MismatchError(f"an item {error}") from None
     elif members.get(place[len(domain.items) :]) != mark:

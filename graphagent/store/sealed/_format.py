@@ -151,6 +151,11 @@ def decrypt(key: bytes, encrypted: bytes, data: bytes, nonce: bytes = _NONCE) ->
         raise UnreadableError("was changed") from None
 
 
+def record_number(record: bytes) -> int:
+    """Return the number of the key that a record is sealed with, or 0 if it is cut off."""
+    return HEAD.unpack_from(record)[1] if len(record) >= HEAD.size else 0
+
+
 def padded_size(size: int) -> int:
     """Return the size that a plaintext is padded to: at least 256, above it Padmé, which adds at most 12 %."""
     if size <= _SMALLEST:
@@ -330,6 +335,6 @@ def read_keys(reader: Reader) -> tuple[NamedKey, ...]:
     return keys
 
 
-def fresh_keys() -> tuple[NamedKey, ...]:
-    """Return one new random key, which is the primary one."""
-    return (NamedKey(1, State.PRIMARY, os.urandom(32)),)
+def fresh_keys(number: int = 1) -> tuple[NamedKey, ...]:
+    """Return one new random key of this number, which is the primary one."""
+    return (NamedKey(number, State.PRIMARY, os.urandom(32)),)

@@ -45,6 +45,18 @@ class StoreKey:
     """Whether the store was opened with this one."""
 
 
+@dataclass(frozen=True, slots=True)
+class RotationProgress:
+    """How far the rotation of the data of a store has come."""
+
+    domains: int
+    """How many domains have new keys alone."""
+    total: int
+    """How many domains there were when it was begun or continued."""
+    items: int
+    """How many items were sealed anew since."""
+
+
 class StoreKeys:
     """The keys that open a sealed store, each of which has a name: `store.keys`.
 
@@ -56,12 +68,18 @@ class StoreKeys:
     """
 
     def __init__(
-        self, store: Store, key: HeldKey, where: str, ready: Callable[..., Awaitable[SealedSession | None]]
+        self,
+        store: Store,
+        key: HeldKey,
+        where: str,
+        ready: Callable[..., Awaitable[SealedSession | None]],
+        rotate_data: Callable[[Callable[[RotationProgress], object] | None], Awaitable[None]],
     ) -> None:
         self._store = store
         self._key = key
         self._where = where
         self._ready = ready
+        self._rotate_data = rotate_data
 
     def __repr__(self) -> str:
         return f"StoreKeys({self._where!r})"
@@ -99,7 +117,7 @@ class StoreKeys:
         """Have a key not open the store any more. Its bytes are erased from the files, which are rewritten.
 
         Somebody who has kept that key and an old copy of the store can still read the copy, and with what the copy contains, what is
-        stored later; `rotate(…, data=True)` ends that.
+        stored later; `rotate_data` ends that.
 
         Raises:
             ValueError: there is no key of this name, or it is the one with which the store was opened, which `rotate` replaces.
@@ -123,7 +141,7 @@ class StoreKeys:
         """Replace the key with which the store was opened by another one, which has the same name or a new one.
 
         This takes one commit, however large the store is, and rewrites the files, to erase the old key's bytes. What is stored is not
-        encrypted anew. This object, and its store, use the new key from then on; other processes that still have the old one get
+        encrypted anew, which `rotate_data` does. This object, and its store, use the new key from then on; other processes that still have the old one get
         RemovedKeyError at their next commit. To give processes time, `add` the new key first, give it to them, and `remove` the old one.
 
         Raises:
@@ -161,6 +179,21 @@ class StoreKeys:
             finally:
                 self._key.coming = None
             self._key.take(held)
+
+    async def rotate_data(self, report: Callable[[RotationProgress], object] | None = None) -> None:
+        """Seal everything that is stored with new keys, and destroy and erase those before, while others read and write.
+
+        After this, a key that was removed or replaced opens nothing, even with an old copy of the store. Versions of items stay. If
+        this is interrupted, at any point, calling it again continues it; until then everything can be read and written. Each item is
+        opened with its new key before the old one is dropped. `report` is called after each commit. The files are rewritten at the end.
+        The keys by which names are blinded stay: only copying everything into another store replaces these.
+
+        Raises:
+            DamagedStoreError: something is not what was stored last; it is left as it is, with the keys that it needs.
+            NotErasedError: everything has new keys, but bytes that were sealed with those before may still be on the disk.
+            StoreError: the inner store cannot be read or written, or others change a domain all the time.
+        """
+        await self._rotate_data(report)
 
     async def destroy(self) -> None:
         """Destroy all keys and remove everything in the store, so that nobody can read any of it again. This cannot be undone.

@@ -10,7 +10,7 @@ import copy
 import os
 import random
 import threading
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from graphagent.store._items import Change, DeleteAll, Item, Key, only_removes
 from graphagent.store._paging import Scan
 from graphagent.store._sealed_detection import KEYS
 from graphagent.store.sealed._commit import OvertakenError, SealedTransaction
+from graphagent.store.sealed._rotation import DataRotation
 from graphagent.store.sealed._scan import INLINE, Read, SealedScan, open_all
 from graphagent.store.sealed._session import TRIES, SealedSession
 from graphagent.store.sealed._verify import verify
@@ -33,6 +34,7 @@ from graphagent.store.sealed._verify import verify
 if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.store.sealed._key_sources import HeldKey
+    from graphagent.store.sealed._keys import RotationProgress
 
 _TOGETHER = 256
 _LONGEST_PAUSE = 0.05
@@ -251,6 +253,15 @@ class SealedStore:
             if count is not None:
                 return count
         raise StoreError(f"{self._where} is being written to all the time; verify it when it is at rest")
+
+    async def rotate_data(self, report: Callable[[RotationProgress], object] | None) -> None:
+        """Seal everything with new keys, in a session of its own."""
+        self._check_process()
+        session = await SealedSession.open(
+            self._store, self._key, self._depths, self._where, make=False, cache_bytes=self._cache_bytes
+        )
+        if session is not None:
+            await DataRotation(session, report).run()
 
     def _check_process(self) -> None:
         """Refuse a forked process: the tasks and threads of its parent do not exist in it and cannot finish what they began."""

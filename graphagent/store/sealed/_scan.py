@@ -259,7 +259,7 @@ def open_item(session: SealedSession, domain: Domain, place: bytes, found: Item)
     if domain.members is not None:
         check(session, domain, place, found)
     try:
-        return session.opened(domain, place, found)
+        return session.opened(domain.state.keys, place, found)
     except UnreadableError as error:
         raise MismatchError(f"an item {error}") from None
 

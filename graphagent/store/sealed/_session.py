@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
@@ -33,6 +33,7 @@ from graphagent.store._sorted_dict import SortedDict
 from graphagent.store.sealed._domains import Domain, InFlight, IntegritySet, Location, domain_row
 from graphagent.store.sealed._format import (
     DomainState,
+    NamedKey,
     RootState,
     UnknownKeyError,
     UnreadableError,
@@ -89,7 +90,7 @@ class SealedSession:
         self.root: IntegritySet[RootState, int] = IntegritySet(ROOT, 0, RootState())
         self.flight: InFlight | None = None
         self._key = key
-        self._keyset = keyset
+        self.keyset = keyset
         self._seal_keys = keyset.keys[Purpose.SEAL]
         self._sum_key = primary(keyset.keys[Purpose.SUM]).key
         self.blind = Blinder(primary(keyset.keys[Purpose.INDEX]).key)
@@ -136,7 +137,7 @@ class SealedSession:
             if not make:
                 return None
             made = cls(store, key, await with_secret(secret, fresh_keyset), 1, depths, where)
-            row, root = made._keyset.row(1), made.sealed_root(RootState(), 1)
+            row, root = made.keyset.row(1), made.sealed_root(RootState(), 1)
             try:
                 await store.commit(Put(KEYS, row, expected=0), Put(ROOT, root, expected=0))
             except ConflictError:
@@ -162,13 +163,13 @@ class SealedSession:
         if found is None or found.version < self.keys_version:
             raise DamagedStoreError(self.where, "the row with its keys is missing or older than it was")
         if found.version > self.keys_version:
-            keyset, known = await opened_keyset(found, self._key, self.where), self._keyset
+            keyset, known = await opened_keyset(found, self._key, self.where), self.keyset
             same = [keyset.keys[each] == known.keys[each] for each in (Purpose.INDEX, Purpose.SUM)]
             if keyset.store_id != known.store_id or not all(same):
                 raise DamagedStoreError(self.where, "the row with its keys is that of another store")
             with self.lock:
                 if found.version > self.keys_version:
-                    self._keyset, self.keys_version = keyset, found.version
+                    self.keyset, self.keys_version = keyset, found.version
                     self._seal_keys = keyset.keys[Purpose.SEAL]
         return self.keys_version != seen
 
@@ -182,7 +183,7 @@ class SealedSession:
         try:
             return unseal(
                 self._seal_keys,
-                associated_data(self._keyset.store_id, kind, encode(found.key), found.version),
+                associated_data(self.keyset.store_id, kind, encode(found.key), found.version),
                 found.value,
             )
         except UnknownKeyError:
@@ -196,32 +197,37 @@ class SealedSession:
 
     # Sealing and opening
 
-    def sealed_item(self, state: DomainState, location: Location, version: int, clear: bytes, value: bytes) -> bytes:
-        """Return the record of an item; `clear` is its encoded key."""
-        to = associated_data(self._keyset.store_id, b"item", location.place, version)
-        return seal(primary(state.keys), to, item_plain(clear, value))
+    @property
+    def seal_number(self) -> int:
+        """The number of the key that seals the rows of domains and root, and that the key of a new domain gets."""
+        return primary(self._seal_keys).number
+
+    def sealed_item(self, key: NamedKey, place: bytes, version: int, clear: bytes, value: bytes) -> bytes:
+        """Return the record of an item; `clear` is its encoded key, `place` that of its row."""
+        to = associated_data(self.keyset.store_id, b"item", place, version)
+        return seal(key, to, item_plain(clear, value))
 
     def sealed_domain(self, place: bytes, version: int, state: DomainState) -> bytes:
         """Return the record of a domain's row; `place` is the encoded key of the row."""
-        to = associated_data(self._keyset.store_id, b"domain", place, version)
+        to = associated_data(self.keyset.store_id, b"domain", place, version)
         return seal(primary(self._seal_keys), to, state.plain())
 
     def sealed_root(self, state: RootState, version: int) -> bytes:
         """Return the record of the root's row."""
         return seal(
             primary(self._seal_keys),
-            associated_data(self._keyset.store_id, b"root", encode(ROOT), version),
+            associated_data(self.keyset.store_id, b"root", encode(ROOT), version),
             state.plain(),
         )
 
-    def opened(self, domain: Domain, place: bytes, found: Item) -> tuple[bytes, bytes]:
+    def opened(self, keys: Iterable[NamedKey], place: bytes, found: Item) -> tuple[bytes, bytes]:
         """Return the encoded key and the value from the record of an item.
 
         Raises:
             UnreadableError: it was changed, or belongs somewhere else.
         """
-        to = associated_data(self._keyset.store_id, b"item", place, found.version)
-        return read_item(unseal(domain.state.keys, to, found.value))
+        to = associated_data(self.keyset.store_id, b"item", place, found.version)
+        return read_item(unseal(keys, to, found.value))
 
     def item_digest(self, place: bytes, mark: bytes) -> bytes:
         """Return what an item with this mark adds to the sum of its domain."""
@@ -267,7 +273,7 @@ class SealedSession:
         known: Domain | None = None
         for _ in range(TRIES):
             # A domain that was dropped from the cache meanwhile, for want of memory, still serves this task.
-            known = self._domains.get(path) or (known if known and not known.gone else await self._found(path, room))
+            known = self._domains.get(path) or (known if known and not known.gone else await self.found(path, room))
             if known is None:
                 return None
             if known.members is None and known.debt > known.state.count:
@@ -285,7 +291,7 @@ class SealedSession:
             return known
         raise self.restless(room)
 
-    async def _found(self, path: Key, room: object) -> Domain | None:
+    async def found(self, path: Key, room: object) -> Domain | None:
         """Return a domain as its row describes it, whose items were not read yet."""
         place = encode(path)
         for _ in range(TRIES):
@@ -325,11 +331,11 @@ class SealedSession:
                 state = known.state
             else:
                 row = _ROWS + place + encode(("#", generation))
-                to = associated_data(self._keyset.store_id, b"domain", row, found.version)
+                to = associated_data(self.keyset.store_id, b"domain", row, found.version)
                 state = DomainState.read(unseal(self._seal_keys, to, found.value))
             if not state.single or (state.count, state.total) != (1, total):
                 return None
-            to = associated_data(self._keyset.store_id, b"item", inner, item.version)
+            to = associated_data(self.keyset.store_id, b"item", inner, item.version)
             return read_item(unseal(state.keys, to, item.value))
         except UnreadableError:
             return None
@@ -539,6 +545,15 @@ class SealedSession:
             return [found] if found else []
 
         return Scan(more)
+
+    def opened_domain(self, found: Item, least: int) -> DomainState | None:
+        """Return the state that the row of a domain contains, or None if it does not open with a key of this number or above."""
+        keys = [key for key in self._seal_keys if key.number >= least]
+        to = associated_data(self.keyset.store_id, b"domain", encode(found.key), found.version)
+        try:
+            return DomainState.read(unseal(keys, to, found.value))
+        except UnreadableError:
+            return None
 
     async def _opened_domain(self, found: Item, room: object) -> DomainState | None:
         """Return the state that the row of a domain contains; None if the row has to be read again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
@@ -14,6 +14,7 @@ from graphagent.store.sealed._keys import StoreKeys
 if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.store._items import Change, Item, Key
+    from graphagent.store.sealed._keys import RotationProgress
     from graphagent.store.sealed._operations import SealedStore
     from graphagent.store.sealed._session import SealedSession
 
@@ -82,7 +83,7 @@ class EncryptedStore:
     @property
     def keys(self) -> StoreKeys:
         """The keys that open the store: list, add, remove, rotate and destroy them."""
-        return StoreKeys(self._store, self._key, self._where, self._ready)
+        return StoreKeys(self._store, self._key, self._where, self._ready, self._rotate_data)
 
     async def get(self, key: Key) -> Item | None:
         """Return the item under a key, or None.
@@ -174,3 +175,6 @@ class EncryptedStore:
 
     async def _ready(self, *, make: bool = False) -> SealedSession | None:
         return await self._sealed().ready(make=make)
+
+    async def _rotate_data(self, report: Callable[[RotationProgress], object] | None) -> None:
+        await self._sealed().rotate_data(report)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import ConflictError, DamagedStoreError, PlainStoreError, SealedStoreError
-from graphagent.store._items import Change, Delete, DeleteAll, Exists, Put, Rewrite, check_expected
+from graphagent.store._items import Change, Delete, DeleteAll, Exists, Put, Rewrite, check_before, check_expected
 from graphagent.store._sealed_detection import sealed_after
 from graphagent.store.sqlite._file import SEALED_ID, SHORT, Connection, as_store_error
 
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 QUICK_CHANGES, QUICK_BYTES = 32, 2**16
 """The most that is written, or overwritten, by the thread that asks for it."""
+
+
+_VALUE = (
+    "SELECT coalesce(items.value, apart.value) FROM items LEFT JOIN apart ON apart.id = items.apart WHERE items.key=?"
+)
 
 
 @dataclass(eq=False, slots=True)
@@ -151,6 +156,8 @@ def _apply(
         return
     if quick and apart is not None and _length(connection, apart) > QUICK_BYTES:
         raise SlowError
+    if isinstance(change, Rewrite) and change.before is not None:
+        check_before(change, _value(connection, place))
     version += isinstance(change, Put)
     if isinstance(change, Put | Rewrite) and len(change.value) > SHORT:
         connection.execute("REPLACE INTO apart VALUES (?, ?)", (apart, change.value))
@@ -175,6 +182,11 @@ def _insert(connection: Connection, place: bytes, value: bytes) -> bool:
     else:
         connection.execute("INSERT OR IGNORE INTO items VALUES (?, 1, ?, NULL)", (place, value))
     return connection.changes() > 0
+
+
+def _value(connection: Connection, place: bytes) -> bytes:
+    [(value,)] = connection.execute(_VALUE, (place,)).fetchall() or [(b"",)]
+    return value if isinstance(value, bytes) else b""
 
 
 def _length(connection: Connection, apart: int) -> int:

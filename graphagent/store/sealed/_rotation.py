@@ -1,0 +1,329 @@
+"""Rotating the data of a sealed store: new keys for the rows of domains and root, and for the items, while others read and write.
+
+A rotation has the number of a new seal key, and every domain gets a data key of the same number. So the rows themselves say how far
+the rotation has come: whoever calls it again, after whatever has interrupted it, continues it, and two at once do no harm.
+
+1. The new seal key is added, and becomes the primary one. Every commit requires the key row that its process knows, so that
+   from then on nobody seals a row with the old key.
+2. The root is sealed anew, and each domain gets a new primary data key. Since every commit to a domain requires the version of its
+   row, nobody puts an item with the old one from then on.
+3. The items are sealed anew, each at its version, in commits of a few hundred.
+4. All items of the domain are read back and opened. Only then the old data key is dropped.
+5. All rows are read back and opened with the new seal key. Only then the old one is destroyed, and what the files contain of the old
+   records is erased.
+
+What is expensive, sealing items, needs no particular version of the row of their domain. So it is done before, and what others commit to
+the domain meanwhile costs nothing but sealing its row again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+from anyio import to_thread
+
+from graphagent.errors import ConflictError, StoreError
+from graphagent.store._encoding import encode
+from graphagent.store._items import Item, Rewrite
+from graphagent.store._sealed_detection import KEYS, ROOT
+from graphagent.store.sealed._commit import Resealed, SealedTransaction
+from graphagent.store.sealed._domains import Domain, MismatchError
+from graphagent.store.sealed._format import DomainState, NamedKey, State, item_mark, primary, record_number
+from graphagent.store.sealed._key_row import replacing
+from graphagent.store.sealed._keys import RotationProgress
+from graphagent.store.sealed._keyset import Keyset, Purpose
+from graphagent.store.sealed._scan import open_item
+from graphagent.store.sealed._session import TRIES, SealedSession, folded
+
+if TYPE_CHECKING:
+    from graphagent.store._items import Key
+
+_ITEMS, _DOMAINS = 400, 64
+"""About how many items, and how many domains, are changed by one commit."""
+_LONGEST_PAUSE = 0.02
+
+
+class _OldRecordError(Exception):
+    """An item is sealed with the old key: another process has put it after the items were read, before the new key was primary."""
+
+
+class _Page(NamedTuple):
+    """Items of a domain that are sealed with the old key."""
+
+    domain: Domain
+    seen: int
+    """The version that the domain had before they were read."""
+    rows: list[Item]
+
+
+@dataclass(eq=False, slots=True)
+class _Part:
+    """What one commit changes of a domain."""
+
+    domain: Domain
+    before: tuple[NamedKey, ...]
+    """The data keys of the domain for which this was prepared."""
+    keys: tuple[NamedKey, ...]
+    items: list[Resealed]
+
+
+class DataRotation:
+    """One rotation, in a session that was opened for it alone."""
+
+    def __init__(self, session: SealedSession, report: Callable[[RotationProgress], object] | None) -> None:
+        self._session = session
+        self._report = report
+        self._number = 0
+        self._domains = self._total = self._items = 0
+
+    async def run(self) -> None:
+        """Rotate everything, or continue a rotation that was interrupted."""
+        session = self._session
+        self._number = await self._begin()
+        await self._reseal_root()
+        left = [path for path, _ in await session.domains_under(())]
+        self._total = len(left)
+        while left:
+            await self._rotate(left)
+            left = await self._left()
+        await self._end()
+
+    # The key row and the root
+
+    async def _begin(self) -> int:
+        """Return the number of the new key, which is the primary one by then."""
+        while True:
+            keys = self._session.keyset.keys[Purpose.SEAL]
+            sealing = primary(keys)
+            enabled = [key.number for key in keys if key.state is State.ENABLED]
+            if any(key.state is State.OPENS for key in keys):
+                return sealing.number
+            await self._change_keys(
+                partial(Keyset.promoted, purpose=Purpose.SEAL, number=max(enabled))
+                if enabled
+                else partial(Keyset.with_key, purpose=Purpose.SEAL)
+            )
+
+    async def _end(self) -> None:
+        def ended(keyset: Keyset) -> Keyset:
+            for key in keyset.keys[Purpose.SEAL]:
+                if key.state is State.OPENS and key.number < self._number:
+                    keyset = keyset.destroyed(Purpose.SEAL, key.number)
+            return keyset
+
+        while ended(self._session.keyset) != self._session.keyset:
+            await self._change_keys(ended, erased=True)
+
+    async def _change_keys(self, change: Callable[[Keyset], Keyset], *, erased: bool = False) -> None:
+        """Put a changed keyset in place, unless another process has changed it; in any case the session has the present one then."""
+        session = self._session
+        version = session.keys_version
+        try:
+            await session.store.commit(*replacing(version, change(session.keyset), erased=erased))
+        except ConflictError:
+            pass
+        finally:
+            await session.renew_keys(version)
+
+    async def _reseal_root(self) -> None:
+        session = self._session
+        for attempt in range(TRIES):
+            await session.renew_root()
+            found = await session.store.get(ROOT)
+            if found is not None and record_number(found.value) >= self._number:
+                return
+            transaction = SealedTransaction.begun(session, wary=False)
+            transaction.reseals_root = True
+            if await self._committed(transaction, attempt) is None:
+                return
+        raise session.restless("(all)")
+
+    async def _committed(self, transaction: SealedTransaction, attempt: int) -> tuple[object, ...] | None:
+        """Make a commit. Return the key of the row that another process has changed, if one has, after a pause."""
+        session = self._session
+        changes = await transaction.finish()
+        try:
+            # The rows first: if one was changed meanwhile, nothing was done in vain.
+            await session.store.commit(*sorted(changes, key=lambda change: isinstance(change, Rewrite)))
+        except ConflictError as error:
+            if error.key == KEYS:
+                await session.renew_keys(session.keys_version)
+            await anyio.sleep(random.uniform(0, min(0.0005 * 2**attempt, _LONGEST_PAUSE)))
+            return error.key
+        transaction.apply()
+        return None
+
+    # Domains
+
+    async def _rotate(self, paths: Sequence[Key]) -> None:
+        batch: list[Domain] = []
+        for path in paths:
+            domain = await self._pending(path)
+            if domain is not None:
+                batch.append(domain)
+            if len(batch) == _DOMAINS or sum(each.state.count for each in batch) >= _ITEMS:
+                await self._rotate_together(batch)
+                batch = []
+        await self._rotate_together(batch)
+
+    async def _pending(self, path: Key) -> Domain | None:
+        """Return a domain that is to be rotated; None if it was, or does not exist any more."""
+        self._session.drop(path)
+        domain = await self._session.found(path, "(any)")
+        if domain is None or self._is_rotated(domain.state):
+            self._session.drop(path)
+            self._done(1)
+            return None
+        return await self._session.domain(path, "(any)")
+
+    async def _rotate_together(self, batch: list[Domain]) -> None:
+        for _ in range(TRIES):
+            if not batch:
+                return
+            again = {domain.path: domain for domain in await self._resealed(batch)}
+            checked = [domain for domain in batch if domain.path not in again and await self._opens(domain)]
+            dropped = [_Part(each, keys, self._kept(keys), []) for each in checked for keys in [each.state.keys]]
+            left = {part.domain.path for part in await self._commit(dropped)}
+            for domain in checked:
+                if domain.path not in left:
+                    self._session.drop(domain.path)
+                    domain.members = None  # of all domains together it may be much
+                    self._done(1)
+            done = {domain.path for domain in checked} - left
+            batch = [each for domain in batch if domain.path not in done if (each := await self._pending(domain.path))]
+        raise self._session.restless("(any)")
+
+    async def _resealed(self, batch: Iterable[Domain]) -> list[Domain]:
+        """Seal the items of domains anew. Return the domains that were changed so that this has to be done again."""
+        again: list[Domain] = []
+        pages: list[_Page] = []
+        count = 0
+        for domain in batch:
+            # The version before anything of it is read: what was read ahead may be out of date after the domain has changed.
+            pages.append(_Page(domain, domain.version, []))
+            async for found in self._session.rows(domain):
+                if record_number(found.value) >= self._number:
+                    continue
+                pages[-1].rows.append(found)
+                count += 1
+                if count >= _ITEMS:
+                    again += await self._reseal(pages)
+                    pages, count = [_Page(domain, pages[-1].seen, [])], 0
+        return again + await self._reseal(pages)
+
+    async def _reseal(self, pages: Iterable[_Page]) -> list[Domain]:
+        again: list[Domain] = []
+        parts: list[_Part] = []
+        for domain, seen, found in pages:
+            before = domain.state.keys
+            keys = _begun(before, self._number)
+            if keys == before and not found:
+                continue
+            try:
+                work = partial(self._prepared, domain, keys, found)
+                parts.append(_Part(domain, before, keys, await to_thread.run_sync(work)))
+            except MismatchError as error:
+                if not await self._session.moved(domain, seen, "(any)"):
+                    raise self._session.damaged("(any)", str(error)) from None
+                again.append(domain)
+        return again + [part.domain for part in await self._commit(parts)]
+
+    def _prepared(self, domain: Domain, keys: tuple[NamedKey, ...], rows: Iterable[Item]) -> list[Resealed]:
+        return [self._resealed_item(domain, primary(keys), found) for found in rows]
+
+    def _resealed_item(self, domain: Domain, key: NamedKey, found: Item) -> Resealed:
+        session, place = self._session, encode(found.key)
+        opened = open_item(session, domain, place, found)
+        record = session.sealed_item(key, place, found.version, *opened)
+        if session.opened((key,), place, found._replace(value=record)) != opened:
+            raise StoreError(f"{session.where}: an item did not open as it was sealed anew; nothing of it was stored")
+        before = session.item_digest(place, item_mark(found.version, found.value))
+        rewritten = Rewrite(found.key, record, expected=found.version, before=found.value)
+        return Resealed(place, rewritten, before, item_mark(found.version, record))
+
+    async def _commit(self, parts: list[_Part]) -> list[_Part]:
+        """Change domains in one commit. Return the parts that have to be prepared again, because others have changed their items."""
+        session, again = self._session, list[_Part]()
+        for attempt in range(TRIES):
+            fitting = [part for part in parts if not part.domain.gone and part.domain.state.keys == part.before]
+            again += [part for part in parts if part not in fitting]
+            parts = fitting
+            if not parts:
+                return again
+            transaction = SealedTransaction.begun(session, wary=False)
+            for part in parts:
+                transaction.reseal(part.domain, part.keys, part.items)
+            seen = {part.domain.path: part.domain.version for part in parts}
+            changed = await self._committed(transaction, attempt)
+            if changed is None:
+                self._items += sum(len(part.items) for part in parts)
+                self._done(0)
+                return again
+            for part in list(parts):
+                if changed == part.domain.row:
+                    await session.moved(part.domain, seen[part.domain.path], "(any)")
+                elif changed[: part.domain.depth] == ("i", *part.domain.path):
+                    await session.moved(part.domain, seen[part.domain.path], "(any)")
+                    parts.remove(part)
+                    again.append(part)
+        raise session.restless("(any)")
+
+    async def _opens(self, domain: Domain) -> bool:
+        """Return whether all items of a domain open with its new key alone, or False if others have changed it meanwhile."""
+        seen = domain.version
+        try:
+            await folded(self._session.rows(domain), partial(self._open, domain))
+        except _OldRecordError:
+            return False
+        except MismatchError as error:
+            if await self._session.moved(domain, seen, "(any)"):
+                return False
+            raise self._session.damaged("(any)", str(error)) from None
+        return not domain.gone
+
+    def _open(self, domain: Domain, rows: list[Item]) -> None:
+        for found in rows:
+            if record_number(found.value) < self._number:
+                raise _OldRecordError
+            open_item(self._session, domain, encode(found.key), found)
+
+    async def _left(self) -> list[Key]:
+        """Return the paths of the domains that were not rotated; the rows of the others open with the new key alone."""
+        left: list[Key] = []
+
+        def fold(rows: list[Item]) -> None:
+            for found in rows:
+                state = self._session.opened_domain(found, self._number)
+                if state is None or not self._is_rotated(state):
+                    left.append(found.key[1:-2])
+
+        await folded(self._session.store.scan(("d",)), fold)
+        return left
+
+    def _is_rotated(self, state: DomainState) -> bool:
+        return self._kept(state.keys) == state.keys
+
+    def _kept(self, keys: tuple[NamedKey, ...]) -> tuple[NamedKey, ...]:
+        """Return the keys of a domain that stay: those of this rotation, and of one that another process has begun since."""
+        return tuple(key for key in keys if key.number >= self._number)
+
+    def _done(self, domains: int) -> None:
+        self._domains += domains
+        if self._report is not None:
+            self._report(RotationProgress(min(self._domains, self._total), self._total, self._items))
+
+
+def _begun(keys: tuple[NamedKey, ...], number: int) -> tuple[NamedKey, ...]:
+    """Return the keys of a domain with a new primary one of this number, unless it is there."""
+    if primary(keys).number >= number:
+        return keys
+    return (
+        *(key._replace(state=State.OPENS) for key in keys if key.state is not State.DESTROYED),
+        NamedKey(number, State.PRIMARY, os.urandom(32)),
+    )
