@@ -16,7 +16,7 @@ from graphagent.graph import CachePolicy, Node, Retry, Strategy
 from graphagent.history import Diff, Entry, PendingQuestion, Place, Snapshot
 from graphagent.llm import InFlight, Tool, ToolCall, ToolResult
 from graphagent.memory import Concept, Fact, FactVersion, RunMemory, Scope, Step, Subject, Withdrawal
-from graphagent.memory.notes import Depth, Infer, Match, Note, Record, ScopeInfo, ScopeTree, Turn
+from graphagent.memory.notes import Depth, FormerNote, Infer, Match, Note, Record, ScopeInfo, ScopeTree, Turn
 from graphagent.protocols import Feature, ToolServer
 from graphagent.run import Budgets, Callback, Question, ResumeOptions, RunOptions, RunResult, Status
 from graphagent.store import Change, Item, Key, Receipt
@@ -139,8 +139,8 @@ class BlockingNoteView(Protocol):
     ) -> Record:
         """Change a note. Fields that are left out stay, as do its owner, source and privacy. The former note is in its history."""
 
-    def history(self, id_: str) -> list[tuple[Record, str]]:
-        """Return a note before each change, the last change first, each with what was done to it then."""
+    def history(self, id_: str) -> list[FormerNote]:
+        """Return a note before each change, the last change first, each with what was done to it then, and when."""
 
     def undo(self, id_: str) -> Record:
         """Restore a note as it was before its last change, or before it was consolidated into another one."""

@@ -50,6 +50,7 @@ from graphagent.protocols import FactProvider as FactProvider
 from graphagent.protocols import KeepingProvider as KeepingProvider
 
 if TYPE_CHECKING:
+    from graphagent.memory.notes import FormerNote as FormerNote
     from graphagent.memory.notes import Match as Match
     from graphagent.memory.notes import Note as Note
     from graphagent.memory.notes import NoteMemory as NoteMemory
@@ -66,7 +67,7 @@ else:
         __name__,
         {
             "graphagent.memory.notes": (
-                "Match", "Note", "NoteMemory", "NoteSettings", "NoteView", "Notes", "Ranking", "Record", "ScopeInfo", "ScopeTree", "Turn",
+                "FormerNote", "Match", "Note", "NoteMemory", "NoteSettings", "NoteView", "Notes", "Ranking", "Record", "ScopeInfo", "ScopeTree", "Turn",
             )
         },
     )  # fmt: skip

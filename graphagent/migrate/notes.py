@@ -303,7 +303,10 @@ def _exported(note: Imported, under: str) -> dict[str, Any]:
     def told(record: Record) -> dict[str, Any]:
         return to_json(replace(record, scope=path_of(record.scope, under)))
 
-    history = [{"record": told(old), "action": did} for old, did in reversed(note.past)]
+    history = [
+        {"record": told(old), "action": did, **({} if at is None else {"at": at.isoformat()})}
+        for old, did, at, _ in reversed(note.past)
+    ]
     return {"type": "note", **told(note.record), **({"history": history} if history else {})}
 
 

@@ -34,7 +34,7 @@ from graphagent.cli.notes._target import (
 )
 
 if TYPE_CHECKING:
-    from graphagent.memory import Match, NoteView, Record, ScopeTree
+    from graphagent.memory import FormerNote, Match, NoteView, Record, ScopeTree
     from graphagent.protocols import Store
 
 _ROOMY = 96
@@ -213,13 +213,16 @@ def _tree_lines(tree: ScopeTree, indent: str = "") -> list[str]:
 def show(note: Which, target: NotesTarget, source: SeenBy = None, as_json: Json = False) -> None:
     """Show a whole note: its text, what is known about it, and its earlier versions."""
 
-    async def read(notes: NoteView) -> tuple[Record, list[tuple[Record, str]]]:
+    async def read(notes: NoteView) -> tuple[Record, list[FormerNote]]:
         record = await note_named(notes, note)
         return record, await notes.history(record.id)
 
     record, past = target.use_notes(read, source=source)
     if as_json:
-        history = [{"action": did, "record": plain(before)} for before, did in past]
+        history = [
+            {"action": each.action, "at": each.at and each.at.isoformat(), "record": plain(each.record)}
+            for each in past
+        ]
         print(_output.json_text({**plain(record), "history": history}))
         return
     console = _output.screen()
@@ -232,8 +235,8 @@ def show(note: Which, target: NotesTarget, source: SeenBy = None, as_json: Json 
     if past:
         console.print()
         _output.table(("version", "before", "action", "changed"), [
-            (str(before.version), _output.shortened(before.content, _BEGINNING), did, _moment(after.updated_at))
-            for (before, did), after in zip(past, [record, *(each for each, _ in past)], strict=False)
+            (str(before.version), _output.shortened(before.content, _BEGINNING), did, _moment(at or after.updated_at))
+            for (before, did, at, _), after in zip(past, [record, *(each.record for each in past)], strict=False)
         ], essential=("version", "before"))  # fmt: skip
 
 

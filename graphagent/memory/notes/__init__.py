@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphagent.memory.notes._notes import Notes as Notes
 from graphagent.memory.notes._settings import NoteSettings as NoteSettings
 from graphagent.memory.notes._types import Depth as Depth
+from graphagent.memory.notes._types import FormerNote as FormerNote
 from graphagent.memory.notes._types import Infer as Infer
 from graphagent.memory.notes._types import Match as Match
 from graphagent.memory.notes._types import Note as Note

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from graphagent._article import counted
 from graphagent._options import check_zone
@@ -112,6 +112,19 @@ class Record:
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(_glance(str(self)))
+
+
+class FormerNote(NamedTuple):
+    """A note before a change."""
+
+    record: Record
+    """The note as it was."""
+    action: str
+    """What was done to it then, such as `updated`, or `consolidated: …` with the model's reason."""
+    at: datetime | None = None
+    """When that was done, in UTC; None if it was not recorded."""
+    into: str = ""
+    """The id of the note that replaced it, if it was consolidated into another one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from graphagent.memory.notes.write._update import undo, update
 if TYPE_CHECKING:
     from graphagent.events import Event
     from graphagent.memory.notes._service import NoteService
-    from graphagent.memory.notes._types import Depth, Infer, Match, Record, Turn
+    from graphagent.memory.notes._types import Depth, FormerNote, Infer, Match, Record, Turn
     from graphagent.memory.notes._visibility import Visibility
     from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
@@ -331,10 +331,10 @@ class NoteView:
             changes["metadata"] = _validation.metadata(metadata)
         return await update(self._service, self._visibility, id_, changes)
 
-    async def history(self, id_: str) -> list[tuple[Record, str]]:
-        """Return a note before each change, the last change first, each with what was done to it then.
+    async def history(self, id_: str) -> list[FormerNote]:
+        """Return a note before each change, the last change first, each with what was done to it then, and when.
 
-        A note that was consolidated into another one still has its history. That of a note that was never changed is empty.
+        A note that was consolidated into another one still has its history, which names the other one. That of a note that was never changed is empty.
 
         Raises:
             NoteNotFoundError: this view has no such note, and had none.
@@ -344,10 +344,10 @@ class NoteView:
         now = await repository.get(visible.owner, _validation.note_id(id_))
         if now is not None and not visible.matches(now):
             raise NoteNotFoundError(id_)
-        found = [former for former in await repository.history(visible.owner, id_) if visible.matches(former[0])]
+        found = [former for former in await repository.history(visible.owner, id_) if visible.matches(former.record)]
         if now is None and not found:
             raise NoteNotFoundError(id_)
-        self._service.has_returned(record.trust for record, _ in found)
+        self._service.has_returned(former.record.trust for former in found)
         return found
 
     async def undo(self, id_: str) -> Record:

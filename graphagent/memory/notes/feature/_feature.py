@@ -296,7 +296,7 @@ class NoteMemory(NoteView):
             record = records.get(known.id)
             if known.kept and (record is None or record.version != known.version):
                 past = await repository.history(owner, known.id)
-                record = next((old for old, _ in past if old.version == known.version), None)
+                record = next((each.record for each in past if each.record.version == known.version), None)
             if not known.kept:
                 found.append(known)
             elif record is None:

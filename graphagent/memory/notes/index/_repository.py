@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
+from graphagent import _clock
 from graphagent._concurrency import Gate, turn
 from graphagent.errors import ConflictError, DamagedStoreError, StoreError
 from graphagent.memory._byte_cache import ByteCache
+from graphagent.memory.notes._types import FormerNote, Record
+from graphagent.memory.notes._validation import moment
 from graphagent.memory.notes.index import _fts, _storage
 from graphagent.memory.notes.index._backend import index_of
 from graphagent.memory.notes.index._chunks import worded
@@ -28,7 +31,6 @@ from graphagent.store import Delete, DeleteAll, Exists, Put
 from graphagent.store._internal import cached_of, get_many
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._types import Record
     from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._matrix import Matrix
@@ -163,8 +165,8 @@ class NoteRepository:
         found = {str(item.key[1]) async for item in self.store.scan((_storage.ROOM,)) if item.key[2] == _storage.NOTES}
         return sorted(found)
 
-    async def history(self, owner: str, id_: str) -> list[tuple[Record, str]]:
-        """Return the former versions of a note, the last first, each with what was done to it then."""
+    async def history(self, owner: str, id_: str) -> list[FormerNote]:
+        """Return the former versions of a note, the last first."""
         former = self.store.scan(_storage.history_key(owner, id_), reverse=True)
         return [_storage.unpack_former(item) async for item in former]
 
@@ -205,7 +207,7 @@ class NoteRepository:
         async for item in self.store.scan(_storage.histories_key(owner)):
             id_ = str(item.key[3])
             if id_ not in last or last[id_].version < int(item.key[4]):
-                last[id_] = _storage.unpack_former(item)[0]
+                last[id_] = _storage.unpack_former(item).record
         stored = await get_many(self.store, [_storage.note_key(owner, id_) for id_ in last])
         return [record for id_, record in last.items() if _storage.note_key(owner, id_) not in stored]
 
@@ -249,7 +251,7 @@ class NoteRepository:
         records: Sequence[Record],
         *,
         pending: Sequence[Pending | None] = (),
-        former: Mapping[str, Sequence[tuple[Record, str]]] | None = None,
+        former: Mapping[str, Sequence[FormerNote]] | None = None,
         also: Sequence[Change] = (),
         report: Callable[[int], object] = lambda done: None,
     ) -> None:
@@ -273,9 +275,9 @@ class NoteRepository:
         for number, record in enumerate(records, 1):
             await turn(number)
             before = (former or {}).get(record.id, ())
-            for version, (old, action) in enumerate(before, 1):
-                was = _storage.pack_former(old, action)
-                changes.append(Put(_storage.note_key(owner, record.id), _storage.pack(old), expected=version - 1))
+            for version, each in enumerate(before, 1):
+                was, old = _storage.pack_former(each), _storage.pack(each.record)
+                changes.append(Put(_storage.note_key(owner, record.id), old, expected=version - 1))
                 changes.append(Put((*_storage.history_key(owner, record.id), version), was))
             changes.append(Put(_storage.note_key(owner, record.id), _storage.pack(record), expected=len(before)))
             added.append(record if record.version == len(before) + 1 else replace(record, version=len(before) + 1))
@@ -300,7 +302,7 @@ class NoteRepository:
         """
         changes: list[Change] = [
             Put(_storage.note_key(owner, new.id), _storage.pack(new), expected=old.version),
-            Put((*_storage.history_key(owner, old.id), old.version), _storage.pack_former(old, action)),
+            _former(owner, FormerNote(old, action, moment(_clock.now()))),
             *also,
         ]
         if settled:
@@ -316,12 +318,9 @@ class NoteRepository:
             ConflictError: it was changed meanwhile.
             StoreError: it could not be done.
         """
-        former = Put(
-            (*_storage.history_key(owner, record.id), record.version), _storage.pack_former(record, action, into)
-        )
         changes = [
             Delete(_storage.note_key(owner, record.id), expected=record.version),
-            former,
+            _former(owner, FormerNote(record, action, moment(_clock.now()), into)),
             Delete(_storage.pending_key(owner, record.id)),
             *await self.vectors.removed(owner, [record.id]),
         ]
@@ -513,3 +512,8 @@ def _wrong(records: Mapping[str, Record], indexed: Mapping[str, tuple[object, ..
         if indexed.get(id_) != _fts.expected(record, len(worded(record))):
             return id_
     return next(iter(indexed.keys() - records.keys()), None)
+
+
+def _former(owner: str, former: FormerNote) -> Put:
+    record = former.record
+    return Put((*_storage.history_key(owner, record.id), record.version), _storage.pack_former(former))

@@ -22,7 +22,7 @@ import orjson
 
 from graphagent.errors import DamagedStoreError, NoteError
 from graphagent.memory.notes import _validation
-from graphagent.memory.notes._types import Record
+from graphagent.memory.notes._types import FormerNote, Record
 from graphagent.store._internal import checked, unchecked
 
 if TYPE_CHECKING:
@@ -230,24 +230,25 @@ def unpack(item: Item) -> Record:
     raise DamagedStoreError(f"note {id_!r}", reason)
 
 
-def pack_former(record: Record, action: str, into: str | None = None) -> bytes:
-    """Return a former version of a note as bytes, with what was done to it then.
+def pack_former(former: FormerNote) -> bytes:
+    """Return a former version of a note as bytes."""
+    data: dict[str, Any] = {"record": to_json(former.record), "action": former.action}
+    if former.at is not None:
+        data["at"] = former.at.isoformat()
+    return checked(orjson.dumps({**data, "into": former.into} if former.into else data))
 
-    `into` is the id of the note that replaced it, if it was consolidated away.
-    """
-    data: dict[str, Any] = {"record": to_json(record), "action": action}
-    return checked(orjson.dumps(data if into is None else {**data, "into": into}))
 
-
-def unpack_former(item: Item) -> tuple[Record, str]:
-    """Return a former version of a note, with what was done to it then.
+def unpack_former(item: Item) -> FormerNote:
+    """Return a former version of a note.
 
     Raises:
         DamagedStoreError: the bytes are not those of `pack_former`.
     """
     try:
         data = orjson.loads(unchecked(item.value))
-        return from_json(data["record"], str(item.key[1]), int(item.key[4])), str(data["action"])
+        record = from_json(data["record"], str(item.key[1]), int(item.key[4]))
+        at = datetime.fromisoformat(data["at"]) if "at" in data else None
+        return FormerNote(record, str(data["action"]), at, str(data.get("into", "")))
     except (ValueError, KeyError, TypeError):
         raise DamagedStoreError(f"the history of note {item.key[3]!r}", "it is not what was written") from None
 

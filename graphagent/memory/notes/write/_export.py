@@ -25,9 +25,13 @@ async def export(service: NoteService, visible: Filter) -> AsyncGenerator[dict[s
     for number, record in enumerate(reversed(await service.repository.newest(visible)), 1):
         await turn(number * COSTLY)
         former = [
-            {"record": _storage.to_json(old), "action": action}
-            for old, action in await service.repository.history(record.owner, record.id)
-            if visible.matches(old)
+            {
+                "record": _storage.to_json(old.record),
+                "action": old.action,
+                **({} if old.at is None else {"at": old.at.isoformat()}),
+            }
+            for old in await service.repository.history(record.owner, record.id)
+            if visible.matches(old.record)
         ]
         service.has_returned((record.trust,))
         history = {"history": former} if former else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent import _clock
@@ -14,7 +15,7 @@ from graphagent.errors import NoteError, NotePermissionError
 from graphagent.memory import TRUST_LEVELS
 from graphagent.memory.notes import _validation
 from graphagent.memory.notes._scopes import ROOT, path_of
-from graphagent.memory.notes._types import Record
+from graphagent.memory.notes._types import FormerNote, Record
 from graphagent.memory.notes._validation import moment
 from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.write._export import COSTLY
@@ -122,7 +123,7 @@ def _check_owner(owner: str, found: Iterable[Imported]) -> None:
 
 
 def _check_visible(visibility: Visibility, each: Imported) -> None:
-    for record, when in ((each.record, ""), *((old, " in its history") for old, _ in each.past)):
+    for record, when in ((each.record, ""), *((old, " in its history") for old, *_ in each.past)):
         if not visibility.holds(record.scope):
             raise NotePermissionError(
                 f"{each.place} has{when} the scope {record.scope!r}, which is outside of this view, which has "
@@ -139,8 +140,8 @@ class Imported:
     """A note with its former versions."""
 
     record: Record
-    past: tuple[tuple[Record, str], ...] = ()
-    """The first first, each with what was done to it then."""
+    past: tuple[FormerNote, ...] = ()
+    """The first first."""
     place: str = field(default="", compare=False)
     """Where it was found, such as `line 3`."""
 
@@ -174,15 +175,27 @@ class Collected:
 
     def _imported(self, place: str, data: Mapping[str, Any]) -> Imported:
         record = _record(data, self._whose, self._now)
-        former: list[tuple[Record, str]] = []
+        former: list[FormerNote] = []
         for old in reversed(data.get("history", [])):
             if not isinstance(old.get("action"), str):
                 raise ValueError("its history does not say what was done")  # noqa: TRY004 (it is what was given that is wrong)
             before = _record(old.get("record"), lambda named: self._whose(named) if named else record.owner, self._now)
             if (before.id, before.owner) != (record.id, record.owner):
                 raise ValueError("its history is that of another note")
-            former.append((before, old["action"]))
+            former.append(FormerNote(before, old["action"], _time_of(old.get("at"))))
         return Imported(record, tuple(former), place)
+
+
+def _time_of(text: object) -> datetime | None:
+    """Return when a change was made.
+
+    Raises:
+        ValueError: the data say something else.
+    """
+    at = datetime.fromisoformat(text) if isinstance(text, str) else None
+    if text is not None and (at is None or at.utcoffset() is None):
+        raise ValueError("its history does not say when it was changed, with a time zone")
+    return at
 
 
 def _record(data: Any, whose: Callable[[str], str], now: str) -> Record:

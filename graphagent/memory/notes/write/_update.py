@@ -15,7 +15,7 @@ from graphagent.memory.notes.index._embeddings import ATTEMPTS
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._service import NoteService
-    from graphagent.memory.notes._types import Record
+    from graphagent.memory.notes._types import FormerNote, Record
     from graphagent.memory.notes._visibility import Visibility
     from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._repository import NoteRepository
@@ -70,7 +70,7 @@ async def undo(repository: NoteRepository, visible: Filter, id_: str) -> Record:
     while True:
         now = await repository.get(owner, id_)
         past = await repository.history(owner, id_)
-        last = now if now is not None else past[0][0] if past else None
+        last = now if now is not None else past[0].record if past else None
         if last is None or not visible.matches(last):
             raise NoteNotFoundError(id_)
         try:
@@ -84,7 +84,7 @@ async def undo(repository: NoteRepository, visible: Filter, id_: str) -> Record:
                 raise
 
 
-def _before(visible: Filter, now: Record, past: Sequence[tuple[Record, str]]) -> Record:
+def _before(visible: Filter, now: Record, past: Sequence[FormerNote]) -> Record:
     """Return a note as it was before its last change that was not undone.
 
     Raises:
@@ -93,8 +93,8 @@ def _before(visible: Filter, now: Record, past: Sequence[tuple[Record, str]]) ->
     """
     left: list[Record] = []
     """The note before each change that is not undone, the first first."""
-    states = [now, *(record for record, _ in past)]
-    for new, (old, action) in zip(reversed(states[:-1]), reversed(past), strict=True):
+    states = [now, *(each.record for each in past)]
+    for new, (old, action, *_) in zip(reversed(states[:-1]), reversed(past), strict=True):
         if _is_same(new, old):  # it was consolidated, and restored
             continue
         if action == _UNDONE and left and _is_same(new, left[-1]):

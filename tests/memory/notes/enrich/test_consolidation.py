@@ -55,8 +55,10 @@ async def test_the_same_words_are_kept_once_without_a_model(tmp_path):
         new = await notes.remember("Ship on Monday.", **{**GIVEN, "metadata": {"by": "x"}}, infer="now")
         assert [record.id for record in await notes.list_records()] == [new.id]
         assert (new.metadata, new.importance) == ({"ticket": 7, "by": "x"}, 0.9)
-        [(past, action)] = await notes.history(old.id)
+        [(past, action, at, into)] = await notes.history(old.id)
         assert (past.content, action) == ("Ship on Monday.", "consolidated: it was said again")
+        assert at >= new.created_at
+        assert into == new.id
         assert (await notes.undo(old.id)).content == "Ship on Monday."
         assert len(await notes.list_records()) == 2
     assert model.requests == []
@@ -122,7 +124,7 @@ async def test_near_duplicates_are_shown_in_full_and_planned(tmp_path):
         new = await notes.remember(TWO, **GIVEN, infer="now")
         assert await contents(notes) == [TWO + ", since May"]
         assert new.content == TWO + ", since May"
-        assert [(past.content, action) for past, action in await notes.history(new.id)] == [
+        assert [(past.content, action) for past, action, *_ in await notes.history(new.id)] == [
             (TWO, "consolidated: it says so")
         ]
         assert [match.record.id for match in await notes.recall("since May", depth="shallow")] == [new.id]

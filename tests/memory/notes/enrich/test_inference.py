@@ -403,7 +403,7 @@ async def test_inference_can_be_undone(tmp_path):
     notes, _ = notes_of(tmp_path, told())
     async with notes:
         record = await notes.remember("We chose PostgreSQL.", infer="now")
-        assert [(before.scope, action) for before, action in await notes.history(record.id)] == [("/", "inferred")]
+        assert [(before.scope, action) for before, action, *_ in await notes.history(record.id)] == [("/", "inferred")]
         assert (await notes.undo(record.id)).scope == "/"
 
 

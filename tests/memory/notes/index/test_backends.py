@@ -205,7 +205,7 @@ async def test_a_note_changes_keeps_what_it_was_and_goes_back(notes):
     assert (third.version, third.owner, third.source, third.private) == (3, "", "al", True)
     assert third.categories == ("z", "y")
     assert third == await mine.get(kept.id)
-    assert [(record.content, record.version, action) for record, action in await mine.history(kept.id)] == [
+    assert [(record.content, record.version, action) for record, action, *_ in await mine.history(kept.id)] == [
         ("two", 2, "updated"),
         ("one", 1, "updated"),
     ]
@@ -228,7 +228,7 @@ async def test_what_was_consolidated_away_comes_back_with_all_its_history(notes)
     assert back == await notes.get(kept.id)
     assert texts(await notes.recall("two")) == ["two"]
     await notes.update(kept.id, content="three")
-    assert [record.content for record, _ in await notes.history(kept.id)] == ["two", "two", "one"]
+    assert [record.content for record, *_ in await notes.history(kept.id)] == ["two", "two", "one"]
     assert (await notes.undo(kept.id)).content == "two"
     assert await notes.verify() == 1
 
@@ -255,7 +255,7 @@ async def test_undone_again_a_note_goes_further_back(notes):
     assert [(await notes.undo(kept.id)).content for _ in range(2)] == ["two", "one"]
     with pytest.raises(NoteError, match="all its changes are undone"):
         await notes.undo(kept.id)
-    was = [(record.content, action) for record, action in reversed(await notes.history(kept.id))]
+    was = [(record.content, action) for record, action, *_ in reversed(await notes.history(kept.id))]
     assert was == [
         ("one", "updated"), ("two", "updated"), ("three", "updated"), ("four", "undone"), ("three", "undone"),
         ("two", "updated"), ("five", "undone"), ("two", "undone"),
@@ -269,7 +269,7 @@ async def test_a_note_that_was_brought_back_is_undone_further(notes):
     kept = await notes.remember("one")
     second = await notes.update(kept.id, content="two")
     await notes._service.repository.retire("", second, "removed", "another")
-    assert [record.content for record, _ in await notes.history(kept.id)] == ["two", "one"]
+    assert [record.content for record, *_ in await notes.history(kept.id)] == ["two", "one"]
     assert [(await notes.undo(kept.id)).content for _ in range(2)] == ["two", "one"]
     with pytest.raises(NoteError, match="undone"):
         await notes.undo(kept.id)
@@ -294,7 +294,7 @@ async def test_changes_at_once_are_all_made_one_after_the_other(notes):
         for number in range(1, 11):
             tasks.start_soon(lambda number=number: notes.update(kept.id, content=f"version {number}"))
     now = await notes.get(kept.id)
-    past = [record.content for record, _ in await notes.history(kept.id)]
+    past = [record.content for record, *_ in await notes.history(kept.id)]
     assert sorted([now.content, *past]) == sorted(f"version {number}" for number in range(11))
     assert now.version == 11
     assert texts(await notes.recall("version", limit=50)) == [now.content]

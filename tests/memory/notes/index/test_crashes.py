@@ -99,7 +99,7 @@ async def test_a_consolidation_that_is_broken_off_loses_no_words(tmp_path, commi
         await notes.verify()
         for id_, text in ((old.id, ONE), (new.id, TWO)):
             now = await notes.get(id_)
-            said = [*([now.content] if now else []), *[past.content for past, _ in await notes.history(id_)]]
+            said = [*([now.content] if now else []), *[past.content for past, *_ in await notes.history(id_)]]
             assert text in said
         assert third is None or await notes.get(third.id)
 
@@ -141,7 +141,7 @@ async def test_a_process_killed_while_changing_a_note_loses_neither_the_note_nor
             [record] = await notes.list_records()
             number = int(record.content.removeprefix("pear version"))
             assert number in (last, last + 1)
-            assert [past.content for past, _ in await notes.history(kept.id)] == [
+            assert [past.content for past, *_ in await notes.history(kept.id)] == [
                 f"pear version{each}" for each in reversed(range(number))
             ]
             found = await notes.recall(record.content)

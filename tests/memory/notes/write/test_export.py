@@ -174,7 +174,7 @@ async def test_each_owner_gets_what_is_theirs(store):
     assert await carol.import_(from_mem0(MEM0, owner="carol")) == 2
     assert await carol.import_([record("3", history=[was("3")])]) == 1
     assert {each.owner for each in await carol.list_records()} == {"carol"}
-    [(old, _)] = await carol.history("3")
+    [(old, *_)] = await carol.history("3")
     assert old.owner == "carol"
     assert await Notes(store, owner="dora").import_(from_export(await exported(carol), owner="dora")) == 3
 
