@@ -13,6 +13,7 @@ from graphagent.cli._models import BaseUrl, KeyVariable
 from graphagent.cli._options import Out, argument, expand_options, flag, option, owner_option
 from graphagent.cli._ready_made import names_beginning
 from graphagent.cli.facts import Memory, facts
+from graphagent.cli.forget import forget
 from graphagent.cli.notes.commands import notes
 from graphagent.cli.run import run
 from graphagent.cli.runs.commands import runs
@@ -90,6 +91,13 @@ def chat(
     from graphagent.cli.chat import converse
 
     converse(memory, model_of(model, base_url, key_variable), owner, script, thread=thread, show_memory=show_memory)
+
+
+app.command(
+    "forget",
+    short_help="Forget an owner, or facts and notes with what they have reached.",
+    epilog="Example: graphagent forget --all --owner ada",
+)(expand_options(forget))
 
 
 app.command(

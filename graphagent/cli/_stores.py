@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,6 +18,7 @@ from graphagent.memory import EncryptedMemoryProvider, FileMemoryProvider, Store
 from graphagent.store import EncryptedStore, SqliteStore
 
 if TYPE_CHECKING:
+    from graphagent.history import Place
     from graphagent.protocols import KeepingProvider, Store
 
 T = TypeVar("T")
@@ -29,6 +30,8 @@ CONVERSATIONS = "conversations.db"
 """The file of the threads of `graphagent chat` in the folder of a memory."""
 _NAMES = {"facts": "memory", "notes": "notes.db", "runs": "runs.db"}
 """What is where in the default folder."""
+_READABLE = "*/*/*/*.jsonl"
+"""The readable files of a memory in its folder: those of an owner, a kind of scopes, a scope, a subject."""
 _BEGIN = {"facts": "chat", "notes": 'notes remember "…"'}
 """The command that keeps the first of them."""
 
@@ -159,6 +162,69 @@ async def open_store(what: str, store: Path | None, key: str | None, *, new: boo
                 f"export, then graphagent {what} import with another --store and --key"
             ) from None
         yield opened
+
+
+@asynccontextmanager
+async def open_everything(stores: Sequence[Path] | None, key: str | None) -> AsyncGenerator[list[Place]]:
+    """Open all that is kept in some files and folders, or else in the default folder: encrypted with the key, where it is sealed.
+
+    In a folder, these are the memory that it is or has, and the files of notes, runs and conversations that commands keep in it.
+
+    Raises:
+        BadParameter: a path does not exist, or has nothing; or something is sealed, and there is no key.
+        StoreError: something cannot be read, or the default folder is meant, and nothing has been kept there yet.
+    """
+    async with AsyncExitStack() as opened:
+        yield [await opened.enter_async_context(_open_place(each, key)) for each in _all_kept(stores)]
+
+
+def _all_kept(stores: Sequence[Path] | None) -> list[Path]:
+    places: list[Path] = []
+    for given in [home()] if stores is None else [each.expanduser() for each in stores]:
+        found = [given] if given.is_file() else [each for each in _kept_in(given) if each.exists()]
+        if not found and stores is not None:
+            raise typer.BadParameter(f"{str(given)!r} has nothing that is kept by graphagent", param_hint="--store")
+        places += found
+    if not places:
+        raise StoreError(f"nothing has been kept yet; begin with: graphagent {_BEGIN['facts']}")
+    return places
+
+
+def _kept_in(folder: Path) -> Iterator[Path]:
+    """Yield the memories and the files that commands keep in a folder, whether they exist or not."""
+    memory = folder / _NAMES["facts"]
+    for each in (folder, memory):
+        if (each / SEALED).exists() or any(each.glob(_READABLE)):
+            yield each
+        yield each / CONVERSATIONS
+    yield folder / _NAMES["notes"]
+    yield folder / _NAMES["runs"]
+
+
+def _memory_in(path: Path, key: str | None) -> KeepingProvider | None:
+    """Return the provider of the facts in a folder; None if it is a file."""
+    return fact_provider(path, key if (path / SEALED).exists() else None, new=False) if path.is_dir() else None
+
+
+@asynccontextmanager
+async def _open_place(path: Path, key: str | None) -> AsyncGenerator[Place]:
+    if (memory := _memory_in(path, key)) is not None:
+        async with memory:
+            yield memory
+        return
+    async with SqliteStore(path) as plain:
+        try:
+            await plain.get(("facts",))  # there is no such item; but what is sealed is refused here
+            store: Store = plain
+        except SealedStoreError:
+            if key is None:
+                raise typer.BadParameter(
+                    f"the store {str(path)!r} is sealed; say where its key is: --key env:NAME or file:PATH"
+                ) from None
+            with value_of("--key"):
+                store = EncryptedStore(plain, key)
+            await store.get(("facts",))  # a wrong key fails here, before any change
+        yield store
 
 
 def with_store(

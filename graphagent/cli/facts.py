@@ -33,7 +33,8 @@ from graphagent.cli._options import (
 )
 from graphagent.cli._phrases import others, were_new
 from graphagent.cli._prompts import confirm
-from graphagent.cli._stores import open_facts, other_conversations, place_of
+from graphagent.cli._stores import open_facts
+from graphagent.cli.forget import Chosen, what_stays
 from graphagent.errors import StoreError
 from graphagent.memory import (
     Concept,
@@ -293,6 +294,18 @@ def forget(
         what = ", ".join(map(repr, keywords[:5])) + (" …" if len(keywords) > 5 else "")
         confirm(f"Forget {counted(len(versions), 'version')} of {counted(len(keywords), 'fact')} ({what}) for good?")
 
+    stays = anyio.run(
+        what_stays,
+        Chosen(
+            keyword,
+            subject=selection.subject,
+            scope=selection.scope,
+            everything=everything,
+            owner=selection.owner,
+            stores=None if selection.store is None else [selection.store],
+            key=selection.key,
+        ),
+    )
     receipt = selection.use(
         lambda provider: provider.forget(
             concept=concept, subject=about, scope=within, owner=selection.owner, everything=everything
@@ -301,8 +314,8 @@ def forget(
     if not receipt.bytes:
         _output.fail(nothing)
     print(f"Forgotten: {counted(receipt.facts, 'version')}, {counted(receipt.bytes, 'byte')}.")
-    if (hint := other_conversations(place_of("facts", selection.store, new=False))) is not None:
-        _output.aside(hint)
+    if stays is not None:
+        _output.aside(stays)
 
 
 @facts.command("export", epilog="Example: graphagent facts export --key env:GRAPHAGENT_KEY --out facts.jsonl")

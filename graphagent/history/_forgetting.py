@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from graphagent.errors import NotForgottenError, OwnerBusyError, StoreError
+from graphagent.errors import NoteNotFoundError, NotForgottenError, OwnerBusyError, StoreError
 from graphagent.history._places import Place, Places
 from graphagent.history._reach import Reached, Selection
 from graphagent.history._removing import counted, forget_runs, runs_of
@@ -72,6 +73,47 @@ async def forget(
     return await _done(works)
 
 
+async def held(*places: Place, owner: str = "") -> Receipt:
+    """Return how much some places have of an owner, in each and altogether; of providers, without the bytes.
+
+    Raises:
+        TypeError, ValueError: as `forget`.
+        StoreError: a place cannot be read.
+    """
+    found = Places.of(places)
+    of_notes, prefixes = _prefixes(owner)
+    parts = {name: await counted(store, prefixes) for name, store in found.stores.items()}
+    parts.update({name: await counted(store_of(view), of_notes) for name, view in found.notes_apart().items()})
+    for name, provider in found.providers.items():
+        parts[name] = Receipt(facts=len([record async for record in provider.export(owner=owner)]))
+    return Receipt.of({name: each for name, each in parts.items() if each != Receipt()})
+
+
+async def note_ids(*places: Place, owner: str, named: Iterable[str]) -> list[str]:
+    """Return the ids of notes that a person names, in full or by their beginnings or ends.
+
+    Raises:
+        NoteNotFoundError: there is no such note.
+        AmbiguousNoteError: a name fits several notes.
+        StoreError: a place cannot be read.
+    """
+    views, found = (await Places.of(places).all_notes(owner)).values(), list[str]()
+    for name in named:
+        ids: list[str] = []
+        for view in views:
+            with suppress(NoteNotFoundError):
+                ids.append(await view.resolve(name))
+        if not ids:
+            raise NoteNotFoundError(name)
+        found += ids
+    return found
+
+
+def _prefixes(owner: str) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
+    """Return what the keys begin with of all notes of an owner, and of everything."""
+    return (notes_of_owner(owner), cached_of(owner)), (facts_of(owner), notes_of_owner(owner), *runs_of(owner))
+
+
 async def _check_idle(places: Places, owner: str) -> None:
     heads = [head for store in places.stores.values() for head in await list_runs(store, owner=owner)]
     if running := [head.run_id for head in heads if head.running and not head.parent]:
@@ -79,8 +121,7 @@ async def _check_idle(places: Places, owner: str) -> None:
 
 
 def _all_of(places: Places, owner: str) -> list[tuple[str, _Work]]:
-    of_notes = (notes_of_owner(owner), cached_of(owner))
-    prefixes = (facts_of(owner), notes_of_owner(owner), *runs_of(owner))
+    of_notes, prefixes = _prefixes(owner)
     works: list[tuple[str, _Work]] = [
         (name, partial(_erase, places.view_in(store) or store, owner, store, prefixes))
         for name, store in places.stores.items()

@@ -93,6 +93,17 @@ def _with_runs(run, line, begun):
         _said(run, "runs export --out runs.jsonl")
 
 
+def _with_everything(run, line):
+    if "assistant.db" in line:
+        _said(run, "keys new --out assistant.key")
+        _said(run, "facts set city Oslo --subject ada --store assistant.db --key file:assistant.key")
+    for owner in ("''", "ada"):
+        _said(run, f"facts set city Oslo --owner {owner} --store memory")
+    for each in ("Oslo is far.", "Oslo is cold.", "Oslo is near."):
+        _said(run, f"notes remember '{each}'")
+    _said(run, "notes import old.json --from crewai")
+
+
 @pytest.mark.parametrize("line", LINES)
 def test_a_command_of_the_page_works(line, run, begun, home, monkeypatch):
     """It ends well, and what looks for something finds it."""
@@ -107,6 +118,8 @@ def test_a_command_of_the_page_works(line, run, begun, home, monkeypatch):
             _with_notes(run, line)
         case "facts":
             _with_facts(run, line)
+        case "forget":
+            _with_everything(run, line)
         case "runs":
             _with_runs(run, line, begun)
     said = _said(run, line)

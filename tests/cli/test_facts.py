@@ -421,13 +421,3 @@ def test_a_blank_condition_forgets_nothing(run, words):
     assert ended.code == 2
     assert "it is blank; say which, or leave it out" in ended.said
     assert "Rome" in run("facts", "list").out
-
-
-def test_conversations_are_named_that_may_contain_what_was_forgotten(run, home):
-    """Where `graphagent chat --thread` has left some; nothing is said elsewhere."""
-    run("facts", "set", "city", "Oslo", "--store", "m")
-    assert "Conversations" not in run("facts", "forget", "city", "--yes", "--store", "m").said
-    run("facts", "set", "city", "Oslo", "--store", "m")
-    (home / "m" / "conversations.db").touch()
-    said = run("facts", "forget", "city", "--yes", "--store", "m").said
-    assert "graphagent runs forget --thread NAME --store m/conversations.db" in said

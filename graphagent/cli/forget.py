@@ -1,0 +1,230 @@
+"""`graphagent forget`: all of an owner, or facts and notes with what they have reached."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import anyio
+import typer
+
+from graphagent._article import counted
+from graphagent.cli import _output
+from graphagent.cli._options import Yes, argument, flag, key_option, option, owner_option, scope_of, subject_of
+from graphagent.cli._phrases import whose
+from graphagent.cli._prompts import ask, confirm
+from graphagent.cli._stores import open_everything
+from graphagent.errors import StoreError
+from graphagent.memory import Concept
+from graphagent.store import Receipt
+
+if TYPE_CHECKING:
+    from graphagent.history import Reached
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is to be forgotten, and where."""
+
+    keyword: Annotated[str | None, argument("KEYWORD", "The fact to forget, as `facts list` shows it.")] = None
+    notes: Annotated[
+        list[str] | None,
+        option("--note", "ID", "A note to forget, by its id, or the beginning or end of that; can be repeated."),
+    ] = None
+    subject: Annotated[str | None, option("--subject", "NAME", "Only facts about this subject.")] = None
+    scope: Annotated[str | None, option("--scope", "KIND:NAME", "Only facts in this scope, such as agent:chat.")] = None
+    everything: Annotated[
+        bool, flag("--all", text="Forget everything of this owner: facts, notes, runs, threads, caches.")
+    ] = False
+    owner: Annotated[str, owner_option("Whose.")] = ""
+    stores: Annotated[
+        list[Path] | None,
+        option(
+            "--store",
+            "PATH",
+            "A file, or a folder with what commands keep in it; can be repeated. Default: $GRAPHAGENT_HOME, or else your user data folder.",
+        ),
+    ] = None
+    key: Annotated[str | None, key_option("Open what is encrypted")] = None
+
+    def options(self) -> dict[str, Any]:
+        """Return the arguments of `reach` and `forget` that say what.
+
+        Raises:
+            BadParameter: nothing says it, something is blank, or more than everything is named.
+        """
+        given = (
+            ("KEYWORD", self.keyword),
+            ("--subject", self.subject),
+            ("--scope", self.scope),
+            ("--note", self.notes),
+        )
+        for name, each in given:
+            if each is not None and not all(text.strip() for text in ([each] if isinstance(each, str) else each)):
+                raise typer.BadParameter("it is blank; say which, or leave it out", param_hint=name)
+        if self.everything == any(each for _, each in given):
+            raise typer.BadParameter("say what to forget: a keyword, --subject, --scope or --note; or --all alone")
+        return {
+            "owner": self.owner,
+            "concept": Concept(self.keyword) if self.keyword else None,
+            "subject": subject_of(self.subject) if self.subject else None,
+            "scope": scope_of(self.scope) if self.scope else None,
+            "notes": self.notes or (),
+        }
+
+    def command(self) -> str:
+        """Return the command that forgets it, without a key."""
+        shown = self.key if self.key and self.key.startswith(("env:", "file:")) else self.key and "KEY"
+        options = [
+            ("--subject", self.subject),
+            ("--scope", self.scope),
+            ("--owner", self.owner),
+            *(("--store", str(each)) for each in self.stores or ()),
+            ("--key", shown),
+        ]
+        words = [self.keyword] if self.keyword else ["--all"] if self.everything else []
+        words += [word for name, value in options if value for word in (name, value)]
+        return f"graphagent forget {shlex.join(words)}"
+
+
+def forget(
+    *,
+    chosen: Chosen,
+    also: Annotated[
+        str | None,
+        option("--also", "LIST", "What to forget of that which it reached: numbers of the list, or ids: 2,3."),
+    ] = None,
+    dry_run: Annotated[
+        bool, flag("--dry-run", text="Show what it would be, and what that reached, and change nothing.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Forget everything of an owner, or facts and notes with what they have reached, wherever it is kept, for good.
+
+    It shows where a fact or a note stood: in prompts of runs, in other facts and notes. What was made of it cannot be told, so you
+    choose what goes with it.
+    """
+    options = chosen.options()
+    if chosen.everything:
+        if also is not None:
+            raise typer.BadParameter("--all forgets everything; leave it out", param_hint="--also")
+        anyio.run(_forget_all, chosen, dry_run, yes)
+    else:
+        anyio.run(_forget_some, chosen, options, also, dry_run, yes)
+
+
+async def _forget_all(chosen: Chosen, dry_run: bool, yes: bool) -> None:
+    from graphagent.history import forget
+    from graphagent.history._internal import held
+
+    async with open_everything(chosen.stores, chosen.key) as places:
+        there = await held(*places, owner=chosen.owner)
+        if not there.parts:
+            _output.fail(f"there is nothing{whose(chosen.owner)} here, so nothing was forgotten")
+        for place, each in there.parts.items():
+            _output.say(f"{place}: {_counts(each)}")
+        if dry_run:
+            return
+        if not yes:
+            confirm(f"Forget all that is kept{whose(chosen.owner) or ' without an owner'}, {_counts(there)}, for good?")
+        print(f"Forgotten: {_counts(await forget(*places, owner=chosen.owner, everything=True))}.")
+
+
+async def _forget_some(chosen: Chosen, options: dict[str, Any], also: str | None, dry_run: bool, yes: bool) -> None:
+    from graphagent.history import forget, reach
+    from graphagent.history._internal import note_ids
+
+    async with open_everything(chosen.stores, chosen.key) as places:
+        options["notes"] = await note_ids(*places, owner=chosen.owner, named=options["notes"])
+        reached = await reach(*places, **options)
+        numbered = [each for each in reached if each.kind != "cached"]
+        for number, each in enumerate(numbered, 1):
+            _output.say(f"{number:>3}  {each.to_text()}")
+        for each in reached[len(numbered) :]:
+            _output.say(f"  -  {each.to_text()}")
+        if not reached:
+            _output.say("It stood in nothing else that is kept here.")
+        if dry_run:
+            return
+        if also is None and not yes and numbered and sys.stdin.isatty():
+            also = ask("Forget which of these too (such as 1,3; nothing for none)?", optional=True)
+        with_it = _named(also or "", numbered)
+        if not yes:
+            more = f", with {', '.join(each.to_text().partition(':')[0] for each in with_it)}" if with_it else ""
+            confirm(f"Forget {_what(chosen)}{whose(chosen.owner)}{more}, for good?")
+        receipt = await forget(*places, **options, also=with_it)
+        if not (receipt.facts or receipt.notes or receipt.runs):
+            _output.fail(f"nothing that is kept{whose(chosen.owner)} fits, so nothing was forgotten")
+        print(f"Forgotten: {_counts(receipt)}.")
+        if len(with_it) < len(numbered):
+            _output.aside(f"{counted(len(numbered) - len(with_it), 'place')} where it stood stayed.")
+
+
+async def what_stays(chosen: Chosen) -> str | None:
+    """Return a remark on what may repeat facts that another command forgets, with the command that forgets that too; None: nothing."""
+    from graphagent.history import reach
+    from graphagent.history._internal import held
+
+    try:
+        async with open_everything(chosen.stores, chosen.key) as places:
+            if chosen.everything:
+                kept = await held(*places, owner=chosen.owner)
+                others = replace(kept, facts=0, bytes=0)
+                found = _counts(others) if others.counts() != Receipt().counts() else ""
+            else:
+                numbered = [each for each in await reach(*places, **chosen.options()) if each.kind != "cached"]
+                kinds = Counter(each.kind for each in numbered)
+                found = ", ".join(counted(count, kind) for kind, count in kinds.items())
+    except (StoreError, typer.BadParameter) as error:
+        return f"Whether runs or notes may repeat it could not be seen: {error}"
+    if not found:
+        return None
+    return f"What is kept here and may repeat it: {found}. See it, and forget it too, with: {chosen.command()}"
+
+
+def _what(chosen: Chosen) -> str:
+    parts = [f"the fact {chosen.keyword!r}"] if chosen.keyword else []
+    if not chosen.keyword and (chosen.subject or chosen.scope):
+        parts.append("all facts")
+    if parts and chosen.subject:
+        parts[0] += f" about {chosen.subject!r}"
+    if parts and chosen.scope:
+        parts[0] += f" in {chosen.scope}"
+    return " and ".join([*parts, *([counted(len(chosen.notes), "note")] if chosen.notes else [])])
+
+
+def _named(text: str, reached: Sequence[Reached]) -> list[Reached]:
+    """Return what a person chose of a list, by its numbers or ids.
+
+    Raises:
+        BadParameter: something is not in the list.
+    """
+    found: dict[int, Reached] = {}
+    for word in filter(None, re.split(r"[,\s]+", text)):
+        by_id = [place for place, each in enumerate(reached) if each.id == word]
+        by_number = [int(word) - 1] if word.isdecimal() and 1 <= int(word) <= len(reached) else []
+        if not (by_id or by_number):
+            raise typer.BadParameter(
+                f"{word!r} is not in the list, which has {counted(len(reached), 'place')}; see it with --dry-run",
+                param_hint="--also",
+            )
+        found.update((place, reached[place]) for place in by_id or by_number)
+    return list(found.values())
+
+
+def _counts(receipt: Receipt) -> str:
+    """Return the counts of a receipt as words."""
+    names = {"facts": "version", "notes": "note", "runs": "run", "threads": "thread", "cached": "cached value"}
+    counts = receipt.counts()
+    said = [
+        counted(counts[name], word) + (" of facts" if name == "facts" else "")
+        for name, word in names.items()
+        if counts[name]
+    ]
+    return ", ".join([*said, *([counted(receipt.bytes, "byte")] if receipt.bytes or not said else [])])
