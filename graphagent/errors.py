@@ -48,6 +48,8 @@ GraphAgentError
 │  ├ ConflictError                    .key; an item is not at the expected version
 │  ├ StoreNotFoundError (FileNotFoundError) .path; what only reads a store does not make one
 │  ├ ReadOnlyStoreError (PermissionError) .path; this process may read the store, but not write it
+│  ├ StoreExistsError (FileExistsError) .path; there is something where a store was to be put
+│  ├ StoreInUseError                  .path; a store that was to be replaced is open
 │  ├ DamagedStoreError                .where; tampered with, cut off or corrupt
 │  ├ NotForgottenError                .receipt, .left; some of what was to be forgotten is left, in the places that it names
 │  ├ NotErasedError                   .where; all is committed, but bytes of what it deletes may still be in the file
@@ -734,6 +736,26 @@ class ReadOnlyStoreError(StoreError, PermissionError):
         super().__init__(
             f"{path} is read-only for this process; nothing was written. Allow it to write the file and its folder, or restore a copy "
             f"elsewhere: graphagent restore"
+        )
+
+
+class StoreExistsError(StoreError, FileExistsError):
+    """There is something at the path where a store was to be put. Nothing was written."""
+
+    def __init__(self, path: str, remedy: str) -> None:
+        self.path = path
+        """The file or folder."""
+        super().__init__(f"{path} is there already, and nothing was written; {remedy}")
+
+
+class StoreInUseError(StoreError):
+    """A store that was to be replaced is open, in another process or in this one. Nothing was written."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        """The file or folder."""
+        super().__init__(
+            f"{path} is in use, and nothing was written; end the programs that have it open, and try again"
         )
 
 

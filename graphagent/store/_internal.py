@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphagent.store import _durable_files
 from graphagent.store._bulk import collect as collect
 from graphagent.store._bulk import get_many as get_many
 from graphagent.store._cache import Asker as Asker
@@ -15,3 +16,5 @@ from graphagent.store._checksum import unchecked as unchecked
 from graphagent.store._encoding import checked_limit as checked_limit
 from graphagent.store._fork_safety import in_use as in_use
 from graphagent.store._grants import grants_of as grants_of
+
+durable_files = _durable_files

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from graphagent.errors import DamagedStoreError, StoreError, StoreNotFoundError
 from graphagent.memory._byte_cache import ByteCache
-from graphagent.memory.facts import _durable_files, _file_format
-from graphagent.memory.facts._durable_files import SEALED_FILE
+from graphagent.memory.facts import _file_format
 from graphagent.memory.facts._file_format import FactLines, Page
 from graphagent.memory.facts._json import following
 from graphagent.memory.facts._types import (
@@ -27,12 +26,15 @@ from graphagent.memory.facts._types import (
 )
 from graphagent.memory.facts._withdrawing import of_known, without_value
 from graphagent.store import Receipt
+from graphagent.store._internal import durable_files as _durable_files
 
 if TYPE_CHECKING:
     from graphagent.memory.facts._json import Place
     from graphagent.memory.facts._known import Moment
 
 _log = logging.getLogger("graphagent")
+SEALED_FILE = "facts.db"
+"""The file in which EncryptedMemoryProvider stores its facts. A folder that has one is refused by FileMemoryProvider."""
 _NO_OWNER = "default"
 _PAGE_SIZE = 3000
 """About how many bytes of memory a page takes without its facts, with the names and the path of its file."""

@@ -18,9 +18,9 @@ import orjson
 
 from graphagent._article import counted
 from graphagent.errors import DamagedStoreError
-from graphagent.memory.facts._durable_files import read_from
 from graphagent.memory.facts._json import Place, fact_record, place_record, read_fact, read_place
 from graphagent.memory.facts._known import Known, Moment, known_at, size_of
+from graphagent.store._internal import durable_files
 
 if TYPE_CHECKING:
     from graphagent.memory.facts._types import Fact, FactVersion
@@ -217,7 +217,7 @@ def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> 
             to another place.
     """
     page = page or Page()
-    data = read_from(file, page.end)
+    data = durable_files.read_from(file, page.end)
     *whole, rest = data.split(b"\n")
     number, crc = page.facts + 1, page.crc
     if not page.end:
@@ -256,7 +256,7 @@ def histories_of(file: int, page: Page, keywords: AbstractSet[str], path: str) -
     """
     found: dict[str, list[FactVersion]] = {keyword: [] for keyword in keywords}
     name = orjson.dumps(next(iter(keywords))) if len(keywords) == 1 else b""
-    for number, line in enumerate(read_from(file, 0)[: page.end].split(b"\n")[1:], 2):
+    for number, line in enumerate(durable_files.read_from(file, 0)[: page.end].split(b"\n")[1:], 2):
         # The page has checked all lines. JSON has the keyword as it is here, or with a backslash in the place of a character.
         if line and (name in line or b"\\" in line):
             read = _read(line)
@@ -269,7 +269,7 @@ def histories_of(file: int, page: Page, keywords: AbstractSet[str], path: str) -
 
 def count(file: int) -> int:
     """Return the number of facts in a file without checking them, so that a damaged file can be erased too."""
-    *facts, rest = read_from(file, 0).split(b"\n")[1:] or (b"",)
+    *facts, rest = durable_files.read_from(file, 0).split(b"\n")[1:] or (b"",)
     return len(facts) + isinstance(_read(rest), _ParsedLine)
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from graphagent._options import check_path
 from graphagent.errors import StoreError
 from graphagent.memory._byte_cache import check_cache_bytes
-from graphagent.memory.facts._durable_files import LOCK_FILE, SEALED_FILE
+from graphagent.memory.facts._file_folder import SEALED_FILE
 from graphagent.memory.facts._provider_store import StoreMemoryProvider
 from graphagent.store import EncryptedStore, SqliteStore
+from graphagent.store._internal import durable_files
 
 if TYPE_CHECKING:
     from graphagent.store import KeySource, StoreKeys
@@ -38,7 +39,7 @@ class EncryptedMemoryProvider(StoreMemoryProvider):
     def __init__(self, root: str | os.PathLike[str], *, key: KeySource, cache_bytes: int = 64 * 2**20) -> None:
         check_path("root=", root, "'facts'")
         check_cache_bytes(cache_bytes)
-        names = (os.path.join(root, LOCK_FILE), os.path.join(root, SEALED_FILE))  # noqa: PTH118  a Path raises, see below
+        names = (os.path.join(root, durable_files.LOCK_FILE), os.path.join(root, SEALED_FILE))  # noqa: PTH118  a Path raises, see below
         plain, sealed = map(os.path.exists, names)  # where a folder cannot be entered, the first use says so
         if plain and not sealed:
             raise StoreError(

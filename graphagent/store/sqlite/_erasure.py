@@ -17,7 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from graphagent.errors import DamagedStoreError
-from graphagent.store.sqlite._file import BUSY_SECONDS, CACHE_KIBIBYTES, FORMAT, FORMAT_BITS, Connection, is_sound
+from graphagent.store.sqlite._file import BUSY_SECONDS, CACHE_KIBIBYTES, FORMAT, FORMAT_BITS, Connection
+from graphagent.store.sqlite._soundness import is_sound
 
 _MARKS = 2 ** (31 - FORMAT_BITS) - 1
 _CHECKPOINT_PAUSE_SECONDS = 0.01

@@ -42,6 +42,8 @@ _FRESH = re.compile(r"\.new-[0-9a-f]{16}(-wal|-shm|-journal)?")
 """The names of a file that is being made, and of the files that SQLite makes for it."""
 _UNLOCKED = "win32-none" if os.name == "nt" else "unix-none"
 """The VFS of SQLite that locks nothing."""
+SIDES = ("-wal", "-shm", "-journal")
+"""How the names of the files end that SQLite makes for a file."""
 BUSY_SECONDS = 30
 CACHE_KIBIBYTES = 8 * 1024
 """How much of the file each connection may cache."""
@@ -79,19 +81,26 @@ def make(path: Path) -> None:
     if exists(path):
         return
     try:
-        _make_folder(path.parent)
-        with _locked(path.parent, alone=False):
-            fresh = path.parent / f".new-{os.urandom(8).hex()}"
-            os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            try:
-                _fill(cast(Connection, apsw.Connection(os.fspath(fresh))))
-                _publish(fresh, path)
-            finally:
-                for left in (fresh, Path(f"{fresh}-wal"), Path(f"{fresh}-shm"), Path(f"{fresh}-journal")):
-                    left.unlink(missing_ok=True)
+        make_folder(path.parent)
+        with making(path) as fresh:
+            _fill(cast(Connection, apsw.Connection(os.fspath(fresh))))
+            _publish(fresh, path)
         sync_folder(path.parent)
     except (OSError, apsw.Error) as error:
         raise as_store_error(error, path) from error
+
+
+@contextmanager
+def making(path: Path) -> Generator[Path]:
+    """Yield the path of a new, empty file in the folder of another one, whose name it is to get; without that, it is removed."""
+    with _locked(path.parent, alone=False):
+        fresh = path.parent / f".new-{os.urandom(8).hex()}"
+        os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        try:
+            yield fresh
+        finally:
+            for left in ("", *SIDES):
+                Path(f"{fresh}{left}").unlink(missing_ok=True)
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -212,10 +221,11 @@ def _fill(connection: Connection) -> None:
         connection.close()
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, durably and for this user alone."""
     if folder.is_dir():
         return
-    _make_folder(folder.parent)
+    make_folder(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
     try:
         sync_folder(folder.parent)
@@ -317,18 +327,6 @@ def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:
         connection.close()
         raise as_store_error(error, path) from error
     return connection
-
-
-def is_sound(path: Path) -> bool:
-    """Return the result of SQLite's own check, over a new connection.
-
-    An older connection may have cached parts of a full-text index that another process has changed since, and report damage.
-    """
-    connection = connect(path, "FULL", writing=False)
-    try:
-        return connection.execute("PRAGMA integrity_check(1)").fetchall() == [("ok",)]
-    finally:
-        connection.close()
 
 
 def _check(connection: Connection, path: Path) -> None:

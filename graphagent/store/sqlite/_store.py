@@ -19,7 +19,7 @@ from anyio.lowlevel import checkpoint
 
 from graphagent._concurrency import Reply, turn
 from graphagent._options import check_path, check_word
-from graphagent.errors import DamagedStoreError, SealedStoreError, StoreError, StoreNotFoundError
+from graphagent.errors import SealedStoreError, StoreError, StoreNotFoundError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode, encode_key
 from graphagent.store._fork_safety import OwnLock, in_use, register
 from graphagent.store._items import only_removes
@@ -35,7 +35,6 @@ from graphagent.store.sqlite._file import (
     exists,
     identity,
     is_sealed,
-    is_sound,
     is_writable,
     items,
     make,
@@ -44,6 +43,7 @@ from graphagent.store.sqlite._file import (
     sync_folder,
     unlocked_state,
 )
+from graphagent.store.sqlite._soundness import CHUNK_BYTES, check_whole
 from graphagent.store.sqlite._transaction import Job
 from graphagent.store.sqlite._writer import Writer
 
@@ -53,14 +53,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _INLINE_ROWS, _INLINE_BYTES = 32, 2**16
-_CHUNK_ROWS, _CHUNK_BYTES = 4096, 2**22
+_CHUNK_ROWS = 4096
 _READERS_KEPT = 4
 _TRIES = 5
 
 _ONE = f"{ROWS} WHERE key=?"
 _UP = f"{ROWS} WHERE key>=? AND key<? ORDER BY key LIMIT ?"
 _DOWN = f"{ROWS} WHERE key>=? AND key<? ORDER BY key DESC LIMIT ?"
-_COUNTS = "SELECT count(DISTINCT apart), (SELECT count(*) FROM apart), count(apart) FROM items"
 
 
 class SqliteStore:
@@ -196,7 +195,7 @@ class SqliteStore:
         """
         await anyio.to_thread.run_sync(self._check_exists)
         opened = await self._open()
-        return await anyio.to_thread.run_sync(opened.read, partial(_verify, path=self.path))
+        return await anyio.to_thread.run_sync(opened.read, partial(check_whole, path=self.path))
 
     def _check_exists(self) -> None:
         if self._opened is None and not exists(self.path):
@@ -425,7 +424,7 @@ class _ScanPosition:
         opened = await (self._ready(self._prefix) if self._prefix else self._ready())
         if self._rows == _INLINE_ROWS:
             found = opened.read(self._read)
-            self._rows, self._bytes = _CHUNK_ROWS, _CHUNK_BYTES
+            self._rows, self._bytes = _CHUNK_ROWS, CHUNK_BYTES
         else:
             found = await anyio.to_thread.run_sync(opened.read, self._read)
         return found
@@ -443,17 +442,3 @@ class _ScanPosition:
             last = encode(found[-1].key)
             self._low, self._high = (self._low, last) if self._reverse else (last + b"\0", self._high)
         return found
-
-
-def _verify(connection: Connection, path: Path) -> int:
-    if not is_sound(path):
-        raise DamagedStoreError(os.fspath(path), "SQLite's own check failed")
-    connection.execute("BEGIN")  # so that all statements see one state
-    count, rows = 0, connection.execute(ROWS)
-    while page := items(rows, path, most_bytes=_CHUNK_BYTES):
-        count += len(page)
-    [counts] = connection.execute(_COUNTS).fetchall()
-    if len(set(counts)) > 1:
-        raise DamagedStoreError(os.fspath(path), "its items and the values that lie apart do not belong together")
-    connection.execute("COMMIT")
-    return count

@@ -690,7 +690,7 @@ def start(body, *args, **options):
 def test_a_process_killed_while_forgetting_forgets_all_or_nothing_of_a_file(tmp_path):
     """A crash between writing the new file and naming it leaves the old one; forgetting again removes both."""
     crash = """
-    import graphagent.memory.facts._durable_files as files
+    import graphagent.store._durable_files as files
 
     async def main():
         await provider.save(SingleFact(CITY, "Oslo"), USER, APP)
@@ -777,7 +777,7 @@ def test_a_folder_of_another_user_is_a_typed_error(tmp_path):
 async def test_a_lock_that_is_never_given_back_is_an_error(tmp_path, monkeypatch):
     """A process that keeps the lock holds others up for a while only; then they say so."""
     await FileMemoryProvider(tmp_path).save(SingleFact(CITY, "Oslo"), USER, APP)
-    monkeypatch.setattr("graphagent.memory.facts._durable_files._LOCK_SECONDS", 0.05)
+    monkeypatch.setattr("graphagent.store._durable_files._LOCK_SECONDS", 0.05)
     holder = start(
         """
         import fcntl, time
@@ -910,7 +910,7 @@ def test_a_forked_process_does_not_keep_the_lock_of_a_process_that_was_killed(tm
 def test_a_forked_process_does_not_release_the_lock(tmp_path):
     """A process that is forked by the thread that holds the lock leaves the lock to its parent, however it leaves."""
     rest = """
-    from graphagent.memory.facts._durable_files import locked
+    from graphagent.store._durable_files import locked
 
     with locked(sys.argv[1], make=True):
         child = os.fork()

@@ -20,8 +20,6 @@ if sys.platform != "win32":
     import fcntl
 
 LOCK_FILE = ".lock"
-SEALED_FILE = "facts.db"
-"""The file in which EncryptedMemoryProvider stores its facts. A folder that has one is refused by FileMemoryProvider."""
 _LOCK_SECONDS = 30.0
 _TEMPORARY = ".tmp"
 _TORN = ".torn-"

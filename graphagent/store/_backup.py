@@ -1,0 +1,324 @@
+"""Backups of stores and of folders with stores, and putting them back.
+
+A backup has the form of what it is a backup of: a file of a store, or a folder in which the files have the same names. So it is opened,
+read and verified like a store, and restoring is copying the other way. It needs no key.
+
+Of a folder, files of stores and readable facts are copied, and nothing else: no keys, no configuration. Each file is copied as it is
+at one moment; a folder of readable facts has a lock, which is held for each of its files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+from anyio.from_thread import check_cancelled
+
+from graphagent._options import check_path
+from graphagent.errors import (
+    DamagedStoreError,
+    StoreError,
+    StoreExistsError,
+    StoreNotFoundError,
+)
+from graphagent.store import _durable_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_OF = ".backup"
+"""The file in a folder that is a backup, which names the folder that it is a backup of."""
+_FACTS = re.compile(r".*~.*\.jsonl(\.torn-[0-9a-f]{8})?")
+_SECONDS = 2
+"""How long ago a file must have been changed so that another change would give it another time."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """What a backup, or what was restored, consists of."""
+
+    stores: int = 0
+    """How many files of stores it has."""
+    files: int = 0
+    """How many files of readable facts it has."""
+    written: int = 0
+    """How many of all these files were written; those that had not changed since an earlier backup were not."""
+    bytes: int = 0
+    """The size of what was written."""
+    left: tuple[str, ...] = field(default=(), repr=False)
+    """The names of what is in the folder and was not copied, since it is neither a store nor readable facts."""
+
+
+async def backup(store: str | os.PathLike[str], to: str | os.PathLike[str], *, replace: bool = False) -> BackupReport:
+    """Copy a store, or a folder with stores and readable facts, consistently, while others read and write it. No key is needed.
+
+    The copy of a store is made at one moment, which commits neither wait for nor disturb; it is read and checked before it gets its
+    name. If that fails, or is cancelled, nothing is left of it. The files are accessible to this user alone. In a folder, each file is
+    of one moment, and what is neither a store nor readable facts is not copied. A second backup of the same folder into the same place
+    writes only the files of facts that have changed, and removes those that are gone.
+
+    Args:
+        store: The file of a store, or a folder.
+        to: Where the backup is put: a new path, or for a folder also its earlier backup.
+        replace: Whether a store that is at `to` is replaced, such as an earlier backup, or the backup of another folder.
+
+    Raises:
+        StoreNotFoundError: there is no store.
+        StoreExistsError: there is something at `to`.
+        StoreInUseError: the store at `to`, which is to be replaced, is open.
+        DamagedStoreError: the store is damaged; there is no new backup of it.
+        StoreError: the store cannot be read, or `to` cannot be written; or it is a database on a server, which has tools of its own.
+    """
+    source, target = _paths("backup(store, to)", store, to)
+    return await anyio.to_thread.run_sync(_back_up, source, target, replace)
+
+
+async def restore(
+    backup: str | os.PathLike[str], store: str | os.PathLike[str], *, replace: bool = False
+) -> BackupReport:
+    """Put a backup back, as a store or a folder of its own, entirely or not at all.
+
+    The backup is not written. Everything is as it was when the backup was made: what was forgotten since is there again, and what was
+    saved since is not.
+
+    Args:
+        backup: What `backup` wrote.
+        store: Where the store was.
+        replace: Whether a store that is there is replaced; it stays until the restored one was read and checked.
+
+    Raises:
+        StoreNotFoundError: there is no backup.
+        StoreExistsError: there is something at `store`, and it is not to be replaced.
+        StoreInUseError: the store to be replaced is open, in another process or in this one.
+        DamagedStoreError: the backup is damaged; the store stays as it is.
+        StoreError: the backup cannot be read, or the store cannot be written.
+    """
+    source, target = _paths("restore(backup, store)", backup, store)
+    return await anyio.to_thread.run_sync(_restore, source, target, replace)
+
+
+def _paths(call: str, source: object, target: object) -> tuple[Path, Path]:
+    found: list[Path] = []
+    for given in (source, target):
+        if isinstance(given, str) and (server := re.match(r"(\w[\w+.-]*)://", given)):
+            raise StoreError(
+                f"this is a database on a server ({server[1]}), which backs up with its own tools: pg_dump --format=custom "
+                f"--file=FILE, and pg_restore. graphagent verify and graphagent store copy work with it"
+            )
+        check_path(f"{call}:", given, "'notes.db'")
+        found.append(Path(given).absolute())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  it was checked
+    source_path, target_path = found
+    real, other = source_path.resolve(), target_path.resolve()
+    if real == other or (source_path.exists() and target_path.exists() and source_path.samefile(target_path)):
+        raise StoreError(f"{target_path} is {source_path} itself; name another path for the copy")
+    if other.is_relative_to(real) and source_path.is_dir():
+        raise StoreError(f"{target_path} is inside of {source_path}; name a path outside")
+    if real.is_relative_to(other) and target_path.is_dir():
+        raise StoreError(f"{source_path} is inside of {target_path}; name another path for the copy")
+    return source_path, target_path
+
+
+def _back_up(source: Path, target: Path, replace_it: bool) -> BackupReport:
+    with _durable_files.typed_errors("back up", os.fspath(source)):
+        if not source.is_dir():
+            return _file(source, target, replace_it=replace_it)
+        if target.exists() and (target / _OF).exists():
+            return _renew(source, target, replace_it=replace_it)
+        if target.exists() and any(target.iterdir()):
+            raise StoreExistsError(os.fspath(target), "it is not an earlier backup of this folder; give another path")
+        with _new_folder(target) as fresh:
+            return _fill(source, fresh, of=source)
+
+
+def _restore(source: Path, target: Path, replace_it: bool) -> BackupReport:
+    with _durable_files.typed_errors("restore", os.fspath(source)):
+        if not source.is_dir():
+            return _file(source, target, replace_it=replace_it)
+        if target.exists() and any(target.iterdir()) and not replace_it:
+            raise StoreExistsError(os.fspath(target), "give replace=True (--replace) to replace it, or another path")
+        with _new_folder(target) as fresh:
+            return _fill(source, fresh, of=None)
+
+
+def _file(source: Path, target: Path, *, replace_it: bool) -> BackupReport:
+    from graphagent.store.sqlite._copying import copy_file
+    from graphagent.store.sqlite._file import make_folder
+
+    if not source.exists():
+        raise StoreNotFoundError("store", os.fspath(source), "give the path of one that exists")
+    make_folder(target.parent)
+    size = copy_file(source, target, replace=replace_it, step=check_cancelled)
+    return BackupReport(stores=1, written=1, bytes=size)
+
+
+def _fill(source: Path, target: Path, *, of: Path | None) -> BackupReport:
+    """Copy what is in a folder into one that is empty, or has what was copied before."""
+    from graphagent.store.sqlite._copying import copy_file
+    from graphagent.store.sqlite._file import make_folder
+
+    report = BackupReport()
+    known: set[Path] = set()
+    for found in sorted(_files(source)):
+        check_cancelled()
+        within = found.relative_to(source)
+        kind = _kind(found)
+        if kind is None:
+            report = replace(report, left=(*report.left, os.fspath(within)))
+        if kind in (None, "side"):
+            continue
+        known.add(within)
+        copy = target / within
+        make_folder(copy.parent)
+        if kind == "store":
+            size = copy_file(found, copy, replace=True, step=check_cancelled)
+            report = replace(report, stores=report.stores + 1, written=report.written + 1, bytes=report.bytes + size)
+        else:
+            size = _copy_facts(source, found, copy)
+            if size is None:
+                known.remove(within)
+                continue
+            report = replace(
+                report, files=report.files + 1, written=report.written + (size > 0), bytes=report.bytes + size
+            )
+    if not known:
+        raise StoreError(f"{source} has neither a store nor readable facts, so there is nothing to copy")
+    for there in _files(target):
+        if there.relative_to(target) not in known and _kind(there) in ("store", "facts"):
+            with _durable_files.opened_folder(os.fspath(there.parent), ()) as folder:
+                _durable_files.erase(there.name, folder)
+    if of is not None:
+        with _durable_files.opened_folder(os.fspath(target), ()) as folder:
+            _durable_files.replace(_OF, folder, json.dumps({"of": os.fspath(of.resolve())}).encode())
+    return report
+
+
+def _renew(source: Path, target: Path, *, replace_it: bool) -> BackupReport:
+    try:
+        of = json.loads((target / _OF).read_bytes()).get("of")
+    except (ValueError, AttributeError):
+        of = None
+    if of != os.fspath(source.resolve()) and not replace_it:
+        raise StoreExistsError(
+            os.fspath(target), "it is the backup of another folder; give another path, or replace=True (--replace)"
+        )
+    return _fill(source, target, of=source)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for above, _, names in os.walk(folder):
+        for name in names:
+            if not (name in (_durable_files.LOCK_FILE, _OF) or name.startswith(".new-")):
+                yield Path(above, name)
+
+
+def _kind(path: Path) -> str | None:
+    """Return whether a file is a `store`, has readable `facts`, or lies at the `side` of a store; None if it is something else."""
+    from graphagent.store.sqlite._copying import is_store
+    from graphagent.store.sqlite._file import SIDES
+
+    if path.is_symlink():
+        return None
+    if _FACTS.fullmatch(path.name):
+        return "facts"
+    for side in SIDES:
+        if path.name.endswith(side) and Path(os.fspath(path).removesuffix(side)).exists():
+            return "side"
+    return "store" if path.suffix in (".db", ".sqlite", ".sqlite3") and is_store(path) else None
+
+
+def _copy_facts(root: Path, source: Path, target: Path) -> int | None:
+    """Copy a file of readable facts, if it has changed. Return how many bytes were written; None if it was forgotten meanwhile."""
+    locking = next((each for each in source.parents if (each / _durable_files.LOCK_FILE).exists()), None)
+    within = locking if locking is not None and locking.is_relative_to(root) else root
+    with _durable_files.locked(os.fspath(within), shared=True), _durable_files.opened(os.fspath(source)) as file:
+        if file is None:
+            return None
+        status = os.fstat(file)
+        if target.exists() and _same(target.stat(), status):
+            return 0
+        data = _durable_files.read_from(file, 0)
+    with _durable_files.opened_folder(os.fspath(target.parent), ()) as folder:
+        _durable_files.replace(target.name, folder, data)
+    if target.read_bytes() != data:
+        raise DamagedStoreError(os.fspath(target), "it is not what was written a moment ago", remedy="Check the disk")
+    # A file that is changed twice at the same time, as the file system counts it, is copied again the next time.
+    settled = time.time() - status.st_mtime > _SECONDS
+    os.utime(target, ns=(status.st_mtime_ns, status.st_mtime_ns if settled else 0))
+    return len(data)
+
+
+def _same(copy: os.stat_result, found: os.stat_result) -> bool:
+    return (copy.st_size, copy.st_mtime_ns) == (found.st_size, found.st_mtime_ns)
+
+
+@contextmanager
+def _new_folder(target: Path) -> Generator[Path]:
+    """Yield a new folder beside the place where it is put at the end, in the place of one that is there; it is removed if that fails."""
+    from graphagent.store.sqlite._file import make_folder, sync_folder
+
+    make_folder(target.parent)
+    fresh = target.parent / f".new-{os.urandom(8).hex()}"
+    fresh.mkdir(mode=0o700)
+    try:
+        yield fresh
+        for above, _, _ in os.walk(fresh, topdown=False):
+            sync_folder(Path(above))
+        with _replaced(target, fresh):
+            fresh.rename(target)
+        sync_folder(target.parent)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _replaced(target: Path, fresh: Path) -> Generator[None]:
+    """Take away what is at a path while something else is put there; it is removed then, or put back."""
+    from graphagent.store.sqlite._copying import alone
+
+    if not target.exists():
+        yield
+        return
+    if not any(target.iterdir()):
+        target.rmdir()
+        yield
+        return
+    if others := [each.name for each in _files(target) if _kind(each) is None]:
+        named = ", ".join(map(repr, sorted(others)[:4]))
+        raise StoreExistsError(
+            os.fspath(target),
+            f"it has other files than stores and facts ({named}); move them away, or give another path",
+        )
+    aside = target.parent / f"{target.name}.replaced-{os.urandom(4).hex()}"
+    lock = target / _durable_files.LOCK_FILE
+    with alone([each for each in _files(target) if _kind(each) == "store"]):
+        if lock.exists():
+            os.link(
+                lock, fresh / _durable_files.LOCK_FILE
+            )  # so that those who wait for it have the lock of the new one
+        with _locked(target, facts=lock.exists()):
+            target.rename(aside)
+            try:
+                yield
+            except BaseException:
+                aside.rename(target)
+                raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def _locked(root: Path, *, facts: bool) -> Generator[None]:
+    if not facts:
+        yield
+        return
+    with _durable_files.locked(os.fspath(root)):
+        yield
