@@ -10,10 +10,11 @@ import typer
 from typer.core import TyperArgument
 
 from graphagent.cli._models import BaseUrl, KeyVariable
-from graphagent.cli._options import Out, argument, expand_options, flag, option, owner_option
+from graphagent.cli._options import argument, expand_options, flag, option, owner_option
 from graphagent.cli._ready_made import names_beginning
 from graphagent.cli.facts import Memory, facts
 from graphagent.cli.forget import forget
+from graphagent.cli.keys import keys
 from graphagent.cli.notes.commands import notes
 from graphagent.cli.run import run
 from graphagent.cli.runs.commands import runs
@@ -25,7 +26,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog="Begin with: graphagent demo",
 )
-keys = typer.Typer(no_args_is_help=True, help="Create keys that encrypt a memory.")
 app.add_typer(facts, name="facts")
 app.add_typer(notes, name="notes")
 app.add_typer(runs, name="runs")
@@ -155,22 +155,6 @@ def demo() -> None:
     from graphagent.cli.demo import show
 
     show()
-
-
-@keys.command("new", epilog="Example: graphagent keys new --out ~/.graphagent-key")
-def new(out: Out = None) -> None:
-    """Create a key. Keep it safe: without it, nobody can read what is encrypted with it."""
-    from graphagent.cli._output import aside
-    from graphagent.cli._private_files import private_file
-    from graphagent.store import new_key
-
-    if out is None:
-        print(new_key())
-        return
-    out = out.expanduser()
-    with private_file(out) as file:
-        file.write(f"{new_key()}\n".encode())
-    aside(f"The key is in {out}. Use it with --key file:{out}, and keep a copy elsewhere.")
 
 
 def commands() -> Any:

@@ -98,9 +98,16 @@ def file_option(what: str) -> Any:
 
 def key_option(text: str) -> Any:
     """Return the option `--key` with the beginning of its help text."""
-    return option("--key", "KEY", f"{text}: env:NAME or file:PATH names where the key is.")
+    return option("--key", "KEY", f"{text}: {KEY_PLACES}.")
 
 
+def key_shown(key: str | None) -> str | None:
+    """Return the value of `--key` as a command that is printed has it: where a key is, but never a key."""
+    return key if key is None or key == PASSPHRASE or key.startswith(("env:", "file:", "keyring:")) else "KEY"
+
+
+PASSPHRASE = "passphrase"  # noqa: S105  the word that is written for one
+KEY_PLACES = "env:NAME, file:PATH or keyring:SERVICE/NAME names where the key is; passphrase asks for one"
 AnyOwner = Annotated[str | None, owner_option("Only this owner's. Default: all owners.")]
 Out = Annotated[Path | None, option("--out", "FILE", "A new file that only you can read. Default: standard output.")]
 Json = Annotated[bool, flag("--json", text="Print JSON, for programs.")]

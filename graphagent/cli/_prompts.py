@@ -35,6 +35,21 @@ def ask(text: str, *, optional: bool = False) -> str:
         raise typer.Exit from None
 
 
+def ask_unseen(text: str, *, twice: bool) -> str:
+    """Return what a person types without it being shown; to be sure of it, they may be asked twice.
+
+    Raises:
+        Exit: they left: the exit code is 0 after Ctrl-D, 130 after Ctrl-C.
+    """
+    try:
+        with interruptible():
+            again = "The same again" if twice else False
+            return str(typer.prompt(text, hide_input=True, confirmation_prompt=again, prompt_suffix="> ", err=True))
+    except typer.Abort:
+        print(file=sys.stderr)
+        raise typer.Exit from None
+
+
 def confirm(text: str) -> None:
     """Ask a person to confirm.
 
@@ -44,6 +59,18 @@ def confirm(text: str) -> None:
     """
     with interruptible():
         typer.confirm(text, abort=True)
+
+
+def confirm_by_typing(word: str) -> None:
+    """Ask a person to type a word, for what cannot be undone.
+
+    Raises:
+        Exit: they pressed Ctrl-C; the exit code is 130.
+        Abort: they typed something else, or the input ended.
+    """
+    with interruptible():
+        if typer.prompt(f"Type {word} to do it", "", prompt_suffix="> ", show_default=False, err=True) != word:
+            raise typer.Abort
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,14 +13,17 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 import typer
 
-from graphagent.cli._options import value_of
+from graphagent.cli._options import KEY_PLACES, PASSPHRASE, value_of
+from graphagent.cli._output import aside
+from graphagent.cli._prompts import ask_unseen
 from graphagent.errors import PlainStoreError, SealedStoreError, StoreError, StoreNotFoundError
 from graphagent.memory import EncryptedMemoryProvider, FileMemoryProvider, StoreMemoryProvider
-from graphagent.store import EncryptedStore, SqliteStore
+from graphagent.store import EncryptedStore, Passphrase, SqliteStore
 
 if TYPE_CHECKING:
     from graphagent.history import Place
     from graphagent.protocols import KeepingProvider, Store
+    from graphagent.store import KeySource
 
 T = TypeVar("T")
 SEALED = "facts.db"
@@ -86,7 +90,31 @@ def names_folder(path: Path) -> bool:
     return path.is_dir() or not (path.exists() or path.suffix)
 
 
-def fact_provider(store: Path | None, key: str | None, *, new: bool) -> KeepingProvider:
+def key_source(key: KeySource, *, new: bool = False, what: str = "The pass phrase") -> KeySource:
+    """Return the key that `--key` names; the pass phrase is asked for, twice if it is a new one.
+
+    Raises:
+        BadParameter: there is no terminal to ask for a pass phrase at, or it is empty.
+        Exit: the person left.
+    """
+    if key != PASSPHRASE:
+        return key
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(
+            "there is no terminal to ask for the pass phrase at; write passphrase:env:NAME, or passphrase:file:PATH with a file that "
+            "only you can read",
+            param_hint="--key",
+        )
+    with value_of("--key"):
+        given = Passphrase(ask_unseen(what, twice=new))
+    if new:
+        aside(
+            "If you forget it, nobody can help. Make a recovery key now: graphagent keys add recovery --recovery --key passphrase"
+        )
+    return given
+
+
+def fact_provider(store: Path | None, key: KeySource | None, *, new: bool) -> KeepingProvider:
     """Return the provider of the facts in a folder: encrypted with a key, readable files without one.
 
     Raises:
@@ -103,7 +131,7 @@ def fact_provider(store: Path | None, key: str | None, *, new: bool) -> KeepingP
     if key is None:
         if is_sealed:
             raise typer.BadParameter(
-                f"the memory in {str(folder)!r} is sealed; say where its key is: --key env:NAME or file:PATH"
+                f"the memory in {str(folder)!r} is sealed; say where its key is: --key, where {KEY_PLACES}"
             )
         return FileMemoryProvider(folder)
     if not is_sealed and folder.is_dir() and any(folder.rglob("*.jsonl")):
@@ -112,12 +140,12 @@ def fact_provider(store: Path | None, key: str | None, *, new: bool) -> KeepingP
             f"graphagent facts export, then graphagent facts import with another --store and --key"
         )
     with value_of("--key"):
-        encrypted = EncryptedMemoryProvider(folder, key=key)
+        encrypted = EncryptedMemoryProvider(folder, key=key_source(key, new=not is_sealed))
     return encrypted if new or is_sealed else FileMemoryProvider(folder)
 
 
 @asynccontextmanager
-async def open_facts(store: Path | None, key: str | None, *, new: bool) -> AsyncGenerator[KeepingProvider]:
+async def open_facts(store: Path | None, key: KeySource | None, *, new: bool) -> AsyncGenerator[KeepingProvider]:
     """Open the provider of the facts in a folder, or in the file of a program with a `StoreMemoryProvider`.
 
     Raises:
@@ -135,7 +163,9 @@ async def open_facts(store: Path | None, key: str | None, *, new: bool) -> Async
 
 
 @asynccontextmanager
-async def open_store(what: str, store: Path | None, key: str | None, *, new: bool = False) -> AsyncGenerator[Store]:
+async def open_store(
+    what: str, store: Path | None, key: KeySource | None, *, new: bool = False
+) -> AsyncGenerator[Store]:
     """Open the store with the `runs`, the `notes` or the `facts`, encrypted if there is a key.
 
     A store that does not exist is created if it is to be `new`.
@@ -145,6 +175,7 @@ async def open_store(what: str, store: Path | None, key: str | None, *, new: boo
         StoreError: the store cannot be read, or the default place is meant, and nothing has been kept there yet.
     """
     path = place_of(what, store, new=new)
+    key = key if key is None else key_source(key, new=not path.exists())
     async with SqliteStore(path) as plain:
         with value_of("--key"):
             opened = plain if key is None else EncryptedStore(plain, key)
@@ -154,7 +185,7 @@ async def open_store(what: str, store: Path | None, key: str | None, *, new: boo
             )  # there is no such item; but a wrong or a missing key fails here, before any change
         except SealedStoreError:
             raise typer.BadParameter(
-                f"the store {str(path)!r} is sealed; say where its key is: --key env:NAME or file:PATH"
+                f"the store {str(path)!r} is sealed; say where its key is: --key, where {KEY_PLACES}"
             ) from None
         except PlainStoreError:
             raise typer.BadParameter(
@@ -174,8 +205,9 @@ async def open_everything(stores: Sequence[Path] | None, key: str | None) -> Asy
         BadParameter: a path does not exist, or has nothing; or something is sealed, and there is no key.
         StoreError: something cannot be read, or the default folder is meant, and nothing has been kept there yet.
     """
+    given = None if key is None else key_source(key)
     async with AsyncExitStack() as opened:
-        yield [await opened.enter_async_context(_open_place(each, key)) for each in _all_kept(stores)]
+        yield [await opened.enter_async_context(_open_place(each, given)) for each in _all_kept(stores)]
 
 
 def _all_kept(stores: Sequence[Path] | None) -> list[Path]:
@@ -201,13 +233,19 @@ def _kept_in(folder: Path) -> Iterator[Path]:
     yield folder / _NAMES["runs"]
 
 
-def _memory_in(path: Path, key: str | None) -> KeepingProvider | None:
+def stores_in(folder: Path) -> list[Path]:
+    """Return the files of the stores that commands keep in a folder, sealed or not; readable files of facts are no store."""
+    found = [each / SEALED if each.is_dir() else each for each in _kept_in(folder)]
+    return [each for each in found if each.is_file()]
+
+
+def _memory_in(path: Path, key: KeySource | None) -> KeepingProvider | None:
     """Return the provider of the facts in a folder; None if it is a file."""
     return fact_provider(path, key if (path / SEALED).exists() else None, new=False) if path.is_dir() else None
 
 
 @asynccontextmanager
-async def _open_place(path: Path, key: str | None) -> AsyncGenerator[Place]:
+async def _open_place(path: Path, key: KeySource | None) -> AsyncGenerator[Place]:
     if (memory := _memory_in(path, key)) is not None:
         async with memory:
             yield memory
@@ -219,7 +257,7 @@ async def _open_place(path: Path, key: str | None) -> AsyncGenerator[Place]:
         except SealedStoreError:
             if key is None:
                 raise typer.BadParameter(
-                    f"the store {str(path)!r} is sealed; say where its key is: --key env:NAME or file:PATH"
+                    f"the store {str(path)!r} is sealed; say where its key is: --key, where {KEY_PLACES}"
                 ) from None
             with value_of("--key"):
                 store = EncryptedStore(plain, key)

@@ -18,7 +18,15 @@ from graphagent import Agent
 from graphagent._article import counted
 from graphagent.cli import _options, _output
 from graphagent.cli._keyboard import typed
-from graphagent.cli._stores import CONVERSATIONS, fact_provider, open_store, other_conversations, place_of
+from graphagent.cli._stores import (
+    CONVERSATIONS,
+    SEALED,
+    fact_provider,
+    key_source,
+    open_store,
+    other_conversations,
+    place_of,
+)
 from graphagent.cli.facts import Memory
 from graphagent.cli.offline import ABOUT, STAND_IN, OfflineModel
 from graphagent.errors import ModelError, NodeFailedError, RunError
@@ -65,8 +73,9 @@ def converse(
     Raises:
         GraphAgentError: the memory cannot be used; or a turn failed, and there is no person at a terminal to try another.
     """
-    provider = fact_provider(memory.store, memory.key, new=True)
     folder = place_of("facts", memory.store, new=True)
+    key = None if memory.key is None else key_source(memory.key, new=not (folder / SEALED).exists())
+    provider = fact_provider(memory.store, key, new=True)
     attended = script is None and sys.stdin.isatty()
     turns = _until_interrupted(typed()) if attended else _echoed(_lines(script) if script else sys.stdin)
     with ExitStack() as stack:
@@ -79,7 +88,7 @@ def converse(
         if thread is not None:
             if not thread:
                 raise typer.BadParameter("a thread has a name, such as monday", param_hint="--thread")
-            opened = open_store("runs", folder / CONVERSATIONS, memory.key, new=True)
+            opened = open_store("runs", folder / CONVERSATIONS, key, new=True)
             store = stack.enter_context(portal.wrap_async_context_manager(opened))
         conversation = _Conversation(
             portal, provider, model, owner, store, thread, folder, attended=attended, show_memory=show_memory

@@ -18,6 +18,7 @@ from graphagent.cli import _output
 from graphagent.cli._jsonl import lines_to, read_lines
 from graphagent.cli._options import (
     AGENT_NAME,
+    KEY_PLACES,
     AnyOwner,
     Out,
     Yes,
@@ -78,7 +79,7 @@ class Memory:
         option(
             "--key",
             "KEY",
-            "Encrypt the memory, or open an encrypted one: env:NAME or file:PATH names where the key is. The base64 text "
+            f"Encrypt the memory, or open an encrypted one: {KEY_PLACES}. The base64 text "
             "of a key is accepted too, but would stay in your shell's history. Without a key, facts are plain files.",
         ),
     ] = None

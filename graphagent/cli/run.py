@@ -17,7 +17,7 @@ import anyio
 import typer
 
 from graphagent.cli._models import BaseUrl, KeyVariable
-from graphagent.cli._options import AGENT_NAME, SUBJECTS, Json, argument, key_option, option, owner_option
+from graphagent.cli._options import AGENT_NAME, SUBJECTS, Json, argument, key_option, key_shown, option, owner_option
 from graphagent.cli._ready_made import names_beginning
 from graphagent.cli.runs._completion import run_ids
 from graphagent.errors import BudgetError, RunError, RunExistsError
@@ -99,7 +99,7 @@ class AgentOptions:
         from graphagent.cli._models import model_of
         from graphagent.cli._output import aside
         from graphagent.cli._ready_made import ready_made, strategy_named
-        from graphagent.cli._stores import fact_provider, names_folder, open_store
+        from graphagent.cli._stores import fact_provider, key_source, names_folder, open_store
         from graphagent.cli._user_code import strategy_at, tool_at
         from graphagent.cli.offline import STAND_IN, OfflineModel
         from graphagent.memory import AgentMemory
@@ -117,6 +117,8 @@ class AgentOptions:
             made = strategy_at(strategy)
         tools = [*map(tool_at, self.tools or ()), *starmap(_server, enumerate(self.servers or (), 1))]
         model = model_of(self.model, self.base_url, self.key_variable)
+        missing = self.store is not None and not self.store.expanduser().exists()
+        key = None if self.key is None else key_source(self.key, new=missing)
         async with AsyncExitStack() as stack:
             if not isinstance(model, OfflineModel):
                 await stack.enter_async_context(model)
@@ -124,13 +126,13 @@ class AgentOptions:
                 aside(STAND_IN)
             store = None
             if self.store is not None:
-                store = await stack.enter_async_context(open_store("runs", self.store, self.key, new=new))
+                store = await stack.enter_async_context(open_store("runs", self.store, key, new=new))
             agent = Agent(
                 made, model=model, tools=tools, system_prompt=self.system_prompt, store=store, max_turns=self.max_turns
             )
             if any(AgentMemory in element.needs for _, element in made.walk()):
                 folder = self.store if self.store is not None and names_folder(self.store.expanduser()) else None
-                provider = fact_provider(folder, self.key, new=True)
+                provider = fact_provider(folder, key, new=True)
                 agent.install(
                     AgentMemory,
                     provider=await stack.enter_async_context(provider),
@@ -164,8 +166,7 @@ class AgentOptions:
     @property
     def _stored(self) -> list[tuple[str, object]]:
         """The options that say where runs are. They do not contain a key."""
-        shown = self.key if self.key and self.key.startswith(("env:", "file:")) else self.key and "KEY"
-        return [("--store", self.store), ("--key", shown), ("--owner", self.owner)]
+        return [("--store", self.store), ("--key", key_shown(self.key)), ("--owner", self.owner)]
 
 
 def _command(*parts: str | tuple[str, object]) -> str:

@@ -18,3 +18,4 @@ from graphagent.store._fork_safety import in_use as in_use
 from graphagent.store._grants import grants_of as grants_of
 
 durable_files = _durable_files
+from graphagent.store.sealed._key_sources import put_in_keyring as put_in_keyring

@@ -308,7 +308,7 @@ def test_a_key_that_is_not_there_is_an_error(run):
     )
     ended = run("facts", "set", "a", "b", "--key", "file:nowhere")
     assert ended.code == 1
-    assert "'nowhere' cannot be read" in ended.said
+    assert "there is no key file 'nowhere'" in ended.said
 
 
 def test_a_file_where_the_folder_should_be_is_an_error(run, home):

@@ -17,6 +17,7 @@ from tests.cli.programs import PROGRAM
 COMMANDS = [
     [], ["chat"], ["run"], ["draw"], ["demo"], ["facts"], ["facts", "list"], ["facts", "show"], ["facts", "set"],
     ["facts", "forget"], ["facts", "export"], ["facts", "import"], ["facts", "verify"], ["keys"], ["keys", "new"],
+    ["keys", "list"], ["keys", "add"], ["keys", "remove"], ["keys", "rotate"], ["keys", "destroy"],
     ["runs"], ["runs", "list"], ["runs", "show"], ["runs", "replay"], ["runs", "resume"], ["runs", "answer"],
     ["runs", "fork"], ["runs", "rerun"], ["runs", "diff"], ["runs", "export"], ["runs", "import"], ["runs", "prune"],
     ["runs", "forget"],

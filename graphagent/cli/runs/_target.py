@@ -13,7 +13,7 @@ import anyio
 import typer
 
 from graphagent.cli import _output, _stores
-from graphagent.cli._options import argument, file_option, flag, key_option, option, owner_option
+from graphagent.cli._options import argument, file_option, flag, key_option, key_shown, option, owner_option
 from graphagent.cli._phrases import others, whose
 from graphagent.cli.runs._completion import run_ids, thread_names
 from graphagent.errors import RunError, RunNotFoundError, StoreError
@@ -89,11 +89,10 @@ class ReadTarget(RunsTarget):
 
     def command(self, words: str) -> str:
         """Return a command that works on the same runs. It does not contain a key."""
-        shown = self.key if self.key and self.key.startswith(("env:", "file:")) else self.key and "KEY"
         options = (
             ("--agent", self.agent or "MODULE:AGENT"),
             ("--store", self.store and str(self.store)),
-            ("--key", shown),
+            ("--key", key_shown(self.key)),
             ("--owner", self.owner),
         )
         named = " ".join(f"{name} {shlex.quote(value)}" for name, value in options if value)

@@ -8,7 +8,8 @@ import hashlib
 import os
 import stat
 import unicodedata
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeGuard
@@ -67,6 +68,7 @@ KeySource = bytes | str | Passphrase | Callable[[], bytes | Awaitable[bytes]]
 - `env:NAME` or `file:PATH`: a variable, or a file that belongs to this user and that nobody else may read, with base64 text of 32
   bytes or a recovery key;
 - `keyring:SERVICE/NAME`: an entry of the keyring of the operating system, with the same; it needs the extra `keyring`;
+- `passphrase:` before one of these three, such as `passphrase:env:NAME`, if what is there is a pass phrase;
 - a function that returns 32 bytes, for example from a KMS. It may be async, and is called at the first use.
 
 A variable, a file or an entry is read again whenever a store is opened.
@@ -81,11 +83,13 @@ _LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _SAME = str.maketrans("ILO", "110")
 _FORMS = (
     "a key is 32 bytes, base64 text of 32 bytes (new_key() makes one), Passphrase('…'), a recovery key, 'env:NAME', 'file:PATH' or "
-    "'keyring:SERVICE/NAME' of such text, or a function that returns 32 bytes"
+    "'keyring:SERVICE/NAME' of such text, the same after 'passphrase:', or a function that returns 32 bytes"
 )
-_HELD = (
-    "a key (base64 text of 32 bytes; new_key() makes one) or a recovery key; a pass phrase is passed as Passphrase(…)"
-)
+_HELD = "a key (base64 text of 32 bytes; new_key() makes one) or a recovery key"
+_PLACES = ("env:", "file:", "keyring:")
+_PASSPHRASE = "passphrase:"  # noqa: S105  the word before the place of one
+_LONGEST = 4096
+"""How many bytes of a key file are read."""
 
 
 def new_key() -> str:
@@ -112,9 +116,10 @@ class HeldKey:
         MissingExtraError: it names an entry of a keyring, and the extra `keyring` is not installed.
     """
 
-    __slots__ = ("_source", "coming")
+    __slots__ = ("_found", "_source", "coming")
 
     def __init__(self, source: KeySource) -> None:
+        self._found: Secret | None = None
         self.coming: HeldKey | None = None
         """The key that replaces this one by a commit that is being made, and opens the store as soon as it is made."""
         self._source: Secret | str | Callable[[], bytes | Awaitable[bytes]]
@@ -122,7 +127,7 @@ class HeldKey:
             self._source = source.secret()
         elif callable(source):
             self._source = source
-        elif isinstance(source, str) and source.startswith(("env:", "file:", "keyring:")):
+        elif isinstance(source, str) and source.startswith((*_PLACES, _PASSPHRASE)):
             self._source = source
             _check_place(source)
         elif isinstance(source, str):
@@ -140,7 +145,7 @@ class HeldKey:
 
     def take(self, other: HeldKey) -> None:
         """Take over the source of another one, because that opens the store from now on."""
-        self._source = other._source
+        self._source, self._found = other._source, other._found
 
     async def read(self) -> Secret:
         """Return what opens the store, as it is now.
@@ -150,7 +155,10 @@ class HeldKey:
         """
         source = self._source
         if isinstance(source, str):
-            return await anyio.to_thread.run_sync(_from_place, source)
+            found = await anyio.to_thread.run_sync(_from_place, source)
+            if self._found is None or (found.kind, found.material) != (self._found.kind, self._found.material):
+                self._found = found  # what was derived of the same pass phrase before is not derived again
+            return self._found
         if isinstance(source, Secret):
             return source
         given: object = await call(source)
@@ -216,7 +224,9 @@ def _recovery_in(text: str) -> Secret | None:
 
 def _check_place(source: str) -> None:
     """Check that a place has a key, as far as that takes no time and asks nobody for permission."""
-    kind, _, name = source.partition(":")
+    kind, _, name = source.removeprefix(_PASSPHRASE).partition(":")
+    if f"{kind}:" not in _PLACES:
+        raise ValueError(f"'passphrase:' stands before 'env:NAME', 'file:PATH' or 'keyring:SERVICE/NAME'; {_FORMS}")
     if not name:
         raise ValueError(f"there is no name after the colon; {_FORMS}")
     if kind != "keyring":
@@ -228,21 +238,24 @@ def _check_place(source: str) -> None:
 
 
 def _from_place(source: str) -> Secret:
-    kind, _, name = source.partition(":")
+    kind, _, name = source.removeprefix(_PASSPHRASE).partition(":")
     if kind == "env":
         what, text = f"the environment variable {name!r}", os.environ.get(name)
         if text is None:
-            raise KeySourceError(source, f"{what} is to have the key, but is not set; set it to {_HELD}")
+            wanted = "the pass phrase" if source.startswith(_PASSPHRASE) else _HELD
+            raise KeySourceError(source, f"{what} is to hold the key, but is not set; set it to {wanted}")
     elif kind == "file":
         what, text = f"the key file {name!r}", _read_private(source, Path(name).expanduser())
     else:
         what, text = f"the entry {name!r} of the keyring", _from_keyring(source, name)
     try:
-        secret = _secret_in(text)
+        secret = Passphrase(text.rstrip("\r\n")).secret() if source.startswith(_PASSPHRASE) else _secret_in(text)
     except ValueError as error:
         raise KeySourceError(source, f"{what} does not have the key: {error}") from None
     if secret is None:
-        raise KeySourceError(source, f"{what} has neither {_HELD}")
+        raise KeySourceError(
+            source, f"{what} does not have {_HELD}; if it has a pass phrase, write passphrase:{source}"
+        )
     return secret
 
 
@@ -251,7 +264,7 @@ def _read_private(source: str, path: Path) -> str:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             if os.name == "nt" or (status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077):
-                return file.read(1024).decode("ascii", "replace")
+                return file.read(_LONGEST).decode("utf-8", "replace")
     except FileNotFoundError:
         raise KeySourceError(
             source, f"there is no key file {str(path)!r}; put the key there again, or make one: graphagent keys new"
@@ -261,26 +274,61 @@ def _read_private(source: str, path: Path) -> str:
     raise KeySourceError(source, f"the key file {str(path)!r} may be read by others; make it yours alone: chmod 600")
 
 
+def put_in_keyring(entry: str, key: str) -> None:
+    """Put a key into an entry `SERVICE/NAME` of the keyring, which must not exist yet.
+
+    Raises:
+        ValueError: `entry` does not have this form.
+        MissingExtraError: the extra `keyring` is not installed.
+        KeySourceError: there is such an entry already, or the keyring is locked, or there is none that keeps secrets safely.
+    """
+    source = f"keyring:{entry}"
+    _check_place(source)
+    backends, text = _found_in_keyring(source, entry)
+    if text is not None:
+        raise KeySourceError(
+            source, f"the keyring has an entry {entry!r} already, which may be the key of a store; name another one"
+        )
+    service, _, name = entry.rpartition("/")
+    with _keyring_errors(source, entry):
+        backends[0].set_password(service, name, key)  # pyright: ignore[reportUnknownMemberType]  its decorator has no types
+
+
 def _from_keyring(source: str, entry: str) -> str:
+    _, text = _found_in_keyring(source, entry)
+    if text is None:
+        make = f"graphagent keys new --keyring {entry}"
+        raise KeySourceError(
+            source, f"the keyring has no entry {entry!r}; put the key there again, or make one: {make}"
+        )
+    return text
+
+
+def _found_in_keyring(source: str, entry: str) -> tuple[list[KeyringBackend], str | None]:
+    """Return the backends that keep secrets, of which there is at least one, and what they have in an entry."""
     import keyring
-    from keyring.errors import KeyringError, KeyringLocked
 
     service, _, name = entry.rpartition("/")
-    try:
+    with _keyring_errors(source, entry):
         backends = [each for each in _backends(keyring.get_keyring()) if _keeps_secrets(each)]
-        for backend in backends:
-            text = backend.get_password(service, name)
-            if text is not None:
-                return text
+        texts = [text for each in backends if (text := each.get_password(service, name)) is not None]
+    if not backends:
+        raise KeySourceError(source, f"there is no keyring here that keeps secrets safely; {_INSTEAD}")
+    return backends, texts[0] if texts else None
+
+
+@contextmanager
+def _keyring_errors(source: str, entry: str) -> Generator[None]:
+    from keyring.errors import KeyringError, KeyringLocked
+
+    try:
+        yield
     except KeyringLocked:
         raise KeySourceError(
-            source, f"the keyring is locked, so its entry {entry!r} cannot be read; unlock it and try again"
+            source, f"the keyring is locked, so its entry {entry!r} cannot be used; unlock it and try again"
         ) from None
     except KeyringError as error:
-        raise KeySourceError(source, f"the keyring cannot be read ({type(error).__name__}); {_INSTEAD}") from None
-    if not backends:
-        raise KeySourceError(source, f"there is no keyring that keeps secrets safely here; {_INSTEAD}")
-    raise KeySourceError(source, f"the keyring has no entry {entry!r}; make one: graphagent keys new --keyring {entry}")
+        raise KeySourceError(source, f"the keyring cannot be used ({type(error).__name__}); {_INSTEAD}") from None
 
 
 _INSTEAD = (

@@ -72,7 +72,7 @@ async def test_a_place_without_a_key(tmp_path, monkeypatch):
     for source, named, remedy in (
         ("env:STORE_TEST_UNSET", "STORE_TEST_UNSET", "set it to"),
         ("env:STORE_TEST_EMPTY", "STORE_TEST_EMPTY", "base64"),
-        ("env:STORE_TEST_BAD", "STORE_TEST_BAD", "Passphrase"),
+        ("env:STORE_TEST_BAD", "STORE_TEST_BAD", "passphrase:env:STORE_TEST_BAD"),
         (f"file:{missing}", str(missing), "graphagent keys new"),
         (f"file:{bad}", str(bad), "base64"),
         (f"file:{tmp_path}", str(tmp_path), "cannot be read"),
