@@ -24,7 +24,7 @@ from graphagent.memory.facts._types import (
     Withdrawal,
     stamped,
 )
-from graphagent.memory.facts._withdrawing import of_known, without_value
+from graphagent.memory.facts._withdrawing import erased_bytes, of_known, without_value
 from graphagent.store import Receipt
 from graphagent.store._internal import durable_files as _durable_files
 
@@ -415,7 +415,7 @@ def _forget_in(folder: int, location: FileLocation, concept: Concept | None, val
         _durable_files.replace(name, folder, rest)
     else:
         _durable_files.erase(name, folder)
-    return removed, max(size - len(rest), 0)
+    return removed, size - len(rest) if value is None else erased_bytes(removed, value)
 
 
 def _left_in(

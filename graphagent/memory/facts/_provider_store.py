@@ -28,7 +28,7 @@ from graphagent.memory.facts._types import (
     folded,
     stamped,
 )
-from graphagent.memory.facts._withdrawing import of_known, without_value
+from graphagent.memory.facts._withdrawing import erased_bytes, of_known, without_value
 from graphagent.store import Change, DeleteAll, Exists, Item, Key, Put, Receipt
 from graphagent.store._internal import cached_of, collect, get_many
 
@@ -249,7 +249,7 @@ class StoreMemoryProvider:
                 if all(part in (None, each) for part, each in zip(wanted, item.key[2:], strict=False)):
                     found.setdefault(item.key[:-1], []).append(item)
             changes: list[Change] = []
-            facts, size = 0, 0
+            facts = 0
             for keys, items in found.items():
                 versions = [version_of(item) for item in items]
                 left = without_value(versions, value)
@@ -259,7 +259,6 @@ class StoreMemoryProvider:
                 # The last version is still there, and nobody has added one. Only then the old bytes are erased.
                 changes += [Exists(items[-1].key), puts[-1], DeleteAll(keys), *puts]
                 facts += sum(value in version.values for version in versions)
-                size += sum(max(len(item.value) - len(put.value), 0) for item, put in zip(items, puts, strict=False))
             if not changes:
                 return Receipt()
             self._clear()
@@ -268,7 +267,7 @@ class StoreMemoryProvider:
             except ConflictError:
                 continue  # another process was faster, so this loop ends
             self._clear()
-            return Receipt(facts=facts, bytes=size)
+            return Receipt(facts=facts, bytes=erased_bytes(facts, value))
 
     async def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:
         """Yield every version of every fact of one owner, or of all; those of each concept in the order of saving."""

@@ -53,6 +53,11 @@ def without_value(versions: Sequence[FactVersion], value: str) -> list[FactVersi
     return [*left, Withdrawal(last.concept, (), _clock.now(), id=_clock.new_id(), version=last.version + 1)]
 
 
+def erased_bytes(versions: int, value: str) -> int:
+    """Return how many bytes a value takes in some versions."""
+    return versions * (len(value.encode(errors="replace")) + len('""'))
+
+
 def _without(version: FactVersion, value: str) -> FactVersion:
     left = tuple(each for each in version.values if each != value)
     if left and not isinstance(version, SingleFact):
