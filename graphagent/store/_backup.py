@@ -263,7 +263,7 @@ def _same(copy: os.stat_result, found: os.stat_result) -> bool:
 @contextmanager
 def _new_folder(target: Path) -> Generator[Path]:
     """Yield a new folder beside the place where it is put at the end, in the place of one that is there; it is removed if that fails."""
-    from graphagent.store.sqlite._file import make_folder, sync_folder
+    from graphagent.store.sqlite._file import make_folder
 
     make_folder(target.parent)
     fresh = target.parent / f".new-{os.urandom(8).hex()}"
@@ -271,10 +271,10 @@ def _new_folder(target: Path) -> Generator[Path]:
     try:
         yield fresh
         for above, _, _ in os.walk(fresh, topdown=False):
-            sync_folder(Path(above))
+            _durable_files.sync_folder(Path(above))
         with _replaced(target, fresh):
             fresh.rename(target)
-        sync_folder(target.parent)
+        _durable_files.sync_folder(target.parent)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise

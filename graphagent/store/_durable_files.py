@@ -167,28 +167,44 @@ def _open_lock(root: str, *, shared: bool) -> io.FileIO | None:
 
 
 def _make_root(root: str) -> None:
-    """Create a folder, and those above it, durably; only its owner may enter it."""
+    """Create a folder, and those above it; only its owner may enter it."""
     missing = [folder for folder in (Path(root), *Path(root).parents) if not folder.is_dir()]
     for folder in reversed(missing):
+        sync_name(folder.parent)
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        above = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            with _undone(folder.name, above):
-                os.fsync(above)
-        finally:
-            os.close(above)
+        sync_folder(folder.parent)
 
 
-@contextmanager
-def _undone(name: str, folder: int) -> Generator[None]:
-    """Remove a new folder if it could not be made durable: the next save would find it, and not know that its name may be lost."""
+def sync_names(root: str, parts: Sequence[str]) -> None:
+    """Make the names of the files in root/parts durable, and those of the folders that lead there.
+
+    Whoever made them may have died, or met an error, before they were durable.
+    """
+    folder = Path(root)
+    sync_name(folder.parent)
+    sync_folder(folder.parent)
+    for part in parts:
+        sync_folder(folder)
+        folder /= part
+    sync_folder(folder)
+
+
+def sync_name(folder: Path) -> None:
+    """Make the name of a folder durable: whoever made it may have died, or met an error, before it was."""
+    with suppress(PermissionError):  # what others made, and may not be read, was not made here
+        sync_folder(folder.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    if sys.platform == "win32":
+        return  # folders cannot be opened there, and need no syncing
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield
-    except OSError:
-        with suppress(OSError):
-            os.rmdir(name, dir_fd=folder)
-        raise
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 @contextmanager
@@ -203,8 +219,7 @@ def opened_folder(root: str, parts: Sequence[str], *, make: bool = False) -> Gen
                 if not make:
                     raise
                 os.mkdir(part, 0o700, dir_fd=folder)
-                with _undone(part, folder):
-                    os.fsync(folder)
+                os.fsync(folder)
                 inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | _SAFE, dir_fd=folder)
             os.close(folder)
             folder = inner

@@ -64,8 +64,8 @@ class FactFiles:
         self._pages: ByteCache[Place, tuple[Page, FileLocation]] = ByteCache(cache_bytes, at_least=1)
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._unsynced: set[tuple[str, ...]] = set()
-        """The folders in which a name was changed, and whose sync may have failed."""
+        self._synced: set[tuple[str, ...]] = set()
+        """The folders in which every name is durable, and their own, as far as this object changed or found them."""
 
     def close(self) -> None:
         """Clear the cache; files are read again when they are needed."""
@@ -275,27 +275,32 @@ class FactFiles:
         """Append the facts that `make` returns, which is called with the page and a function that reads all facts of the file."""
         with self._turn():
             page, location = self._cached(place)
+            synced = location.folders in self._synced
+            self._synced.discard(location.folders)  # until nothing has failed
             with _durable_files.typed_errors("write", location.path), self._locked(make=True):
-                if page is not None and location.folders not in self._unsynced:
-                    # This file was opened without following links before and is unchanged, so the folders need not be opened.
-                    with _durable_files.opened(location.path, write=True) as file:
-                        if file is not None and page.is_of(_file_format.stamp_of(os.fstat(file))):
-                            return self._append_to(file, place, location, make)
-                with _durable_files.opened_folder(self.root, location.folders, make=True) as folder:
-                    _durable_files.remove_leftover(location.name, folder)
-                    if location.folders in self._unsynced:
-                        os.fsync(folder)
-                        self._unsynced.remove(location.folders)
-                    with _durable_files.opened(location.name, folder, write=True) as file:
-                        if file is not None:
-                            return self._append_to(file, place, location, make)
-                    page = Page()
-                    lines = _file_format.new_file(place, make(page, list))
-                    page.add(
-                        lines, _file_format.stamp_of(self._replace_file(location, location.name, folder, lines.data))
-                    )
-                    self._keep(place, page, location)
-                    return len(lines.facts)
+                added = self._append_in(place, page if synced else None, location, make, synced=synced)
+            self._synced.add(location.folders)
+            return added
+
+    def _append_in(self, place: Place, page: Page | None, location: FileLocation, make: _Make, *, synced: bool) -> int:
+        if page is not None:
+            # This file was opened without following links before and is unchanged, so the folders need not be opened.
+            with _durable_files.opened(location.path, write=True) as file:
+                if file is not None and page.is_of(_file_format.stamp_of(os.fstat(file))):
+                    return self._append_to(file, place, location, make)
+        with _durable_files.opened_folder(self.root, location.folders, make=True) as folder:
+            _durable_files.remove_leftover(location.name, folder)
+            if not synced:
+                _durable_files.sync_names(self.root, location.folders)
+            with _durable_files.opened(location.name, folder, write=True) as file:
+                if file is not None:
+                    os.fsync(folder)  # whoever replaced the file may have died before its name was durable
+                    return self._append_to(file, place, location, make)
+            page = Page()
+            lines = _file_format.new_file(place, make(page, list))
+            page.add(lines, _file_format.stamp_of(_durable_files.replace(location.name, folder, lines.data)))
+            self._keep(place, page, location)
+            return len(lines.facts)
 
     def _append_to(self, file: int, place: Place, location: FileLocation, make: _Make) -> int:
         page = self._read(file, place, location)
@@ -321,17 +326,9 @@ class FactFiles:
         with _durable_files.opened_folder(self.root, location.folders) as folder:
             if page.torn:
                 aside = _durable_files.torn_name(name, torn)
-                self._replace_file(location, aside, folder, torn)
+                _durable_files.replace(aside, folder, torn)
                 _log.warning("a torn line was moved from the end of %r to %r beside it", path, aside)
-            return self._replace_file(location, name, folder, data[: page.end] + lines.data)
-
-    def _replace_file(self, location: FileLocation, name: str, folder: int, data: bytes) -> os.stat_result:
-        """Write a file. If that fails, its name may have changed and not be durable, so the next save makes sure of it."""
-        try:
-            return _durable_files.replace(name, folder, data)
-        except OSError:
-            self._unsynced.add(location.folders)
-            raise
+            return _durable_files.replace(name, folder, data[: page.end] + lines.data)
 
     def _walk(self, owner: str | None, scope: Scope | None, subject: Subject | None) -> Generator[FileLocation]:
         wanted = (

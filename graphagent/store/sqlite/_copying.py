@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from graphagent.errors import DamagedStoreError, StoreError, StoreExistsError, StoreInUseError, StoreNotFoundError
+from graphagent.store._durable_files import sync_folder
 from graphagent.store._fork_safety import in_use
 from graphagent.store.sqlite._file import (
     SIDES,
@@ -24,7 +25,6 @@ from graphagent.store.sqlite._file import (
     exists,
     making,
     remove_leftovers,
-    sync_folder,
 )
 from graphagent.store.sqlite._soundness import check_whole
 

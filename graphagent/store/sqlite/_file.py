@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from graphagent.errors import DamagedStoreError, ReadOnlyStoreError, StoreError
+from graphagent.store._durable_files import sync_folder, sync_name
 from graphagent.store._encoding import INT, decode
 from graphagent.store._items import Item, Key
 from graphagent.store._sealed_detection import KEYS_PLACE, MAGIC
@@ -85,7 +86,6 @@ def make(path: Path) -> None:
         with making(path) as fresh:
             _fill(cast(Connection, apsw.Connection(os.fspath(fresh))))
             _publish(fresh, path)
-        sync_folder(path.parent)
     except (OSError, apsw.Error) as error:
         raise as_store_error(error, path) from error
 
@@ -226,24 +226,9 @@ def make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     make_folder(folder.parent)
+    sync_name(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
-    try:
-        sync_folder(folder.parent)
-    except OSError:  # whoever comes next would find it, and not know that its name may be lost
-        with suppress(OSError):
-            folder.rmdir()
-        raise
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    if os.name == "nt":
-        return  # folders cannot be opened there, and need no syncing
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+    sync_folder(folder.parent)
 
 
 def _publish(fresh: Path, path: Path) -> None:
@@ -323,6 +308,9 @@ def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:
         _check(connection, path)
         if writing:  # copies by VACUUM INTO have a rollback journal
             connection.execute("PRAGMA journal_mode=WAL").fetchall()
+            # The log exists by now. SQLite makes its name durable too, but looks no further if that fails.
+            sync_name(path.parent)
+            sync_folder(path.parent)
     except Exception as error:  # a damaged header makes the driver raise nearly anything
         connection.close()
         raise as_store_error(error, path) from error

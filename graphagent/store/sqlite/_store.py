@@ -40,7 +40,6 @@ from graphagent.store.sqlite._file import (
     make,
     no_items,
     remove_leftovers,
-    sync_folder,
     unlocked_state,
 )
 from graphagent.store.sqlite._soundness import CHUNK_BYTES, check_whole
@@ -97,7 +96,6 @@ class SqliteStore:
         self._synchronous = synchronous
         self._opened: _OpenFile | None = None
         self._opening = OwnLock()
-        self._named = True  # whether its name in the folder is durable, as far as this object knows
 
     def __repr__(self) -> str:
         return f"SqliteStore({os.fspath(self.path)!r})"
@@ -256,22 +254,12 @@ class SqliteStore:
             return self._opened
 
     def _find_file(self, *, new: bool) -> bool:
-        """Return whether there is a file, after making a missing one if it may be `new`.
-
-        A file whose name may not be durable, since that failed before, is made sure of.
-        """
+        """Return whether there is a file, after making a missing one if it may be `new`."""
         there = exists(self.path)
         if there or new:
             remove_leftovers(self.path.parent)
-        try:
-            if not there and new:
-                self._named = False
-                make(self.path)
-            elif there and not self._named:
-                sync_folder(self.path.parent)
-        except OSError as error:
-            raise as_store_error(error, self.path) from error
-        self._named = self._named or there or new
+        if not there and new:
+            make(self.path)
         return there or new
 
 
