@@ -12,7 +12,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 unexport PYTHONDONTWRITEBYTECODE  # each process that a test starts would compile all that it imports
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types docs house bench bench-peers mcp-conformance mcp-servers model-servers smoke clean
+.PHONY: help demo test faults lint format types docs house bench bench-peers mcp-conformance mcp-servers model-servers smoke clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-15s %s\n' "$$name" "$$text"; done
@@ -22,6 +22,9 @@ demo: $(BIN)/.ready-to-run ## Watch a strategy run and remember, with no key and
 
 test: $(BIN)/.ready-to-develop ## Run the fast suite; ARGS='-k facts' chooses some.
 	@$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
+
+faults: $(BIN)/.ready-to-develop ## Try every fault there is on every store, and print what came of it; ARGS=--help says how to choose.
+	@$(BIN)/python -m tests.faults $(ARGS)
 
 lint: $(BIN)/.ready-to-develop ## Check style, format and the direction of imports.
 	@$(BIN)/ruff check .

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.faults.campaign import KINDS, SUBJECTS, Outcome, tasks
+from tests.faults.campaign import KINDS, Outcome, tasks
 from tests.faults.oracle import COLUMNS
 from tests.faults.subjects import OTHERS, OURS
 from tests.thorough import SEED
@@ -43,7 +43,11 @@ def main():
         PAGE.write_text(f"{before}{BEGIN}\n{tables}\n{END}{rest.partition(END)[2]}", "utf-8")
     wrong = outcome.of(stores=OUR_NAMES)
     for (kind, store), tally in outcome.tallies.items():
-        if tally.shown and store in OUR_NAMES and store not in next(each for each in KINDS if each.name == kind).without:
+        if (
+            tally.shown
+            and store in OUR_NAMES
+            and store not in next(each for each in KINDS if each.name == kind).without
+        ):
             print(f"\n{store}, {kind}:", *tally.shown[: given.show], sep="\n  ")
     sys.exit(any(wrong.counts[column] for column in COLUMNS[1:]))
 
@@ -65,7 +69,7 @@ def run(todo, processes):
 def heading(seed, seconds, outcome):
     """Return when, of which commit and where the faults were tried."""
     total = sum(tally.counts["faults"] for tally in outcome.tallies.values())
-    return (f"{total:,} faults on {datetime.now(UTC):%d %B %Y}, seed and commit `{seed}`, in {seconds / 60:.0f} minutes on {machine()}.")
+    return f"{total:,} faults on {datetime.now(UTC):%d %B %Y}, seed and commit `{seed}`, in {seconds / 60:.0f} minutes on {machine()}."
 
 
 def machine():
@@ -74,7 +78,9 @@ def machine():
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "an unknown processor")
+    model = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "an unknown processor"
+    )
     return f"{os.cpu_count()} cores of {model}, files in memory"
 
 
@@ -85,10 +91,10 @@ def row(name, counts):
 
 def by_store(outcome):
     """Return a table of the stores and providers, then of the others."""
-    rows = [row(name, outcome.of(stores=[name]).counts) for name in OUR_NAMES]
-    rows.append(row("**all of graphagent**", outcome.of(stores=OUR_NAMES).counts))
-    rows += [row(subject.name, outcome.of(stores=[subject.name]).counts) for subject in OTHERS]
-    return HEAD + "".join(rows)
+    rows = {subject.name: outcome.of(stores=[subject.name]).counts for subject in OURS}
+    rows["**all of graphagent**"] = outcome.of(stores=OUR_NAMES).counts
+    rows |= {subject.name: outcome.of(stores=[subject.name]).counts for subject in OTHERS}
+    return HEAD + "".join(row(name, counts) for name, counts in rows.items() if counts["faults"])
 
 
 def by_kind(outcome):

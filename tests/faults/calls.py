@@ -65,7 +65,7 @@ class Watched:
         if folder is not None:
             above = self.opened.get(folder)
             return None if above is None else f"{above}/{path}".lstrip("/")
-        path = os.path.abspath(path)  # noqa: PTH100  called within the functions of os
+        path = os.path.abspath(path)
         if path == self.root:
             return ""
         return path[len(self.root) + 1 :] if path.startswith(self.root + "/") else None
@@ -283,7 +283,7 @@ class _Files(apsw.VFS):
     def excepthook(self, *_):
         """Errors reach SQLite, and need no other way."""
 
-    def xOpen(self, name, flags):  # noqa: N802  the name of apsw
+    def xOpen(self, name, flags):
         path = name.filename() if isinstance(name, apsw.URIFilename) else name
         found = _watched.name(path) if _watched is not None and path else None
         if found is None:
@@ -292,7 +292,7 @@ class _Files(apsw.VFS):
         _check(_watched, "make" if made else "open")
         return _File(self._usual, name, flags, found, made)
 
-    def xDelete(self, path, sync):  # noqa: N802
+    def xDelete(self, path, sync):
         found = _watched.name(path) if _watched is not None else None
         if found is not None and found in _watched.names:
             _check(_watched, "gone")
@@ -303,7 +303,7 @@ class _Files(apsw.VFS):
         else:
             super().xDelete(path, sync)
 
-    def xAccess(self, path, flags):  # noqa: N802
+    def xAccess(self, path, flags):
         if _watched is not None and _watched.name(path) is not None:
             _check(_watched, "look")
         return super().xAccess(path, flags)
@@ -332,12 +332,12 @@ class _File(apsw.VFSFile):
     def _seen(self):
         return _watched is not None and self._number is not None
 
-    def xRead(self, amount, offset):  # noqa: N802
+    def xRead(self, amount, offset):
         if self._seen():
             _check(_watched, "read")
         return super().xRead(amount, offset)
 
-    def xWrite(self, data, offset):  # noqa: N802
+    def xWrite(self, data, offset):
         if not self._seen():
             return super().xWrite(data, offset)
         _check(_watched, "write")
@@ -349,7 +349,7 @@ class _File(apsw.VFSFile):
             raise apsw.FullError("short write")
         return None
 
-    def xTruncate(self, size):  # noqa: N802
+    def xTruncate(self, size):
         if not self._seen():
             return super().xTruncate(size)
         _check(_watched, "cut")
@@ -357,7 +357,7 @@ class _File(apsw.VFSFile):
         _watched.do(("cut", self._number, size))
         return None
 
-    def xSync(self, flags):  # noqa: N802
+    def xSync(self, flags):
         if not self._seen():
             return super().xSync(flags)
         _check(_watched, "sync")
@@ -368,7 +368,7 @@ class _File(apsw.VFSFile):
             _sync_folder(self._name)
         return None
 
-    def xFileSize(self):  # noqa: N802
+    def xFileSize(self):
         if self._seen():
             _check(_watched, "look")
         return super().xFileSize()

@@ -53,7 +53,7 @@ async def recorded(subject, folder, fault=None, offsets=None):
     return watched.calls, worst
 
 
-class shifted:  # noqa: N801  it reads as an adjective
+class shifted:
     """Have the clock of the computer differ by some nanoseconds."""
 
     def __init__(self, by):
@@ -69,7 +69,7 @@ class shifted:  # noqa: N801  it reads as an adjective
 
 
 async def killed(subject, folder, chance, share, tally):
-    """kill -9 at a call: before it, and in the middle of writing."""
+    """Kill -9 at a call: before it, and in the middle of writing."""
     async for _, files, marks, where in _kills(subject, folder, chance, share):
         files.put(folder)
         await after_crash(subject, folder, marks, where, tally)
@@ -99,7 +99,7 @@ async def _kills(subject, folder, chance, share):
 async def killed_again(subject, folder, chance, share, tally):
     """A second kill -9, while the next process opens what the first one left, and uses it."""
     async for _, before, marks, where in _kills(subject, folder, chance, share):
-        calls = await _next(subject, folder, before, where, tally)
+        calls = await process_after(subject, folder, before, where, tally)
         for at in _some(calls, chance):
             files, told = copy.deepcopy(before), list(marks)
             _replay(calls[:at], told, files)
@@ -108,9 +108,9 @@ async def killed_again(subject, folder, chance, share, tally):
 
 
 async def killed_then_power(subject, folder, chance, share, tally):
-    """kill -9, a next process, and a loss of power: names that the killed process made need not be durable."""
+    """Kill -9, a next process, and a loss of power: names that the killed process made need not be durable."""
     async for unsure, before, marks, where in _kills(subject, folder, chance, share):
-        calls = await _next(subject, folder, before, where, tally)
+        calls = await process_after(subject, folder, before, where, tally)
         for at in [*_some(calls, chance), len(calls)]:
             durable, told, seed = copy.deepcopy(unsure), list(marks), chance.getrandbits(32)
             _replay(calls[:at], told, durable)
@@ -119,7 +119,7 @@ async def killed_then_power(subject, folder, chance, share, tally):
             await after_crash(subject, folder, told, said, tally, verified=False)
 
 
-async def _next(subject, folder, files, where, tally):
+async def process_after(subject, folder, files, where, tally):
     """Return the calls of the process that comes next."""
     files.put(folder)
     with watch(folder) as watched:
@@ -172,7 +172,7 @@ async def _power(subject, folder, chance, many, tally, calls, what):
 
 async def failing(subject, folder, _, share, tally, *, error, calls=1):
     """A call fails, or several in a row: what was acknowledged stays, and it goes on when the disk is well again."""
-    async for at, made, raised in _failures(subject, folder, share, lambda at: Fault(error, at, calls)):
+    async for at, made, raised in failures(subject, folder, share, lambda at: Fault(error, at, calls)):
         marks = [call[1:] for call in made if call[0] == "mark"]
         if isinstance(raised, Exception) and not isinstance(raised, GraphAgentError) and subject in OURS:
             tally.add(f"call {at} fails: {type(raised).__name__}: {raised}", unusable=1)
@@ -182,11 +182,11 @@ async def failing(subject, folder, _, share, tally, *, error, calls=1):
 
 async def failing_then_power(subject, folder, chance, share, tally):
     """A sync fails, of a file or of a folder, and the power is lost later."""
-    async for at, calls, _ in _failures(subject, folder, share, SyncFault):
+    async for at, calls, _ in failures(subject, folder, share, SyncFault):
         await _power(subject, folder, chance, 0.2, tally, calls, f"sync {at} fails, power lost")
 
 
-async def _failures(subject, folder, share, make):
+async def failures(subject, folder, share, make):
     """Yield the numbers of failing calls, each with the calls of a program, until none is left that can fail."""
     at = 0
     while True:

@@ -11,8 +11,6 @@ from tests.faults.crashes import fresh
 from tests.faults.oracle import READ, after_damage, contents, restore
 from tests.faults.subjects import STEPS, closed, do
 
-
-
 FORGED = ("exchanged", "put back", "removed", "renamed", "changed", "added", "of another store", "of another version")
 
 
@@ -45,7 +43,9 @@ async def flipped(subject, folder, chance, share, tally):
             bit = 1 << chance.randrange(8)
             _overwrite(path, place, bytes([data[place] ^ bit]))
             await after_damage(subject, folder, sound, f"{name}: bit {bit} of byte {place}", tally)
-            if contents(folder).keys() != files.keys() or path.stat().st_size != len(data):
+            if {name: len(each) for name, each in contents(folder).items()} != {
+                name: len(each) for name, each in files.items()
+            }:
                 restore(folder, files)
             else:
                 _overwrite(path, place, data[place : place + 1])

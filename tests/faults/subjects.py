@@ -48,7 +48,8 @@ def text(number):
 def number_of(found):
     """Return the number of a text that was written once."""
     number = re.match(r"pear (\d+) ", found)
-    assert number and found == text(int(number[1])), f"never written: {found[:80]!r}"
+    assert number is not None, "never written"
+    assert found == text(int(number[1])), "never written"
     return int(number[1])
 
 
@@ -132,9 +133,13 @@ class Facts:
                 assert [fact.version for fact in versions] == list(range(len(versions), 0, -1)), "versions have a gap"
                 found.update(numbers)
                 newest = versions[0] if versions else None
-                assert [fact.id for fact in await provider.load(concept, subject, APP)] == ([newest.id] if newest else [])
+                assert [fact.id for fact in await provider.load(concept, subject, APP)] == (
+                    [newest.id] if newest else []
+                )
                 current += [newest.id] if newest else []
-            assert sorted(fact.id for fact in await provider.load_all(subject, APP)) == sorted(current), "load_all differs"
+            assert sorted(fact.id for fact in await provider.load_all(subject, APP)) == sorted(current), (
+                "load_all differs"
+            )
         return found
 
     async def verify(self, provider):
@@ -195,7 +200,9 @@ class Noted:
 
     def reads(self, notes, numbers):
         async def recall(question, **options):
-            return [(match.record, round(match.score, 6)) for match in await notes.recall(question, limit=50, **options)]
+            return [
+                (match.record, round(match.score, 6)) for match in await notes.recall(question, limit=50, **options)
+            ]
 
         async def one():
             return [await notes.get(record.id) for record in await notes.list_records()]
@@ -364,11 +371,11 @@ OTHERS = [Json(), Alone()]
 
 async def do(subject, handle, step):
     """Do a step."""
-    what, *number = step.split()
+    _, *number = step.split()
     await (subject.save(handle, int(*number)) if number else subject.forget(handle))
 
 
-class closed(AsyncExitStack):  # noqa: N801  it reads as a verb
+class closed(AsyncExitStack):
     """Open a subject for a `with`."""
 
     def __init__(self, subject, folder):

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, cast
 

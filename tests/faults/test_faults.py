@@ -1,0 +1,62 @@
+"""A share of the campaign of faults, and what it found."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from tests.faults import campaign, crashes
+from tests.faults.disk import Durable, Files
+from tests.faults.oracle import COLUMNS, Tally
+from tests.faults.subjects import OURS
+from tests.thorough import SEED, THOROUGH, some
+
+SHARE = 0.06 if THOROUGH else 0.01
+NAMED = [subject for subject in OURS if subject.name in {"SqliteStore", "FileMemoryProvider"}]
+
+
+@pytest.mark.parametrize("subject", OURS, ids=lambda subject: subject.name)
+def test_no_fault_loses_or_invents_anything(subject):
+    """A share of all faults, others for each commit: nothing acknowledged is lost, nothing is read wrongly, and no store is left unusable.
+
+    `make faults` tries all of them.
+    """
+    todo = [task for task in campaign.tasks(SEED, SHARE) if task.store == subject.name]
+    outcome = campaign.Outcome()
+    for task in some(todo, 3, salt=subject.name):
+        outcome.add(task, task.run())
+    found = outcome.of(stores=[subject.name])
+    assert not any(found.counts[column] for column in COLUMNS[1:]), found.shown
+
+
+@pytest.mark.parametrize("subject", NAMED, ids=lambda subject: subject.name)
+async def test_names_are_durable_before_anything_is_acknowledged(subject, tmp_path):
+    """A save returns only after the names of its file and of each folder above are synced: also if a sync of one failed before."""
+    failed = 0
+    async for _, calls, _ in crashes.failures(subject, str(tmp_path / "at"), campaign.Share(), crashes.SyncFault):
+        _check_names(calls, Files(), Durable())
+        failed += 1
+    assert failed > 10
+
+
+@pytest.mark.parametrize("subject", NAMED, ids=lambda subject: subject.name)
+async def test_names_that_a_killed_process_made_are_synced_by_the_next(subject, tmp_path):
+    """It may have died between making a file or a folder and syncing the folder above."""
+    folder = str(tmp_path / "at")
+    calls, _ = await crashes.recorded(subject, folder)
+    changing = [call for call in calls if call[0] != "mark"]
+    for at in some(range(len(changing)), 20):
+        files, durable = Files(), Durable()
+        for call in changing[:at]:
+            files.apply(call), durable.apply(call)
+        _check_names(await crashes.process_after(subject, folder, files, "", Tally()), copy.deepcopy(files), durable)
+
+
+def _check_names(calls, files, durable):
+    """Check that whatever has a name has a durable one whenever something is acknowledged."""
+    for call in calls:
+        if call[0] != "mark":
+            files.apply(call), durable.apply(call)
+        elif call[1] == "ack":
+            assert {name for name in files.names if not name.startswith("at/.")} <= durable.files.names.keys()
