@@ -16,6 +16,6 @@ from graphagent.store._checksum import unchecked as unchecked
 from graphagent.store._encoding import checked_limit as checked_limit
 from graphagent.store._fork_safety import in_use as in_use
 from graphagent.store._grants import grants_of as grants_of
+from graphagent.store.sealed._key_sources import put_in_keyring as put_in_keyring
 
 durable_files = _durable_files
-from graphagent.store.sealed._key_sources import put_in_keyring as put_in_keyring

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from graphagent.store import new_key
+from tests.store.sealed.test_keyring import Memory
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
 LINES = [
@@ -93,6 +94,19 @@ def _with_runs(run, line, begun):
         _said(run, "runs export --out runs.jsonl")
 
 
+def _with_keys(run, line, monkeypatch):
+    monkeypatch.setattr("keyring.core._keyring_backend", Memory())
+    monkeypatch.setenv("MY_WORDS", "plum quarry ledger ninety foam")
+    if "keys new" in line:
+        return
+    for number in ("", "-2"):
+        _said(run, f"keys new --out ~/.graphagent-key{number}")
+    given = line.partition("--key ")[2].split()[0]
+    _said(run, f"facts set city Oslo --key {given}")
+    if "remove" in line:
+        _said(run, f"keys add phone --recovery --key {given}")
+
+
 def _with_everything(run, line):
     if "assistant.db" in line:
         _said(run, "keys new --out assistant.key")
@@ -118,11 +132,13 @@ def test_a_command_of_the_page_works(line, run, begun, home, monkeypatch):
             _with_notes(run, line)
         case "facts":
             _with_facts(run, line)
+        case "keys":
+            _with_keys(run, line, monkeypatch)
         case "forget":
             _with_everything(run, line)
         case "runs":
             _with_runs(run, line, begun)
-    said = _said(run, line)
+    said = _said(run, line, stdin="destroy\n" if "destroy" in line else "y\n")
     if re.match("notes (recall|list)", line):
         assert "PostgreSQL" in said
 
