@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from cryptography.exceptions import InvalidTag
+from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA512
@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, MLKEM768X25519Pr
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from graphagent.errors import StoreError
 from graphagent.store.sealed._format import Reader, UnreadableError
 
 if TYPE_CHECKING:
@@ -68,10 +69,17 @@ def pair_of(secret: Secret, store_id: bytes, parameters: bytes) -> Pair:
 
     Raises:
         NewerSlotError: these parameters are unknown, or ask for more than any version has written.
+        StoreError: the `cryptography` that is installed was built without what this needs.
     """
     label = b"graphagent/2 slot\0" + bytes([secret.kind])
-    seed = HKDF(SHA512(), 128, salt=store_id, info=label).derive(_material(secret, store_id, parameters))
-    mlkem, x25519 = MLKEM768PrivateKey.from_seed_bytes(seed[:64]), X25519PrivateKey.from_private_bytes(seed[64:96])
+    try:
+        seed = HKDF(SHA512(), 128, salt=store_id, info=label).derive(_material(secret, store_id, parameters))
+        mlkem, x25519 = MLKEM768PrivateKey.from_seed_bytes(seed[:64]), X25519PrivateKey.from_private_bytes(seed[64:96])
+    except UnsupportedAlgorithm as error:
+        raise StoreError(
+            f"the cryptography that is installed cannot open a sealed store ({error}); install it from its wheel, which has all "
+            f"that is needed"
+        ) from None
     public = mlkem.public_key().public_bytes_raw() + x25519.public_key().public_bytes_raw()
     return Pair(MLKEM768X25519PrivateKey(mlkem, x25519), public, seed[96:])
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import base64
 import os
+import pickle
 
 import anyio
 import anyio.lowlevel
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from graphagent.errors import KeySourceError, WrongKeyError
-from graphagent.store import EncryptedStore, MemoryStore, Put, new_key
+from graphagent.memory import EncryptedMemoryProvider
+from graphagent.store import EncryptedStore, MemoryStore, Passphrase, Put, new_key, new_recovery_key
+from tests.thorough import examples
 
 KEY = bytes(range(100, 132))
 TEXT = base64.b64encode(KEY).decode()
@@ -120,3 +125,55 @@ async def test_what_a_function_raises_comes_through():
 
     with pytest.raises(LookupError, match="key service"):
         await EncryptedStore(MemoryStore(), failing).commit(Put(("a", "b"), b"v"))
+
+
+@pytest.mark.parametrize("wrong", ["", " ", "\n\t", "half \ud800", None, b"CANARY words", 7])
+def test_what_is_no_pass_phrase_is_refused(wrong):
+    """An empty pass phrase, and what is not Unicode text, is a ValueError that does not show it."""
+    with pytest.raises(ValueError, match="pass phrase") as caught:
+        Passphrase(wrong)
+    assert "CANARY" not in str(caught.value)
+
+
+async def test_a_pass_phrase_in_a_place(tmp_path, monkeypatch):
+    """A pass phrase may be in a variable or a private file, whose line end does not belong to it; an empty one is named."""
+    file, inner = tmp_path / "words", MemoryStore()
+    file.write_text("Caf\u00e9 au lait\n", "utf-8")
+    file.chmod(0o600)
+    monkeypatch.setenv("STORE_TEST_WORDS", "Cafe\u0301 au lait")
+    await EncryptedStore(inner, Passphrase("Caf\u00e9 au lait")).commit(Put(("a", "b"), b"v"))
+    for source in (f"passphrase:file:{file}", "passphrase:env:STORE_TEST_WORDS"):
+        assert (await EncryptedStore(inner, source).get(("a", "b"))).value == b"v"
+    monkeypatch.setenv("STORE_TEST_WORDS", "")
+    for source in ("passphrase:env:STORE_TEST_WORDS", "passphrase:env:STORE_TEST_UNSET"):
+        with pytest.raises(KeySourceError, match="pass phrase") as caught:
+            EncryptedMemoryProvider(tmp_path / "memory", key=source)
+        assert caught.value.source == source
+    for source in ("passphrase:", "passphrase:words", "passphrase:passphrase:env:X"):
+        with pytest.raises(ValueError, match="'passphrase:' stands before"):
+            EncryptedStore(inner, source)
+
+
+@settings(max_examples=examples(60))
+@given(st.integers(0, 35), st.sampled_from("0123456789ABCDEFGHJKMNPQRSTVWXYZ"))
+def test_a_mistake_in_a_recovery_key_is_found(at, letter):
+    """Any other letter in any place, one too few or one too many is found, and the key is not shown."""
+    key = new_recovery_key()
+    letters = key.replace("-", "")
+    EncryptedStore(MemoryStore(), letters.lower())
+    changed = letters[:at] + letter + letters[at + 1 :]
+    for wrong, why in ((changed, "checksum"), (key[:-1], "35 letters"), (f"{key}{letter}", "37 letters")):
+        if wrong != letters:
+            with pytest.raises(ValueError, match=why) as caught:
+                EncryptedStore(MemoryStore(), wrong)
+            assert wrong not in str(caught.value)
+
+
+def test_keys_are_not_shown_or_pickled():
+    """Neither a pass phrase nor what holds one shows it or can be pickled."""
+    words = Passphrase("CANARY words")
+    store = EncryptedStore(MemoryStore(), words)
+    assert "CANARY" not in f"{words!r} {words} {store!r} {store.keys!r}"
+    for held in (words, store, store._key):
+        with pytest.raises(TypeError, match="pickled"):
+            pickle.dumps(held)

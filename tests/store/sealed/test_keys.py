@@ -92,6 +92,7 @@ async def test_keys_of_every_kind_open_one_store(tmp_path):
         assert "CANARY" not in str(caught.value) + repr(key if isinstance(key, Passphrase) else "")
 
 
+@pytest.mark.every_loop
 async def test_a_key_is_rotated_while_others_use_the_store(tmp_path):
     """After a rotation the old key opens nothing, not even what is left in the file, and says when it was removed."""
     path, new = tmp_path / "s.db", new_key()
@@ -116,6 +117,7 @@ async def test_a_key_is_rotated_while_others_use_the_store(tmp_path):
         assert await store.verify() == 21
 
 
+@pytest.mark.every_loop
 async def test_of_two_rotations_at_once_one_wins():
     """If two processes rotate the same key at the same time, one has replaced it and the other is told so."""
     inner, keys = MemoryStore(), [new_key(), new_key()]
@@ -387,6 +389,7 @@ async def test_a_store_of_format_1_is_upgraded_by_the_first_change(tmp_path):
         await opens(inner, new_key())
 
 
+@pytest.mark.every_loop
 async def test_an_operation_continues_while_a_pass_phrase_is_stretched():
     """The event loop goes on while a pass phrase is made into a key."""
     ticks = 0
