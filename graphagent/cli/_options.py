@@ -8,12 +8,13 @@ import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from datetime import timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from graphagent import _clock
 from graphagent.errors import GraphAgentError
 from graphagent.memory import Scope, ScopeKind, Subject
 
@@ -24,6 +25,8 @@ SUBJECTS = (
     Subject("project", "what the person works on: its name, dates, tools, people, decisions", priority=2),
 )
 """The subjects of `graphagent chat`."""
+_LAST = time(23, 59, 59, 999_000)
+"""The last millisecond of a day, since times are counted in milliseconds."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -140,6 +143,37 @@ def age_of(text: str | None, option: str = "--older-than") -> timedelta | None:
         return timedelta(seconds=float(fits[1]) * _SECONDS[fits[2]])
     except OverflowError:
         raise typer.BadParameter(f"{text!r} is longer ago than time is counted", param_hint=option) from None
+
+
+def time_of(text: str | None, option: str, *, end: bool = False) -> datetime | None:
+    """Return the time that a text stands for.
+
+    Args:
+        text: A date or a time in the zone of this machine, or an age such as `30d`.
+        option: The option that it is the value of.
+        end: Whether a date stands for the end of its day.
+
+    Raises:
+        BadParameter: the text is not a time.
+    """
+    if text is None:
+        return None
+    given = text.strip()
+    try:
+        is_age = re.fullmatch(r"\d+(?:\.\d+)?\s*[smhdw]", given.lower())
+        if (age := age_of(given if is_age else None, option)) is not None:
+            return datetime.fromtimestamp(_clock.now() / 1000, UTC) - age
+        if len(given) == len("2026-01-31"):
+            return datetime.combine(date.fromisoformat(given), _LAST if end else time.min).astimezone()
+        moment = datetime.fromisoformat(given)
+        return moment if moment.tzinfo else moment.astimezone()
+    except OverflowError:
+        raise typer.BadParameter(f"{text!r} is longer ago than time is counted", param_hint=option) from None
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no time; write a date such as 2026-01-31 or 2026-01-31T09:30, or how long ago, such as 30d",
+            param_hint=option,
+        ) from None
 
 
 def scope_of(text: str) -> Scope:

@@ -1,11 +1,14 @@
-"""`graphagent facts`: list, correct, forget, export and import what is known."""
+"""`graphagent facts`: list, correct, withdraw, forget, export and import what is known.
+
+The file is long because each command declares and describes its own options.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -30,6 +33,7 @@ from graphagent.cli._options import (
     scope_of,
     store_option,
     subject_of,
+    time_of,
     value_of,
 )
 from graphagent.cli._phrases import others, were_new
@@ -48,11 +52,12 @@ from graphagent.memory import (
     SingleFact,
     Source,
     Subject,
+    Withdrawal,
 )
 from graphagent.protocols import KeepingProvider
 
 T = TypeVar("T")
-facts = typer.Typer(no_args_is_help=True, help="List, correct, forget, export and import facts.")
+facts = typer.Typer(no_args_is_help=True, help="List, correct, withdraw, forget, export and import facts.")
 
 
 class Format(Enum):
@@ -145,15 +150,24 @@ class Selection(Memory):
 
 @facts.command("list", epilog="Example: graphagent facts list --key env:GRAPHAGENT_KEY --subject user")
 @expand_options
-def list_facts(selection: Selection, form: As = Format.TABLE) -> None:
-    """List what is known: the latest value of each fact."""
+def list_facts(
+    selection: Selection,
+    form: As = Format.TABLE,
+    as_of: Annotated[
+        str | None,
+        option("--as-of", "TIME", "What held at this time, such as 2026-01-31, as is known now. Default: now."),
+    ] = None,
+) -> None:
+    """List what is known: the latest value of each fact, and beside it what is trusted less."""
+    moment = time_of(as_of, "--as-of")
 
     async def read(provider: KeepingProvider) -> tuple[list[tuple[Subject, Scope, Fact]], set[str]]:
         known = [
             (subject, scope, fact)
             for subject, scope in await selection.places(provider)
             for fact in sorted(
-                await provider.load_all(subject, scope, owner=selection.owner), key=lambda fact: fact.concept.keyword
+                await provider.load_all(subject, scope, owner=selection.owner, as_of=moment),
+                key=lambda fact: fact.concept.keyword,
             )
         ]
         if known:
@@ -170,26 +184,35 @@ def list_facts(selection: Selection, form: As = Format.TABLE) -> None:
         rows = [
             (
                 fact.concept.keyword, ", ".join(fact.values), subject.name, _named(scope), str(fact.version),
-                _output.moment(fact.timestamp),
+                _output.moment(fact.timestamp), *_validity(fact), fact.source.trust,
             )
             for subject, scope, fact in known
         ]  # fmt: skip
-        _output.table(("fact", "value", "about", "scope", "version", "since"), rows, essential=("fact", "value"))
+        columns = ("fact", "value", "about", "scope", "version", "since", "from", "until", "trust")
+        without = set[str]() if any(row[6] or row[7] for row in rows) else {"from", "until"}
+        if all(row[8] != "untrusted" for row in rows):
+            without.add("trust")
+        _table(columns, rows, without=without, essential=("fact", "value"))
     if not known:
         _output.aside(f"Nothing is known{selection.whose} here.{others(owners, selection.owner, 'facts')}")
 
 
 @facts.command("show", epilog="Example: graphagent facts show city")
 @expand_options
-def show(keyword: Keyword, selection: Selection, form: As = Format.TABLE) -> None:
+def show(
+    keyword: Keyword,
+    selection: Selection,
+    form: As = Format.TABLE,
+    at: Annotated[str | None, option("--at", "TIME", "Only what had been recorded by this time. Default: all.")] = None,
+) -> None:
     """Show one fact with its history, newest first: every value, since when, and its source."""
-    concept = _concept(keyword)
+    concept, moment = _concept(keyword), time_of(at, "--at")
 
     async def read(provider: KeepingProvider) -> list[tuple[Subject, Scope, FactVersion]]:
         return [
             (subject, scope, fact)
             for subject, scope in await selection.places(provider, keyword)
-            for fact in await provider.history(concept, subject, scope, owner=selection.owner)
+            for fact in await provider.history(concept, subject, scope, owner=selection.owner, at=moment)
         ]
 
     versions = selection.use(read)
@@ -200,14 +223,14 @@ def show(keyword: Keyword, selection: Selection, form: As = Format.TABLE) -> Non
         return
     rows = [
         (
-            str(fact.version), ", ".join(fact.values), _output.moment(fact.timestamp), subject.name, _named(scope),
+            str(fact.version), _said(fact), _output.moment(fact.timestamp), *_validity(fact), subject.name, _named(scope),
             fact.source.origin, fact.source.trust,
         )
         for subject, scope, fact in versions
     ]  # fmt: skip
-    _output.table(
-        ("version", "value", "since", "about", "scope", "source", "trust"), rows, essential=("version", "value")
-    )
+    columns = ("version", "value", "since", "from", "until", "about", "scope", "source", "trust")
+    timed = any(row[3] or row[4] for row in rows)
+    _table(columns, rows, without=set() if timed else {"from", "until"}, essential=("version", "value"))
 
 
 @facts.command("set", epilog="Example: graphagent facts set city Oslo")
@@ -225,9 +248,17 @@ def set_fact(
         str, option("--description", "TEXT", "What the keyword means. Default: the known description.")
     ] = "",
     multiple: Annotated[bool, flag("--multiple", text="Add to the known values instead of replacing them.")] = False,
+    begins: Annotated[
+        str | None,
+        option("--from", "TIME", "Since when it holds, such as 2026-05-01, also in the future. Default: now."),
+    ] = None,
+    ends: Annotated[
+        str | None, option("--to", "TIME", "From when it no longer holds. Default: until another value holds.")
+    ] = None,
 ) -> None:
     """Set a fact yourself. Earlier versions stay in its history."""
     about, place = subject_of(subject), scope_of(scope)
+    valid_from, valid_to = time_of(begins, "--from"), time_of(ends, "--to")
     given = [value.strip() for value in ([sys.stdin.read()] if values == ["-"] else values)]
     if not all(given):
         raise typer.BadParameter(
@@ -237,28 +268,59 @@ def set_fact(
     if not keyword.strip():
         raise typer.BadParameter("a keyword has some text, and this one is blank", param_hint="KEYWORD")
 
-    async def save(provider: KeepingProvider) -> Fact:
-        known = await provider.load(_concept(keyword), about, place, owner=owner)
-        several = multiple or (known[0].concept.fact_type is FactType.MULTIPLE if known else len(given) > 1)
+    async def save(provider: KeepingProvider) -> FactVersion:
+        past = await provider.history(_concept(keyword), about, place, owner=owner)
+        several = multiple or (past[0].concept.fact_type is FactType.MULTIPLE if past else len(given) > 1)
         if len(given) > 1 and not several:
             raise typer.BadParameter(
                 f"{keyword!r} has one value; give one, or --multiple to have several", param_hint="VALUE"
             )
         kind = FactType.MULTIPLE if several else FactType.SINGLE
-        concept = Concept(keyword, description or (known[0].concept.description if known else ""), kind)
+        if several and (valid_from or valid_to):
+            raise typer.BadParameter(
+                f"{keyword!r} has several values, and only a single one has times; add values by `set`, and take them back by `withdraw`",
+                param_hint="--from" if valid_from else "--to",
+            )
+        concept = Concept(keyword, description or (past[0].concept.description if past else ""), kind)
         source = Source(origin="graphagent facts set", trust="trusted")
         with value_of("VALUE"):
             fact = (
                 MultipleFacts(concept, given, source=source)
                 if several
-                else SingleFact(concept, given[0], source=source)
+                else SingleFact(concept, given[0], source=source, valid_from=valid_from, valid_to=valid_to)
             )
         await provider.save(fact, about, place, owner=owner)
-        [saved] = await provider.load(concept, about, place, owner=owner)
-        return saved
+        return await _newest(provider, concept, about, place, owner)
 
     saved = memory.use(save, new=True)
     print(f"{keyword}, version {saved.version}: {_output.shortened(', '.join(saved.values))}")
+
+
+@facts.command("withdraw", epilog="Example: graphagent facts withdraw diet meat")
+@expand_options
+def withdraw(
+    keyword: Keyword,
+    values: Annotated[list[str], argument("VALUE…", "The values to take back, as `facts list` shows them.")],
+    memory: Memory,
+    owner: Annotated[str, owner_option("Whose fact: each owner has a separate memory.")] = "",
+    subject: Annotated[str, typer.Option(metavar="NAME", help="Whom or what it is about.")] = "user",
+    scope: Annotated[
+        str, typer.Option(metavar="KIND:NAME", help="The scope in which it holds.")
+    ] = f"agent:{AGENT_NAME}",
+) -> None:
+    """Take back values of a fact with several. Its history keeps them; `forget KEYWORD --value VALUE` erases one."""
+    about, place = subject_of(subject), scope_of(scope)
+    source = Source(origin="graphagent facts withdraw", trust="trusted")
+
+    async def take_back(provider: KeepingProvider) -> FactVersion:
+        concept = replace(_concept(keyword), fact_type=FactType.MULTIPLE)
+        with value_of("KEYWORD"):
+            await provider.withdraw(Withdrawal(concept, values, source=source), about, place, owner=owner)
+        return await _newest(provider, concept, about, place, owner)
+
+    left = memory.use(take_back)
+    values_left = "" if isinstance(left, Withdrawal) else _output.shortened(", ".join(left.values))
+    print(f"{keyword}, version {left.version}: {values_left or 'no value is left'}")
 
 
 @facts.command("forget", epilog="Example: graphagent facts forget city")
@@ -270,14 +332,21 @@ def forget(
     ] = None,
     selection: Selection,
     everything: Annotated[bool, flag("--all", text="Forget everything of this owner.")] = False,
+    value: Annotated[
+        str | None, option("--value", "TEXT", "Only this value of a fact with several, as `facts list` shows it.")
+    ] = None,
     yes: Yes = False,
 ) -> None:
     """Forget facts: every version is erased from the disk. Prints how much was removed."""
-    for name, given in (("KEYWORD", keyword), ("--subject", selection.subject), ("--scope", selection.scope)):
+    for name, given in (
+        ("KEYWORD", keyword), ("--subject", selection.subject), ("--scope", selection.scope), ("--value", value),
+    ):  # fmt: skip
         if given is not None and not given.strip():  # such as an unset variable of a script
             raise typer.BadParameter("it is blank; say which, or leave it out", param_hint=name)
     if everything == bool(keyword or selection.subject or selection.scope):
         raise typer.BadParameter("say what to forget: a keyword, --subject, --scope, or --all alone")
+    if value is not None and not keyword:
+        raise typer.BadParameter("it is one of a fact; name that, too", param_hint="--value")
     concept = _concept(keyword) if keyword else None
     about = subject_of(selection.subject) if selection.subject else None
     within = selection.within
@@ -286,14 +355,21 @@ def forget(
     if not yes:
 
         async def read(provider: KeepingProvider) -> list[str]:
-            return [record["keyword"] async for record in selection.records(provider, keyword)]
+            return [
+                record["keyword"]
+                async for record in selection.records(provider, keyword)
+                if value is None or value in record["values"]
+            ]
 
         versions = selection.use(read)
         if not versions:
             _output.fail(nothing)
         keywords = sorted(set(versions))
         what = ", ".join(map(repr, keywords[:5])) + (" …" if len(keywords) > 5 else "")
-        confirm(f"Forget {counted(len(versions), 'version')} of {counted(len(keywords), 'fact')} ({what}) for good?")
+        part = "" if value is None else "one value in "
+        confirm(
+            f"Forget {part}{counted(len(versions), 'version')} of {counted(len(keywords), 'fact')} ({what}) for good?"
+        )
 
     stays = anyio.run(
         what_stays,
@@ -307,11 +383,12 @@ def forget(
             key=selection.key,
         ),
     )
-    receipt = selection.use(
-        lambda provider: provider.forget(
-            concept=concept, subject=about, scope=within, owner=selection.owner, everything=everything
+    with value_of("--value"):
+        receipt = selection.use(
+            lambda provider: provider.forget(
+                concept=concept, subject=about, scope=within, value=value, owner=selection.owner, everything=everything
+            )
         )
-    )
     if not receipt.bytes:
         _output.fail(nothing)
     print(f"Forgotten: {counted(receipt.facts, 'version')}, {counted(receipt.bytes, 'byte')}.")
@@ -375,10 +452,46 @@ def _print_json(found: Iterable[tuple[Subject, Scope, FactVersion]], owner: str)
             "version": fact.version,
             "timestamp": fact.timestamp,
             "source": {"run_id": fact.source.run_id, "origin": fact.source.origin, "trust": fact.source.trust},
+            **_times(fact),
+            **({"withdrawn": True} if isinstance(fact, Withdrawal) else {}),
         }
         for subject, scope, fact in found
     ]
     print(json.dumps(records, ensure_ascii=False, indent=2))
+
+
+def _times(fact: FactVersion) -> dict[str, str]:
+    """Return since when and until when a fact holds, as far as it says so."""
+    times = {"valid_from": fact.valid_from, "valid_to": fact.valid_to} if isinstance(fact, SingleFact) else {}
+    return {name: moment.isoformat() for name, moment in times.items() if moment is not None}
+
+
+def _validity(fact: FactVersion) -> tuple[str, str]:
+    """Return since when and until when a fact holds, as it stands in a table."""
+    times = _times(fact)
+    return times.get("valid_from", "")[:16].replace("T", " "), times.get("valid_to", "")[:16].replace("T", " ")
+
+
+def _said(fact: FactVersion) -> str:
+    values = ", ".join(fact.values)
+    if isinstance(fact, Withdrawal):
+        return f"withdrawn: {values}" if values else "withdrawn, and erased"
+    return values
+
+
+def _table(
+    columns: tuple[str, ...], rows: list[tuple[str, ...]], *, without: set[str], essential: tuple[str, ...]
+) -> None:
+    kept = [place for place, name in enumerate(columns) if name not in without]
+    shown = [tuple(row[place] for place in kept) for row in rows]
+    _output.table(tuple(columns[place] for place in kept), shown, essential=essential)
+
+
+async def _newest(provider: KeepingProvider, concept: Concept, about: Subject, place: Scope, owner: str) -> FactVersion:
+    """Return the version that was saved last, with all values that are known then."""
+    last, *_ = await provider.history(concept, about, place, owner=owner)
+    known = await provider.load(concept, about, place, owner=owner)
+    return next((fact for fact in known if fact.version == last.version), last)
 
 
 def _named(scope: Scope) -> str:

@@ -70,6 +70,7 @@ def _with_notes(run, line):
 def _with_facts(run, line):
     for owner, memory in (("''", "memory"), ("ada", "memory"), ("''", "plain")):
         _said(run, f"facts set city Oslo --owner {owner} --store {memory}")
+    _said(run, "facts set diet meat rice --store memory")
     if "assistant.db" in line:
         _said(run, "keys new --out assistant.key")
         _said(run, f"facts set city Oslo {line.partition('list ')[2]}")

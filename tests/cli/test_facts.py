@@ -56,6 +56,56 @@ def test_several_values_are_added_to(run, memory):
     assert "'city' has one value" in refused.said
 
 
+def test_a_fact_holds_from_and_to(run, memory):
+    """A fact has times; the list has columns for them, and says what held at another time; the export has them."""
+    run("facts", "set", "city", "Oslo", "--from", "2020-01-01", *memory)
+    said = run(
+        "facts", "set", "city", "Bergen", "--from", "2021-02-03T04:05+02:00", "--to", "2022-01-01T00:00Z", *memory
+    )
+    assert said.out == "city, version 2: Bergen\n"
+    heads, row = (line.split("\t") for line in run("facts", "list", *memory).out.splitlines())
+    assert (row[1], heads[6:8], row[6][:10], row[7]) == ("Oslo", ["from", "until"], "2020-01-01", "")
+    [then] = _json(run("facts", "list", "--as-of", "2021-06-01", "--format", "json", *memory))
+    assert (then["values"], then["valid_from"], then["valid_to"]) == (
+        ["Bergen"], "2021-02-03T04:05:00+02:00", "2022-01-01T00:00:00+00:00",
+    )  # fmt: skip
+    assert "Nothing is known" in run("facts", "list", "--as-of", "2019-01-01", *memory).said
+    assert run("facts", "show", "city", "--at", "2019-01-01", *memory).code == 1
+    assert '"valid_to":"2022-01-01T00:00:00+00:00"' in run("facts", "export", *memory).out
+    for wrong, told in (
+        (("city", "Rome", "--from", "2022-01-01", "--to", "2021-01-01"), "must be after valid_from="),
+        (("city", "Rome", "--from", "soon"), "'soon' is no time"),
+        (("tools", "Vim", "Git", "--to", "2021-01-01"), "'tools' has several values"),
+    ):
+        refused = run("facts", "set", *wrong, *memory)
+        assert refused.code == 2
+        assert told in refused.said
+
+
+def test_a_value_is_withdrawn_or_forgotten(run, memory):
+    """`withdraw` keeps a value in the history, `forget --value` erases it; what is not there is refused without a value."""
+    run("facts", "set", "diet", "meat", "rice", "fish", *memory)
+    assert run("facts", "withdraw", "diet", "meat", *memory).out == "diet, version 2: rice, fish\n"
+    refused = run("facts", "withdraw", "diet", "meat-secret", *memory)
+    assert refused.code == 1
+    assert "2 values of it are known" in refused.said
+    assert "secret" not in refused.said
+    shown = run("facts", "show", "diet", *memory).out.splitlines()
+    assert shown[1].split("\t")[1] == "withdrawn: meat"
+    assert _json(run("facts", "show", "diet", "--format", "json", *memory))[0]["withdrawn"] is True
+    forgotten = run("facts", "forget", "diet", "--value", "meat", "--yes", *memory)
+    assert forgotten.out.startswith("Forgotten: 2 versions")
+    assert "meat" not in run("facts", "export", *memory).out
+    assert run("facts", "show", "diet", *memory).out.splitlines()[1].split("\t")[1] == "withdrawn, and erased"
+    assert run("facts", "forget", "diet", "--value", "meat", "--yes", *memory).code == 1
+    run("facts", "set", "city", "Oslo", *memory)
+    for command in (["withdraw", "city", "Oslo"], ["forget", "city", "--value", "Oslo", "--yes"]):
+        refused = run("facts", *command, *memory)
+        assert refused.code == 2
+        assert "'city' has one value" in refused.said
+    assert run("facts", "forget", "--value", "rice", "--all", "--yes", *memory).code == 2
+
+
 def test_a_value_may_come_from_standard_input(run, memory):
     """So it need not stand in the shell's history."""
     run("facts", "set", "city", "-", *memory, stdin="Oslo\n")

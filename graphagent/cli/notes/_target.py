@@ -7,15 +7,13 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from graphagent import _clock
 from graphagent.cli import _output, _stores
-from graphagent.cli._options import AnyOwner, age_of, argument, file_option, key_option, option, owner_option, value_of
+from graphagent.cli._options import AnyOwner, argument, file_option, key_option, option, owner_option, value_of
 from graphagent.errors import (
     AmbiguousNoteError,
     EmbedderChangedError,
@@ -101,9 +99,6 @@ RerankerName = Annotated[
 ]
 _SERVED = re.compile(r"openai:(.+?)(?:@(https?://.+))?")
 """A model on a server, as options name it."""
-
-_LAST = time(23, 59, 59, 999_000)
-"""The last millisecond of a day, since times of notes are counted in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,36 +279,6 @@ def plain(record: Record) -> dict[str, Any]:
     for name in _TIMES:
         parts[name] = parts[name] and parts[name].isoformat()
     return {**parts, "categories": list(record.categories), "metadata": dict(record.metadata)}
-
-
-def time_of(text: str | None, option: str, *, end: bool = False) -> datetime | None:
-    """Return the time that a text stands for.
-
-    Args:
-        text: A date or a time in the zone of this machine, or an age such as `30d`.
-        option: The option that it is the value of.
-        end: Whether a date stands for the end of its day.
-
-    Raises:
-        BadParameter: the text is not a time.
-    """
-    if text is None:
-        return None
-    given = text.strip()
-    try:
-        is_age = re.fullmatch(r"\d+(?:\.\d+)?\s*[smhdw]", given.lower())
-        if (age := age_of(given if is_age else None, option)) is not None:
-            return datetime.fromtimestamp(_clock.now() / 1000, UTC) - age
-        if len(given) == len("2026-01-31"):
-            return datetime.combine(date.fromisoformat(given), _LAST if end else time.min).astimezone()
-        return datetime.fromisoformat(given).astimezone()
-    except OverflowError:
-        raise typer.BadParameter(f"{text!r} is longer ago than time is counted", param_hint=option) from None
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is no time; write a date such as 2026-01-31 or 2026-01-31T09:30, or how long ago, such as 30d",
-            param_hint=option,
-        ) from None
 
 
 def metadata_of(parts: Sequence[str] | None) -> dict[str, Any] | None:

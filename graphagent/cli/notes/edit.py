@@ -17,7 +17,7 @@ import typer
 from graphagent import _clock
 from graphagent._article import counted
 from graphagent.cli import _output
-from graphagent.cli._options import Json, Yes, age_of, argument, flag, option
+from graphagent.cli._options import Json, Yes, age_of, argument, flag, option, time_of
 from graphagent.cli._phrases import whose
 from graphagent.cli._prompts import confirm
 from graphagent.cli.notes._target import (
@@ -34,7 +34,6 @@ from graphagent.cli.notes._target import (
     narrowed,
     note_named,
     plain,
-    time_of,
 )
 from graphagent.errors import GraphAgentError, StoreError
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from graphagent._article import counted
 from graphagent.cli import _output
-from graphagent.cli._options import Json, argument, flag, option
+from graphagent.cli._options import Json, argument, flag, option, time_of
 from graphagent.cli._phrases import others, whose
 from graphagent.cli.notes._target import (
     Category,
@@ -30,7 +30,6 @@ from graphagent.cli.notes._target import (
     open_notes,
     owners_of,
     plain,
-    time_of,
 )
 
 if TYPE_CHECKING:
