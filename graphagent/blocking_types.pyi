@@ -651,6 +651,9 @@ class BlockingSqliteStore(Protocol):
     def commit(self, *changes: Change, along: Callable[[Any], object] | None = None) -> None:
         """Make all changes or none; they are durable when this returns. If it is cancelled, it has made all or none."""
 
+    def sync(self) -> None:
+        """Make everything durable that was committed, which takes one wait for the disk with `synchronous="NORMAL"`, and else none."""
+
     def read(self, function: Callable[[Any], T]) -> T:
         """Return the result of a function, which is called in a worker thread with a connection of apsw that nobody else uses meanwhile."""
 
@@ -717,8 +720,11 @@ class BlockingEncryptedStore(Protocol):
     def verify(self) -> int:
         """Read and check everything, also in the inner store. Return the number of items."""
 
+    def reset_anchor(self) -> None:
+        """Accept the store as it is, even if it is older than its anchor, and write the anchor anew."""
+
     def aclose(self) -> None:
-        """Close the inner store, if it can be closed, and drop what is cached of it."""
+        """Close the inner store, if it can be closed, and drop what is cached of it. The anchor knows of all commits then."""
 
     def __enter__(self) -> Self: ...
     def __exit__(

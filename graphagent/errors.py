@@ -51,6 +51,8 @@ GraphAgentError
 │  ├ StoreExistsError (FileExistsError) .path; there is something where a store was to be put
 │  ├ StoreInUseError                  .path; a store that was to be replaced is open
 │  ├ DamagedStoreError                .where; tampered with, cut off or corrupt
+│  │  └ RolledBackError               .where; an older copy was put in the place of a store, or of a part of it
+│  ├ AnchorError                      .anchor; an anchor is missing or damaged, or belongs to another store
 │  ├ NotForgottenError                .receipt, .left; some of what was to be forgotten is left, in the places that it names
 │  ├ NotErasedError                   .where; all is committed, but bytes of what it deletes may still be in the file
 │  ├ KeySourceError                   .source; the variable, file, keyring entry or function that is to have the key has none
@@ -766,6 +768,26 @@ class DamagedStoreError(StoreError):
         self.where = where
         """The file, table or line."""
         super().__init__(f"{where} is damaged: {reason}; nothing was written. {remedy}")
+
+
+class RolledBackError(DamagedStoreError):
+    """A store, or a part of it, is older than it was: an older copy was put in its place. Nothing was deleted."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(
+            where,
+            reason,
+            remedy="Restore the newer one; or accept the older one, without what was stored since: graphagent anchor reset",
+        )
+
+
+class AnchorError(StoreError):
+    """An anchor is missing or damaged, belongs to another store, or cannot be read. Nothing of the store was read."""
+
+    def __init__(self, anchor: str, reason: str) -> None:
+        self.anchor = anchor
+        """The anchor, such as its file."""
+        super().__init__(f"the anchor {anchor}: {reason}")
 
 
 class NotForgottenError(StoreError):

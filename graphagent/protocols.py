@@ -118,6 +118,21 @@ class BatchStore(Store, Protocol):
         ...
 
 
+class Anchor(Protocol):
+    """Where an encrypted store keeps its anchor, such as an entry of a service: up to a thousand bytes, which are no secret.
+
+    Both methods may be async; others are called in a thread. Processes with one anchor should see what the others have written last.
+    """
+
+    def read(self) -> bytes | Awaitable[bytes | None] | None:
+        """Return what was written last, or None if nothing was ever written. What it raises becomes the cause of an AnchorError."""
+        ...
+
+    def write(self, content: bytes, /) -> object:
+        """Store some bytes; they are durable when this returns."""
+        ...
+
+
 @runtime_checkable
 class ToolServer(Protocol):
     """A server that offers tools, such as an MCP server. Which tools these are is known only when it is asked."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphagent._concurrency import turn
+from graphagent.errors import ConflictError
 from graphagent.store._encoding import encode
 from graphagent.store._items import (
     Change,
@@ -41,6 +42,7 @@ from graphagent.store.sealed._format import (
 )
 
 if TYPE_CHECKING:
+    from graphagent.store.sealed._anchoring import Plan
     from graphagent.store.sealed._session import SealedSession
 
 
@@ -67,6 +69,16 @@ class _PlannedItem(NamedTuple):
     version: int = 0
     """0 if it does not exist."""
     mark: bytes = b""
+
+
+class _Removed(NamedTuple):
+    """A stored domain that is removed."""
+
+    generation: int
+    version: int | None
+    """The version that its row must have, or None for any: only an anchored store counts the rows that a DeleteAll removes."""
+    by_prefix: bool = False
+    """Whether a DeleteAll removes its row, which was required to have the version before."""
 
 
 class _PlannedDomain(NamedTuple):
@@ -97,14 +109,16 @@ class SealedTransaction:
     existing: set[bytes] = field(default_factory=set[bytes])
     """Those of `items` that exist after the changes so far."""
     domains: dict[Key, _PlannedDomain] = field(default_factory=dict[Key, _PlannedDomain])
-    removed: dict[Key, tuple[int, int | None]] = field(default_factory=dict[Key, "tuple[int, int | None]"])
-    """The stored domains that are removed: their generations, and the versions that their rows must have (None: any)."""
+    removed: dict[Key, _Removed] = field(default_factory=dict[Key, _Removed])
+    """The stored domains that are removed, by their paths."""
     read: dict[Key, tuple[Domain, int]] = field(default_factory=dict[Key, "tuple[Domain, int]"])
     """The domains that were consulted, each with the version that it had then."""
     rows: dict[Key, bytes] = field(default_factory=dict[Key, bytes])
     """The new rows of the domains and of the root, once `finish` has sealed them."""
     reseals_root: bool = False
     """Whether the root is sealed anew though nothing of it has changed."""
+    writers: Plan | None = None
+    """What the commit changes of the rows that say who has written, in an anchored store."""
     applied: bool = False
 
     @classmethod
@@ -177,7 +191,8 @@ class SealedTransaction:
             before = _PlannedDomain(None, 0, self.root_version + 1, state)
             depths = {**self.root.depths, encode(location.key[:1]): session.depth(location.key[0])}
             digest = session.domain_digest(location.path, before.generation)
-            self.root = RootState(self.root.count + 1, sum_with(self.root.total, digest), depths)
+            total = sum_with(self.root.total, digest)
+            self.root = replace(self.root, count=self.root.count + 1, total=total, depths=depths)
         else:
             state = before.state
         found = now.version if now else 0
@@ -217,14 +232,14 @@ class SealedTransaction:
         state = replace(before.state, count=before.state.count - len(items), total=total)
         self.domains[path] = before._replace(state=state)
         if state.count == 0:
-            self._remove(path, before.generation, before.version)
+            self._remove(path, _Removed(before.generation, before.version))
 
-    def _remove(self, path: Key, generation: int, expected: int | None) -> None:
+    def _remove(self, path: Key, removed: _Removed) -> None:
         before = self.domains.get(path)
         if before is None or before.domain is not None:
-            self.removed[path] = generation, expected
+            self.removed[path] = removed
         self.domains[path] = _PlannedDomain(None, 0, 0, None)
-        total = sum_with(self.root.total, without=self.session.domain_digest(path, generation))
+        total = sum_with(self.root.total, without=self.session.domain_digest(path, removed.generation))
         self.root = replace(self.root, count=self.root.count - 1, total=total)
         self._take(path, [place for place in self.existing if self.items[place].path == path])
 
@@ -309,12 +324,35 @@ class SealedTransaction:
                     raise OvertakenError
                 raise session.damaged("(any)", "a domain is missing")
             there[path] = each.generation
-        self.removed.update((path, (self.removed[path][0], None)) for path in there if path in self.removed)
+        removed = await self._required(blinded, there) if self.root.anchored else {}
+        for path in self.removed.keys() & there.keys():
+            self.removed[path] = removed.get(path) or self.removed[path]._replace(by_prefix=True)
         if there:
             self.changes += [DeleteAll(("i", *blinded)), DeleteAll(("d", *blinded))]
         for path, generation in there.items():
             if path not in self.domains or self.domains[path].state is not None:
-                self._remove(path, generation, None)
+                self._remove(path, removed.get(path) or _Removed(generation, None, by_prefix=True))
+
+    async def _required(self, blinded: Key, there: Mapping[Key, int]) -> dict[Key, _Removed]:
+        """Require of each domain row under a prefix the version that it has now, and return the domains."""
+        session, removed = self.session, dict[Key, _Removed]()
+        versions = {found.key: found.version async for found in session.store.scan(("d", *blinded))}
+        for path, generation in there.items():
+            row = domain_row(path, generation)
+            planned = self.domains.get(path)
+            gone = self.removed.get(path)
+            if (gone is not None and gone.by_prefix) or (
+                planned is not None and planned.domain is None and gone is None
+            ):
+                continue
+            if row not in versions:
+                await session.renew_root()
+                if session.root.version != self.root_version:
+                    raise OvertakenError
+                raise session.damaged("(any)", "a domain is missing")
+            self.changes.append(Exists(row, version=versions[row]))
+            removed[path] = _Removed(generation, versions[row], by_prefix=True)
+        return removed
 
     async def _delete_part(self, prefix: Key, blinded: Key) -> None:
         location = self.session.locate(prefix)
@@ -340,10 +378,18 @@ class SealedTransaction:
             self._without(location.path, doomed)
 
     async def finish(self) -> list[Change]:
-        """Return the one commit to the inner store: the items, one row for each changed domain, and the root if it changed."""
+        """Return the one commit to the inner store: the items, one row for each changed domain, and the root if it changed.
+
+        Raises:
+            ConflictError: others may have changed the keys, or anchored the store, since the transaction was begun.
+        """
         # Noted before anything is sealed: if the keys are changed meanwhile, the commit is refused, and made again with the new ones.
-        keys = Exists(KEYS, version=self.session.keys_version)
+        seen = self.session.keys_version
+        keys = Exists(KEYS, version=seen)
+        if not self.root.anchored and (self.session.root.state.anchored or self.session.root_keys < seen):
+            raise ConflictError(KEYS, self.session.root_keys, seen)
         rows: list[Change] = []
+        versions: dict[Key, tuple[int, int]] = {}
         for number, (path, each) in enumerate(self.domains.items(), 1):
             await turn(number)
             if each.state is None or (each.domain is not None and each.state == each.domain.state):
@@ -351,11 +397,17 @@ class SealedTransaction:
             row = domain_row(path, each.generation)
             self.rows[row] = self.session.sealed_domain(encode(row), each.version + 1, each.state)
             rows.append(Put(row, self.rows[row], expected=each.version))
-        for path, (generation, version) in self.removed.items():
-            rows += [] if version is None else [Delete(domain_row(path, generation), expected=version)]
+            versions[row] = each.version, each.version + 1
+        for path, (generation, version, by_prefix) in self.removed.items():
+            row = domain_row(path, generation)
+            rows += [] if by_prefix else [Delete(row, expected=version)]
+            versions[row] = version or 0, 0
         if self.root != self.root_before or self.reseals_root:
             self.rows[ROOT] = self.session.sealed_root(self.root, self.root_version + 1)
             rows.append(Put(ROOT, self.rows[ROOT], expected=self.root_version))
+            versions[ROOT] = self.root_version, self.root_version + 1
+        self.writers = await self.session.anchoring.planned(versions)
+        rows += self.writers.changes if self.writers else []
         return [keys, *self.changes, *rows] if self.changes or rows else []
 
     # As the session's InFlight
@@ -374,6 +426,8 @@ class SealedTransaction:
             if self.applied:
                 return
             self.applied = True
+            if self.writers is not None:
+                session.anchoring.apply(self.writers)
             self._apply_root()
             for path in self.removed:
                 session.drop(path)

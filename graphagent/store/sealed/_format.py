@@ -10,7 +10,7 @@ import hmac
 import os
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ _TAG_BYTES = 16
 OVERHEAD = _RECORD.size + _TAG_BYTES
 _NONCE = bytes(12)
 _SMALLEST = 256
+_WRITER_SIZE = 36
 _SUM = 2**256
 
 
@@ -97,17 +98,17 @@ def associated_data(store_id: bytes, kind: bytes, place: bytes, version: int) ->
     )
 
 
-def seal(key: NamedKey, data: bytes, plain: bytes) -> bytes:
-    """Return the record of `plain`, which also authenticates the associated data."""
+def seal(key: NamedKey, data: bytes, plain: bytes, *, least: int = _SMALLEST) -> bytes:
+    """Return the record of `plain`, padded to at least `least` bytes, which also authenticates the associated data."""
     head = HEAD.pack(ALGORITHM, key.number)
     salt = os.urandom(24)
     record_key, commitment = _derived(key.key, salt, head + data)
     padded = len(plain).to_bytes(4, "big") + plain
-    padded += bytes(padded_size(len(padded)) - len(padded))
+    padded += bytes(padded_size(len(padded), least) - len(padded))
     return _RECORD.pack(head, salt, commitment) + encrypt(record_key, padded, head + data)
 
 
-def unseal(keys: Iterable[NamedKey], data: bytes, record: bytes) -> bytes:
+def unseal(keys: Iterable[NamedKey], data: bytes, record: bytes, *, least: int = _SMALLEST) -> bytes:
     """Return the plaintext of a record.
 
     Raises:
@@ -129,7 +130,7 @@ def unseal(keys: Iterable[NamedKey], data: bytes, record: bytes) -> bytes:
         raise UnreadableError("was changed, or is not where it was put")
     padded = decrypt(record_key, record[_RECORD.size :], head + data)
     size = int.from_bytes(padded[:4], "big") + 4
-    if size > len(padded) or padded_size(size) != len(padded) or padded.count(0, size) != len(padded) - size:
+    if size > len(padded) or padded_size(size, least) != len(padded) or padded.count(0, size) != len(padded) - size:
         raise UnreadableError("is padded wrongly")
     return padded[4:size]
 
@@ -156,10 +157,15 @@ def record_number(record: bytes) -> int:
     return HEAD.unpack_from(record)[1] if len(record) >= HEAD.size else 0
 
 
-def padded_size(size: int) -> int:
+def least_size(kind: bytes) -> int:
+    """Return what the plaintexts of a kind of records are padded to at least; those of writers are all of one size."""
+    return _WRITER_SIZE if kind == b"writer" else _SMALLEST
+
+
+def padded_size(size: int, least: int = _SMALLEST) -> int:
     """Return the size that a plaintext is padded to: at least 256, above it Padmé, which adds at most 12 %."""
-    if size <= _SMALLEST:
-        return _SMALLEST
+    if size <= least:
+        return least
     exponent = size.bit_length() - 1
     step = 1 << (exponent - exponent.bit_length())
     return -(-size // step) * step
@@ -290,6 +296,12 @@ class RootState:
     """The sum of the digests of the domains."""
     depths: Mapping[bytes, int] = field(default_factory=dict[bytes, int], repr=False)
     """The number of segments that make a domain, for each encoded room."""
+    anchored: bool = False
+    """Whether every commit counts in the row of its session."""
+
+    def as_anchored(self) -> RootState:
+        """Return the root of the same store, anchored."""
+        return replace(self, anchored=True)
 
     def plain(self) -> bytes:
         """Return its bytes."""
@@ -298,7 +310,13 @@ class RootState:
             for room, depth in sorted(self.depths.items())
         ]
         return b"".join(
-            (self.count.to_bytes(8, "big"), self.total.to_bytes(32, "big"), len(rooms).to_bytes(4, "big"), *rooms)
+            (
+                self.count.to_bytes(8, "big"),
+                self.total.to_bytes(32, "big"),
+                len(rooms).to_bytes(4, "big"),
+                *rooms,
+                b"\x01" * self.anchored,
+            )
         )
 
     @classmethod
@@ -314,8 +332,11 @@ class RootState:
         for _ in range(reader.number(4)):
             room = reader.take(reader.number(4))
             depths[room] = reader.number(1)
+        anchored = reader.left > 0
+        if anchored and reader.number(1) != 1:
+            raise UnreadableError("is of an unknown kind")
         reader.end()
-        return cls(count, total, depths)
+        return cls(count, total, depths, anchored)
 
 
 def keys_plain(keys: tuple[NamedKey, ...]) -> bytes:

@@ -33,6 +33,7 @@ from graphagent.store.sealed._verify import verify
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
+    from graphagent.store.sealed._anchor_sources import HeldAnchor
     from graphagent.store.sealed._key_sources import HeldKey
     from graphagent.store.sealed._keys import RotationProgress
 
@@ -46,13 +47,25 @@ _PASSES = 5
 class SealedStore:
     """The operations of an EncryptedStore, in a module of their own because the cryptography they need is slow to import."""
 
-    def __init__(self, store: Store, key: HeldKey, depths: Mapping[str, int], where: str, *, cache_bytes: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        key: HeldKey,
+        depths: Mapping[str, int],
+        where: str,
+        *,
+        cache_bytes: int,
+        anchor: HeldAnchor | None,
+        anchor_every: float,
+    ) -> None:
         self.session: SealedSession | None = None
         self._store = store
         self._key = key
         self._depths = depths
         self._where = where
         self._cache_bytes = cache_bytes
+        self._anchor = anchor
+        self._anchor_every = anchor_every
         self._pid = os.getpid()
         self._opening = Gate()
         self._lock = threading.Lock()
@@ -194,6 +207,7 @@ class SealedStore:
             session.trim()
 
     async def _attempted(self, session: SealedSession, batch: list[_WaitingCommit]) -> dict[_WaitingCommit, StoreError]:
+        await session.anchoring.begin()
         for attempt in range(TRIES):
             errors: dict[_WaitingCommit, StoreError] = {}
             transaction = SealedTransaction.begun(session, wary=attempt > 0)
@@ -221,14 +235,14 @@ class SealedStore:
                         await to_thread.run_sync(transaction.apply)
                     else:
                         transaction.apply()
+                    await session.anchoring.covered()
                 return errors
             except OvertakenError:
                 pass
             except ConflictError as error:
                 if error.key == KEYS:
                     await session.renew_keys(session.keys_version)
-                else:
-                    await self._catch_up(session, transaction)
+                await self._catch_up(session, transaction)
             finally:
                 session.flight = None
             await anyio.sleep(random.uniform(0, min(0.001 * 2**attempt, _LONGEST_PAUSE)))
@@ -237,6 +251,7 @@ class SealedStore:
     async def _catch_up(self, session: SealedSession, transaction: SealedTransaction) -> None:
         """Take over what another process has changed."""
         await session.renew_root()
+        await session.anchoring.catch_up()
         for number, (domain, seen) in enumerate(transaction.read.values(), 1):
             await turn(number)
             await session.moved(domain, seen, "(any)")
@@ -248,7 +263,9 @@ class SealedStore:
         if verify_within is not None:
             await verify_within()
         for _ in range(_PASSES):
-            session = await SealedSession.open(self._store, self._key, self._depths, self._where, make=False)
+            session = await SealedSession.open(
+                self._store, self._key, self._depths, self._where, make=False, anchor=self._anchor
+            )
             count = 0 if session is None else await verify(session)
             if count is not None:
                 return count
@@ -258,10 +275,29 @@ class SealedStore:
         """Seal everything with new keys, in a session of its own."""
         self._check_process()
         session = await SealedSession.open(
-            self._store, self._key, self._depths, self._where, make=False, cache_bytes=self._cache_bytes
-        )
+            self._store, self._key, self._depths, self._where, make=False, cache_bytes=self._cache_bytes,
+            anchor=self._anchor,
+        )  # fmt: skip
         if session is not None:
-            await DataRotation(session, report).run()
+            try:
+                await DataRotation(session, report).run()
+            finally:
+                await unbroken(session.anchoring.end)
+
+    async def anchor_anew(self) -> None:
+        """Accept the store as it is, and write its anchor anew."""
+        self._check_process()
+        session = await SealedSession.open(
+            self._store, self._key, self._depths, self._where, make=True, anchor=self._anchor, accept=True
+        )
+        assert session is not None
+        await session.anchoring.anew()
+
+    async def aclose(self) -> None:
+        """End the session: nothing is left of it in the store, and the anchor knows of all commits."""
+        session, self.session = self.session, None
+        if session is not None and self._pid == os.getpid():
+            await unbroken(session.anchoring.end)
 
     def _check_process(self) -> None:
         """Refuse a forked process: the tasks and threads of its parent do not exist in it and cannot finish what they began."""
@@ -282,8 +318,9 @@ class SealedStore:
                 continue  # the task that opened it may have been cancelled, or met an error, which this one must raise too
             try:
                 self.session = await SealedSession.open(
-                    self._store, self._key, self._depths, self._where, make=make, cache_bytes=self._cache_bytes
-                )
+                    self._store, self._key, self._depths, self._where, make=make, cache_bytes=self._cache_bytes,
+                    anchor=self._anchor, anchor_every=self._anchor_every,
+                )  # fmt: skip
                 return self.session
             finally:
                 self._opening.leave()

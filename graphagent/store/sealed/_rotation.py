@@ -5,7 +5,7 @@ the rotation has come: whoever calls it again, after whatever has interrupted it
 
 1. The new seal key is added, and becomes the primary one. Every commit requires the key row that its process knows, so that
    from then on nobody seals a row with the old key.
-2. The root is sealed anew, and each domain gets a new primary data key. Since every commit to a domain requires the version of its
+2. The root and the rows of writers are sealed anew, and each domain gets a new primary data key. Since every commit to a domain requires the version of its
    row, nobody puts an item with the old one from then on.
 3. The items are sealed anew, each at its version, in commits of a few hundred.
 4. All items of the domain are read back and opened. Only then the old data key is dropped.
@@ -87,6 +87,7 @@ class DataRotation:
         session = self._session
         self._number = await self._begin()
         await self._reseal_root()
+        await self._reseal_writers()
         left = [path for path, _ in await session.domains_under(())]
         self._total = len(left)
         while left:
@@ -144,16 +145,29 @@ class DataRotation:
                 return
         raise session.restless("(all)")
 
+    async def _reseal_writers(self) -> None:
+        session = self._session
+        for _ in range(TRIES):
+            rows = await session.anchoring.resealed()
+            try:
+                await session.store.commit(*rows)
+                return
+            except ConflictError:  # they have committed meanwhile, with the new key
+                pass
+        raise session.restless("(all)")
+
     async def _committed(self, transaction: SealedTransaction, attempt: int) -> tuple[object, ...] | None:
         """Make a commit. Return the key of the row that another process has changed, if one has, after a pause."""
         session = self._session
-        changes = await transaction.finish()
         try:
+            changes = await transaction.finish()
             # The rows first: if one was changed meanwhile, nothing was done in vain.
             await session.store.commit(*sorted(changes, key=lambda change: isinstance(change, Rewrite)))
         except ConflictError as error:
             if error.key == KEYS:
                 await session.renew_keys(session.keys_version)
+                await session.renew_root()
+            await session.anchoring.catch_up()
             await anyio.sleep(random.uniform(0, min(0.0005 * 2**attempt, _LONGEST_PAUSE)))
             return error.key
         transaction.apply()

@@ -24,12 +24,14 @@ import anyio.to_thread
 
 from graphagent._article import counted
 from graphagent._concurrency import Gate
-from graphagent.errors import ConflictError, DamagedStoreError, PlainStoreError, StoreError
+from graphagent.errors import ConflictError, DamagedStoreError, PlainStoreError, RolledBackError, StoreError
 from graphagent.store._encoding import decode, encode
-from graphagent.store._items import Item, Key, Put, Segment
+from graphagent.store._items import Change, Item, Key, Put, Segment
 from graphagent.store._paging import Scan
 from graphagent.store._sealed_detection import KEYS, ROOMS, ROOT
 from graphagent.store._sorted_dict import SortedDict
+from graphagent.store.sealed._anchor import state_digest
+from graphagent.store.sealed._anchoring import Anchoring
 from graphagent.store.sealed._domains import Domain, InFlight, IntegritySet, Location, domain_row
 from graphagent.store.sealed._format import (
     DomainState,
@@ -42,17 +44,19 @@ from graphagent.store.sealed._format import (
     item_digest,
     item_mark,
     item_plain,
+    least_size,
     primary,
     read_item,
     seal,
     sum_with,
     unseal,
 )
-from graphagent.store.sealed._key_row import fresh_keyset, opened_keyset, with_secret
+from graphagent.store.sealed._key_row import fresh_keyset, opened_keyset, replacing, with_secret
 from graphagent.store.sealed._keyset import Blinder, Keyset, Purpose
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
+    from graphagent.store.sealed._anchor_sources import HeldAnchor
     from graphagent.store.sealed._key_sources import HeldKey
 
 DEFAULT_DEPTH = 2
@@ -88,11 +92,14 @@ class SealedSession:
         self.where = where
         self.lock = threading.RLock()
         self.root: IntegritySet[RootState, int] = IntegritySet(ROOT, 0, RootState())
+        self.root_keys = 0
+        """The version of the key row that was known when the root was read last. Whoever anchors the store puts both anew."""
         self.flight: InFlight | None = None
         self._key = key
         self.keyset = keyset
         self._seal_keys = keyset.keys[Purpose.SEAL]
-        self._sum_key = primary(keyset.keys[Purpose.SUM]).key
+        self.sum_key = primary(keyset.keys[Purpose.SUM]).key
+        self.anchoring = Anchoring(self)
         self.blind = Blinder(primary(keyset.keys[Purpose.INDEX]).key)
         self._declared = depths
         self.pinned: frozenset[Key] = frozenset()
@@ -112,8 +119,11 @@ class SealedSession:
         *,
         make: bool,
         cache_bytes: int = sys.maxsize,
+        anchor: HeldAnchor | None = None,
+        anchor_every: float = 0.0,
+        accept: bool = False,
     ) -> SealedSession | None:
-        """Open a store; return None if it is new and is not to be made.
+        """Open a store; return None if it is new and is not to be made. With `accept`, it may be older than its anchor.
 
         Raises:
             KeySourceError: the key is not where it is to be.
@@ -123,6 +133,8 @@ class SealedSession:
             NewerFormatError: a newer version has written its key row.
             PlainStoreError: it is not empty and was never sealed.
             DamagedStoreError: its key row or its root are missing or damaged.
+            RolledBackError: it is older than its anchor, or a part of it is older than the rest.
+            AnchorError: its anchor is missing, damaged or of another store.
         """
         for _ in range(TRIES):
             found = await store.get(KEYS)
@@ -134,6 +146,8 @@ class SealedSession:
                     if not await _is_empty(store, room):
                         raise DamagedStoreError(where, "the row with its keys is missing")
                 raise PlainStoreError(where)
+            if anchor is not None and not accept and await anchor.read() is not None:
+                raise RolledBackError(where, f"it is empty, and its anchor {anchor!r} knows of a store")
             if not make:
                 return None
             made = cls(store, key, await with_secret(secret, fresh_keyset), 1, depths, where)
@@ -146,10 +160,25 @@ class SealedSession:
             raise StoreError(f"{where} is being made and unmade by others; try again")
         keyset = await opened_keyset(found, key, where)
         session = cls(store, key, keyset, found.version, depths, where, cache_bytes=cache_bytes)
+        session.anchoring = Anchoring(session, anchor, anchor_every, accept)
+        await session.anchoring.check()
         await session.renew_root()
+        for _ in range(_FULL_READS):
+            if session.anchoring.is_checked:
+                break
+            await session._read_root_in_full()  # others have written while it was read
         return session
 
+    @property
+    def store_id(self) -> bytes:
+        """The 16 bytes that distinguish the store from others."""
+        return self.keyset.store_id
+
     # Keys that others have changed
+
+    def keys_again(self) -> list[Change]:
+        """Return what puts the same keys again, so that whoever has the store open reads them again, and the root."""
+        return replacing(self.keys_version, self.keyset)
 
     async def renew_keys(self, seen: int) -> bool:
         """Return whether the keys were changed since version `seen` of their row, and take over the present ones.
@@ -173,8 +202,8 @@ class SealedSession:
                     self._seal_keys = keyset.keys[Purpose.SEAL]
         return self.keys_version != seen
 
-    async def _unsealed(self, kind: bytes, found: Item) -> bytes | None:
-        """Return the plaintext of the row of a domain or of the root; None if it has to be read again.
+    async def unsealed(self, kind: bytes, found: Item) -> bytes | None:
+        """Return the plaintext of a row that is not an item; None if it has to be read again.
 
         Raises:
             UnreadableError: it was changed, or is sealed with an unknown key.
@@ -185,6 +214,7 @@ class SealedSession:
                 self._seal_keys,
                 associated_data(self.keyset.store_id, kind, encode(found.key), found.version),
                 found.value,
+                least=least_size(kind),
             )
         except UnknownKeyError:
             # The keys were changed, or the row was sealed anew after it was read.
@@ -214,10 +244,15 @@ class SealedSession:
 
     def sealed_root(self, state: RootState, version: int) -> bytes:
         """Return the record of the root's row."""
+        return self.sealed_row(b"root", ROOT, version, state.plain())
+
+    def sealed_row(self, kind: bytes, row: Key, version: int, plain: bytes) -> bytes:
+        """Return the record of a row that is neither an item nor a domain."""
         return seal(
             primary(self._seal_keys),
-            associated_data(self.keyset.store_id, b"root", encode(ROOT), version),
-            state.plain(),
+            associated_data(self.store_id, kind, encode(row), version),
+            plain,
+            least=least_size(kind),
         )
 
     def opened(self, keys: Iterable[NamedKey], place: bytes, found: Item) -> tuple[bytes, bytes]:
@@ -231,11 +266,11 @@ class SealedSession:
 
     def item_digest(self, place: bytes, mark: bytes) -> bytes:
         """Return what an item with this mark adds to the sum of its domain."""
-        return item_digest(self._sum_key, place, mark)
+        return item_digest(self.sum_key, place, mark)
 
     def domain_digest(self, path: Key, generation: int) -> bytes:
         """Return what a domain adds to the sum of the root."""
-        return domain_digest(self._sum_key, encode(domain_row(path, generation)))
+        return domain_digest(self.sum_key, encode(domain_row(path, generation)))
 
     def damaged(self, room: object, reason: str) -> DamagedStoreError:
         """Return the error for damage in a room."""
@@ -436,14 +471,14 @@ class SealedSession:
         """Take over the present state of the root, and read the list of domains if that is due."""
         root = self.root
         for _ in range(_FULL_READS):
-            seen = root.version
+            seen, keys = root.version, self.keys_version
             found = await self.store.get(ROOT)
             if found is None or found.version < seen:
                 await self.renew_keys(self.keys_version)  # if they were destroyed, the root is gone as well
                 raise DamagedStoreError(self.where, "the row of its root is missing or older than it was")
             if found.version != root.version:
                 try:
-                    plain = await self._unsealed(b"root", found)
+                    plain = await self.unsealed(b"root", found)
                     if plain is None:
                         await self.renew_root()
                         return
@@ -455,6 +490,7 @@ class SealedSession:
                     if not landed and found.version > root.version:
                         root.adopt(found.version, state)
                         root.debt += state.count + 1 if seen == 0 else 0
+            self.root_keys = max(self.root_keys, keys)
             if root.members is not None:
                 return
             root.debt += _OPERATION
@@ -472,21 +508,28 @@ class SealedSession:
         with self.lock:
             root, version, kept = self.root, self.root.version, self.may_list(self.root.state.count)
         members: dict[bytes, int] = {}
-        count = total = 0
+        count = total = versions = 0
+        before = await self.anchoring.before_listing()
 
         def fold(chunk: list[Item]) -> None:
-            nonlocal count, total
+            nonlocal count, total, versions
             for found in chunk:
                 path, generation = _split(self, found.key)
                 if kept:
                     members[encode(path)] = generation
                 count += 1
                 total = sum_with(total, self.domain_digest(path, generation))
+                if before is not None:
+                    versions = sum_with(versions, state_digest(self.sum_key, encode(found.key), found.version))
 
         await folded(self.store.scan(("d",)), fold)
         ordered = await anyio.to_thread.run_sync(SortedDict, members) if len(members) > _CHUNK else SortedDict(members)
         with self.lock:
-            if root.version == version and (count, total) == (root.state.count, root.state.total):
+            fits = root.version == version and (count, total) == (root.state.count, root.state.total)
+        if fits:
+            await self.anchoring.compare(before, versions)
+        with self.lock:
+            if fits and root.version == version:
                 root.members, root.debt = ordered if kept else None, 0
                 self.trim()
                 return True
@@ -558,7 +601,7 @@ class SealedSession:
     async def _opened_domain(self, found: Item, room: object) -> DomainState | None:
         """Return the state that the row of a domain contains; None if the row has to be read again."""
         try:
-            plain = await self._unsealed(b"domain", found)
+            plain = await self.unsealed(b"domain", found)
             return None if plain is None else DomainState.read(plain)
         except UnreadableError as error:
             raise self.damaged(room, f"the row of a domain {error}") from None

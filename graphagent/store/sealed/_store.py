@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from graphagent._options import check_can
 from graphagent.store._fork_safety import OwnLock
+from graphagent.store.sealed._anchor_sources import HeldAnchor, checked_interval
 from graphagent.store.sealed._key_sources import HeldKey, KeySource
 from graphagent.store.sealed._keys import StoreKeys
 
 if TYPE_CHECKING:
-    from graphagent.protocols import Store
+    from graphagent.protocols import Anchor, Store
     from graphagent.store._items import Change, Item, Key
     from graphagent.store.sealed._keys import RotationProgress
     from graphagent.store.sealed._operations import SealedStore
@@ -27,8 +29,8 @@ class EncryptedStore:
 
     Values are encrypted, text segments of keys are blinded, ints are stored as they are. Each domain has a random key of its own,
     which is destroyed with it, and a record of its items: whatever someone without the key changes, exchanges, puts back, removes
-    or adds is refused as damage. If an old copy of the whole store, or of a whole domain, is put in its place, that cannot be
-    detected from within. `docs/format.md` specifies the format and says what remains visible.
+    or adds is refused as damage. An old copy of the whole store, put in its place, is a sound store: with `anchor`, it is refused too
+    (RolledBackError). `docs/format.md` specifies the format and says what remains visible.
 
     A domain is what is forgotten together: the items whose keys begin with the same n segments. `domains` contains n for rooms of
     your own, such as `{"documents": 3}`; it is 5 for `facts` and `runs`, 4 for `cache`, 3 for `waiting` and 2 for others, and cannot
@@ -39,6 +41,10 @@ class EncryptedStore:
     were not used for longest are dropped, with the knowledge which versions they had, and are read in full at their next use. The
     domain that was used last and those of a commit under way stay in any case. `aclose` drops all.
 
+    `anchor` is kept elsewhere, out of reach for whoever can write to the store: the path of a file, `keyring:SERVICE/NAME`, or an
+    object with `read` and `write` (`graphagent.protocols.Anchor`). The first commit with it anchors the store. From then on, every
+    commit of every process counts, and the anchor is written after each, or at most `anchor_every` seconds later.
+
     Any number of tasks, threads and processes may use one store; a process that is forked after the first use makes its own
     EncryptedStore. `async with` closes the inner store. Once a SqliteStore or a MemoryStore is sealed, it refuses everyone who
     uses it without the key (SealedStoreError). One that contains plain items is never sealed (PlainStoreError).
@@ -47,7 +53,8 @@ class EncryptedStore:
         TypeError: `store` is not a store.
         KeySourceError: the variable or the file that `key` names has no key.
         MissingExtraError: `key` names an entry of a keyring, and the extra `keyring` is not installed.
-        ValueError: `key` is not a key, a depth in `domains` is not 1 to 255, or `cache_bytes` is not a number of bytes. No key is shown.
+        ValueError: `key` is not a key, a depth in `domains` is not 1 to 255, `cache_bytes` is not a number of bytes, `anchor` is not a
+            place of an anchor, or `anchor_every` is not a number of seconds. No key is shown.
     """
 
     def __init__(
@@ -57,6 +64,8 @@ class EncryptedStore:
         *,
         domains: Mapping[str, int] | None = None,
         cache_bytes: int = 64 * 2**20,
+        anchor: str | os.PathLike[str] | Anchor | None = None,
+        anchor_every: float = 0.0,
     ) -> None:
         check_can("commit", store, "an EncryptedStore takes a store", "EncryptedStore(SqliteStore(path), key)")
         for room, depth in (domains or {}).items():
@@ -70,6 +79,8 @@ class EncryptedStore:
         self._cache_bytes = cache_bytes
         self._where = str(getattr(store, "path", store))
         self._key = HeldKey(key)
+        self._anchor = None if anchor is None else HeldAnchor(anchor)
+        self._anchor_every = checked_interval(anchor, anchor_every)
         self._depths = {**_DOMAINS, **(domains or {})}
         self._opened: SealedStore | None = None
         self._opening = OwnLock()
@@ -145,9 +156,27 @@ class EncryptedStore:
         """
         return await self._sealed().verify()
 
+    async def reset_anchor(self) -> None:
+        """Accept the store as it is, even if it is older than its anchor, and write the anchor anew.
+
+        What was stored since the older copy was made is lost, unless the newer one is put back. Commits of other processes that
+        have the store open continue.
+
+        Raises:
+            ValueError: the store has no `anchor`.
+            AnchorError: the anchor cannot be written.
+            DamagedStoreError: the store is not sound.
+            StoreError: the inner store cannot be written, or others keep writing to it.
+        """
+        if self._anchor is None:
+            raise ValueError("there is no anchor; give EncryptedStore(…, anchor=PATH)")
+        await self._sealed().anchor_anew()
+
     async def aclose(self) -> None:
-        """Close the inner store, if it can be closed, and drop what is cached of it."""
-        self._opened = None
+        """Close the inner store, if it can be closed, and drop what is cached of it. The anchor knows of all commits then."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.aclose()
         close = getattr(self._store, "aclose", None)
         if close is not None:
             await close()
@@ -168,8 +197,9 @@ class EncryptedStore:
             with self._opening:
                 if self._opened is None:
                     self._opened = SealedStore(
-                        self._store, self._key, self._depths, self._where, cache_bytes=self._cache_bytes
-                    )
+                        self._store, self._key, self._depths, self._where, cache_bytes=self._cache_bytes,
+                        anchor=self._anchor, anchor_every=self._anchor_every,
+                    )  # fmt: skip
                 return self._opened
         return opened
 

@@ -212,6 +212,27 @@ def _uri(path: Path, *, unlocked: bool) -> str:
     return f"{place}?vfs={_UNLOCKED}" if has_log(path) else f"{place}?immutable=1"
 
 
+def sync_log(path: Path) -> None:
+    """Make the commits in the log durable; those that have left it are in the file, and durable since then.
+
+    Raises:
+        StoreError: the disk has failed.
+    """
+    # SQLite has no locks on the log, so closing it drops none.
+    try:
+        number = os.open(f"{path}-wal", os.O_RDWR)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise as_store_error(error, path) from error
+    try:
+        os.fsync(number)
+    except OSError as error:
+        raise as_store_error(error, path) from error
+    finally:
+        os.close(number)
+
+
 def _fill(connection: Connection) -> None:
     try:
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={FORMAT}").fetchall()

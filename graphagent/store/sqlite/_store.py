@@ -40,6 +40,7 @@ from graphagent.store.sqlite._file import (
     make,
     no_items,
     remove_leftovers,
+    sync_log,
     unlocked_state,
 )
 from graphagent.store.sqlite._soundness import CHUNK_BYTES, check_whole
@@ -173,6 +174,15 @@ class SqliteStore:
             job.abandoned = True
         if job.error is not None:
             raise job.error
+
+    async def sync(self) -> None:
+        """Make everything durable that was committed, which takes one wait for the disk with `synchronous="NORMAL"`, and else none.
+
+        Raises:
+            StoreError: the file cannot be synced.
+        """
+        if self._synchronous == "NORMAL":
+            await anyio.to_thread.run_sync(sync_log, self.path)
 
     async def read(self, function: Callable[[Any], T]) -> T:
         """Return the result of a function, which is called in a worker thread with a connection of apsw that nobody else uses meanwhile.

@@ -18,10 +18,12 @@ from cryptography.hazmat.primitives.hashes import SHA256, SHA512
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
-from graphagent.store import EncryptedStore, Item, MemoryStore, Passphrase, Put
+from graphagent.store import DeleteAll, EncryptedStore, Item, MemoryStore, Passphrase, Put
 from graphagent.store._encoding import encode
+from tests.store.sealed.elsewhere import Elsewhere
 
 FROZEN = {number: json.loads(Path(__file__).with_name(f"format_{number}.json").read_text()) for number in (1, 2)}
+ANCHORED = json.loads(Path(__file__).with_name("anchored.json").read_text())
 KEY = base64.b64decode(FROZEN[1]["key"])
 
 
@@ -72,7 +74,8 @@ def unseal(keys, store_id, kind, place, version, record):
     size = 4 + number(padded[:4])
     exponent = size.bit_length() - 1
     step = 2 ** (exponent - exponent.bit_length())
-    assert len(padded) == (256 if size <= 256 else -(-size // step) * step)
+    least = 36 if kind == b"writer" else 256
+    assert len(padded) == (least if size <= least else -(-size // step) * step)
     assert not any(padded[size:])
     return padded[4:size]
 
@@ -209,7 +212,11 @@ def read_store(rows, key):
         assert len(dec(rooms[4:size])) == 1
         assert rooms[size] > 0
         rooms = rooms[size + 1 :]
-    assert not rooms
+    if rooms:
+        assert rooms == b"\x01"
+        read_writers(rows, store_id, keys)
+    else:
+        assert not [row for row in rows if row[0] == "r" and row != ("r",)]
     items, domains = {}, [row for row in rows if row[0] == "d"]
     assert number(root[:8]) == len(domains)
     total = sum(number(hmac.digest(keys[3][None], b"\x02" + enc(row), "sha256")) for row in domains)
@@ -231,6 +238,41 @@ def read_store(rows, key):
             sums += number(hmac.digest(keys[3][None], to, "sha256"))
         assert (rest, number(plain[1:9]), number(plain[9:41])) == (b"", len(inside), sums % 2**256)
     return items, keys[2][None]
+
+
+def read_writers(rows, store_id, keys):
+    """Give the line of an anchored store, the number and the digest of its events, and the commits of its writers."""
+    base = unseal(keys[1], store_id, b"base", enc(("r", 0)), rows["r", 0][1], rows["r", 0][0])
+    line, total, count, digest, rest = base[:32], number(base[32:64]), number(base[64:72]), base[72:104], base[104:]
+    writers = {number(rest[2 + 8 * at : 10 + 8 * at]) for at in range(number(rest[:2]))}
+    events = rest[2 + 8 * len(writers) :]
+    assert len(events) == 2 + 16 * number(events[:2])
+    assert count >= number(events[:2])
+    for at in range(2, len(events), 16):
+        digest = hashlib.sha256(digest + events[at : at + 16]).digest()
+    assert {("r", writer) for writer in writers} == {row for row in rows if row[0] == "r"} - {("r",), ("r", 0)}
+    for writer in writers:
+        record, version = rows["r", writer]
+        difference = unseal(keys[1], store_id, b"writer", enc(("r", writer)), version, record)
+        assert len(difference) == 32
+        total += number(difference)
+    states = [row for row in rows if row == ("r",) or row[0] == "d"]
+    for row in states:
+        state = b"\x03" + rows[row][1].to_bytes(8, "big") + enc(row)
+        total -= number(hmac.digest(keys[3][None], state, "sha256"))
+    assert total % 2**256 == 0
+    return line, count, digest, {writer: rows["r", writer][1] for writer in writers}
+
+
+def read_anchor(content, rows, key):
+    """Check an anchor against the rows of the store that it was written for last."""
+    store_id, keys = read_key_row(*rows["k",], key)
+    line, count, digest, writers = read_writers(rows, store_id, keys)
+    signed = content[:-32]
+    assert content[-32:] == hmac.digest(hmac.digest(keys[3][None], b"graphagent/1 anchor", "sha256"), signed, "sha256")
+    head = b"ganchor\0\x01" + store_id + line + count.to_bytes(8, "big") + digest + len(writers).to_bytes(2, "big")
+    each = [writer.to_bytes(8, "big") + commits.to_bytes(8, "big") for writer, commits in sorted(writers.items())]
+    assert signed == head + b"".join(each)
 
 
 # The tests
@@ -287,6 +329,43 @@ async def test_the_decoder_reads_what_is_written_now():
     ]
     await store.commit(*(Put(key, value) for key, value, _ in items), Put(("short",), b"x"))
     check({item.key: (item.value, item.version) async for item in inner.scan(())}, items)
+
+
+def anchored_rows():
+    return {tuple(row["key"]): (bytes.fromhex(row["value"]), row["version"]) for row in ANCHORED["rows"]}
+
+
+async def test_a_frozen_anchored_store_and_its_anchor_are_read_by_both():
+    """The rows of writers and the anchor mean what the specification says, and stay readable."""
+    rows, content = anchored_rows(), bytes.fromhex(ANCHORED["anchor"])
+    check(rows, [(tuple(item["key"]), bytes.fromhex(item["value"]), item["version"]) for item in ANCHORED["items"]])
+    read_anchor(content, rows, KEY)
+    inner = MemoryStore()
+    for place, (value, version) in rows.items():
+        inner._items.put(encode(place), Item(place, value, version))
+    store = EncryptedStore(inner, KEY, anchor=Elsewhere(content))
+    assert await store.verify() == len(ANCHORED["items"])
+    await store.commit(Put(("new", "one"), b"v"))
+    await store.aclose()
+    assert await EncryptedStore(inner, KEY, anchor=store._anchor._object).verify() == len(ANCHORED["items"]) + 1
+
+
+async def test_the_decoder_reads_an_anchored_store_as_it_is_written_now():
+    """What writers leave, those that ended and those that did not, and the anchor, are what the specification says."""
+    inner, anchor = MemoryStore(), Elsewhere()
+    stores = [EncryptedStore(inner, KEY, anchor=anchor) for _ in range(3)]
+    for at, store in enumerate(stores):
+        await store.commit(Put(("room", "one"), b"v"), Put(("room", str(at)), b"v"))
+    await stores[1].aclose()
+    await stores[2].commit(DeleteAll(("room", "0")))
+    rows = {item.key: (item.value, item.version) async for item in inner.scan(())}
+    check(rows, [(("room", "one"), b"v", 3), (("room", "1"), b"v", 1), (("room", "2"), b"v", 1)])
+    read_anchor(anchor.content, rows, KEY)
+    with pytest.raises(AssertionError):
+        read_anchor(anchor.content[:-1] + b"x", rows, KEY)
+    for row in [row for row in rows if row[0] == "r"]:
+        with pytest.raises((AssertionError, KeyError)):
+            read_store({each: found for each, found in rows.items() if each != row}, KEY)
 
 
 @pytest.mark.parametrize("number", [1, 2])
