@@ -20,6 +20,7 @@ from graphagent.memory import (
     SingleFact,
     Source,
 )
+from graphagent.testing import _facts_in_time
 from graphagent.testing._promise import accepts, answer, iterates, keeps, promise
 from graphagent.testing._samples import CITY, ODD, PARAMETERS, TOOLS, USER, called, values_of
 
@@ -43,6 +44,7 @@ async def check_keeping(make: Callable[[], FactProvider]) -> None:
         AssertionError: a promise is not kept; the text says which.
     """
     await _check(make, _owners, _history, _union, _forgetting, _careful, _export, _together, _closing)
+    await _check(make, *_facts_in_time.CHECKS)
 
 
 async def _check(make: Callable[[], FactProvider], *checks: _KeepingCheck) -> None:
@@ -304,6 +306,7 @@ async def durable_history(provider: _Own, reopen: Callable[[_Own], FactProvider]
     left = [fact.concept.keyword for fact in await third.load_all(USER, scope, owner=owner)]
     past = await third.history(CITY, USER, scope, owner=owner)
     promise((left, past) == (["tools"], []), "what was forgotten is not there when facts are opened again")
+    await _facts_in_time.durable_time(provider, opened, scope, f"{owner}-time")
     await third.forget(owner=owner, everything=True)
     promise(
         await opened(provider).load_all(USER, scope, owner=owner) == [],

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import unicodedata
 from dataclasses import replace
+from datetime import UTC
 from pathlib import Path
 
 import anyio.lowlevel
 import pytest
 
+from graphagent.errors import ValueNotFoundError
 from graphagent.memory import (
     EncryptedMemoryProvider,
     FactType,
@@ -19,6 +22,8 @@ from graphagent.memory import (
     SingleFact,
     Source,
     StoreMemoryProvider,
+    Subject,
+    Withdrawal,
 )
 from graphagent.store import MemoryStore, Receipt, SqliteStore
 from graphagent.testing import check_provider
@@ -673,14 +678,20 @@ class NoOwnersOnDisk(Own):
     async def save(self, fact, subject, scope, *, owner=""):
         await self.of(owner).save(fact, subject, scope, owner=owner)
 
-    async def load(self, concept, subject, scope, *, owner=""):
-        return await self.of(owner).load(concept, subject, scope, owner=owner)
+    async def withdraw(self, withdrawal, subject, scope, *, owner=""):
+        await self.of(owner).withdraw(withdrawal, subject, scope, owner=owner)
 
-    async def load_all(self, subject, scope, *, owner=""):
-        return await self.of(owner).load_all(subject, scope, owner=owner)
+    async def load(self, concept, subject, scope, *, owner="", **moment):
+        return await self.of(owner).load(concept, subject, scope, owner=owner, **moment)
 
-    async def history(self, concept, subject, scope, *, owner=""):
-        return await self.of(owner).history(concept, subject, scope, owner=owner)
+    async def load_all(self, subject, scope, *, owner="", **moment):
+        return await self.of(owner).load_all(subject, scope, owner=owner, **moment)
+
+    async def load_by_description(self, description, subject, scope, *, owner="", **moment):
+        return await self.of(owner).load_by_description(description, subject, scope, owner=owner, **moment)
+
+    async def history(self, concept, subject, scope, *, owner="", **moment):
+        return await self.of(owner).history(concept, subject, scope, owner=owner, **moment)
 
     async def forget(self, *, owner="", **filters):
         return await self.of(owner).forget(owner=owner, **filters)
@@ -1164,6 +1175,125 @@ class Asserting(Own):
 
     async def __aenter__(self):
         raise AssertionError
+
+
+# 13. Time
+
+
+@MUTANTS.breaks(r"load\(as_of=\) takes a moment by keyword, or None")
+class NoMoments(Own):
+    async def load(self, concept, subject, scope, *, owner=""):
+        return await super().load(concept, subject, scope, owner=owner)
+
+
+@MUTANTS.breaks("withdraw.* is an async method")
+class NoWithdrawals(Own):
+    withdraw = property()  # as `isinstance` sees it, it is there
+
+
+@MUTANTS.breaks("a fact comes back with the times from and to which it holds")
+class NoTimes(Own):
+    async def save(self, fact, *args, **kwargs):
+        timeless = replace(fact, valid_from=None, valid_to=None) if isinstance(fact, SingleFact) else fact
+        await super().save(timeless, *args, **kwargs)
+
+
+@MUTANTS.breaks("load returns the last fact that holds at the moment")
+class AlwaysNow(Own):
+    async def load(self, *args, as_of=None, **kwargs):
+        return await super().load(*args, **kwargs)
+
+
+@MUTANTS.breaks("load_all returns the last fact that holds at the moment")
+class AllNow(Own):
+    async def load_all(self, *args, as_of=None, **kwargs):
+        return await super().load_all(*args, **kwargs)
+
+
+@MUTANTS.breaks("load returns the last fact that holds at the moment")
+class LastSaved(Own):
+    """Returns what was saved last, though it does not hold yet, or no longer."""
+
+    async def load(self, *args, as_of=None, **kwargs):
+        if as_of is not None:
+            return await super().load(*args, as_of=as_of, **kwargs)
+        past = await super().history(*args, **kwargs)
+        return past[:1] if past and isinstance(past[0], SingleFact) else await super().load(*args, **kwargs)
+
+
+@MUTANTS.breaks("load and load_all raise ValueError for a moment without a time zone")
+class AnyMoment(Own):
+    async def load(self, *args, as_of=None, **kwargs):
+        return await super().load(*args, as_of=as_of and as_of.replace(tzinfo=as_of.tzinfo or UTC), **kwargs)
+
+
+@MUTANTS.breaks(r"history\(at=\) returns what had been recorded at the moment")
+class WholeHistory(Own):
+    async def history(self, *args, at=None, **kwargs):
+        return await super().history(*args, **kwargs)
+
+
+@MUTANTS.breaks(r"history\(at=\) returns what had been recorded at the moment, in the order of saving")
+class ByTheClock(Own):
+    """Believes each timestamp."""
+
+    async def history(self, *args, at=None, **kwargs):
+        past = await super().history(*args, **kwargs)
+        return [fact for fact in past if at is None or fact.timestamp <= at.timestamp() * 1000]
+
+
+@MUTANTS.breaks("an untrusted fact does not hide one that is not")
+class NewestAlone(Own):
+    async def load(self, *args, **kwargs):
+        return (await super().load(*args, **kwargs))[-1:]
+
+
+@MUTANTS.breaks("a value that was withdrawn is not known any more")
+class WithdrawnInVain(Own):
+    async def withdraw(self, *args, **kwargs):
+        pass
+
+
+@MUTANTS.breaks("withdraw raises ValueNotFoundError for a value that is not known")
+class Withdraws(Own):
+    async def withdraw(self, *args, **kwargs):
+        with contextlib.suppress(ValueNotFoundError):
+            await super().withdraw(*args, **kwargs)
+
+
+@MUTANTS.breaks("an untrusted withdrawal takes back untrusted values alone")
+class AnyWithdrawal(Own):
+    async def withdraw(self, withdrawal, *args, **kwargs):
+        source = Source() if withdrawal.source.trust == "untrusted" else withdrawal.source
+        await super().withdraw(replace(withdrawal, source=source), *args, **kwargs)
+
+
+@MUTANTS.breaks("a withdrawal is a version in the history, with its values and its id")
+class WithdrawnAnew(Own):
+    async def withdraw(self, withdrawal, *args, **kwargs):
+        await super().withdraw(replace(withdrawal, id=""), *args, **kwargs)
+
+
+@MUTANTS.breaks("removes the value from every version")
+class Hidden(Own):
+    """Withdraws what it is asked to forget."""
+
+    async def forget(self, *, concept=None, subject=None, scope=None, value=None, owner="", everything=False):
+        if value is None or scope is not None:
+            return await super().forget(
+                concept=concept, subject=subject, scope=scope, owner=owner, everything=everything
+            )
+        [place] = {(record["subject"], record["scope"]["name"]) async for record in self.export(owner=owner)}
+        await self.withdraw(Withdrawal(concept, [value]), Subject(place[0]), Scope.product(place[1]), owner=owner)
+        return Receipt(facts=4)
+
+
+@MUTANTS.breaks(r"forget\(value=\) raises ValueError without a concept")
+class ForgetsAnyValue(Own):
+    async def forget(self, *, concept=None, value=None, **options):
+        if value is not None and concept is None:
+            return Receipt()
+        return await super().forget(concept=concept, value=value, **options)
 
 
 @pytest.mark.parametrize(("mutant", "told"), MUTANTS, ids=[mutant.__name__ for mutant, _ in MUTANTS])
