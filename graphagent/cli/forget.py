@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ import typer
 
 from graphagent._article import counted
 from graphagent.cli import _output
-from graphagent.cli._options import Yes, argument, flag, key_option, option, owner_option, scope_of, subject_of
+from graphagent.cli._options import Yes, age_of, argument, flag, key_option, option, owner_option, scope_of, subject_of
 from graphagent.cli._phrases import whose
 from graphagent.cli._prompts import ask, confirm
 from graphagent.cli._stores import open_everything
@@ -39,6 +40,14 @@ class Chosen:
     ] = None
     subject: Annotated[str | None, option("--subject", "NAME", "Only facts about this subject.")] = None
     scope: Annotated[str | None, option("--scope", "KIND:NAME", "Only facts in this scope, such as agent:chat.")] = None
+    older_than: Annotated[
+        str | None,
+        option(
+            "--older-than",
+            "AGE",
+            "Forget all facts, notes and runs of this owner that are older: a number and s, m, h, d or w: 90d.",
+        ),
+    ] = None
     everything: Annotated[
         bool, flag("--all", text="Forget everything of this owner: facts, notes, runs, threads, caches.")
     ] = False
@@ -68,8 +77,11 @@ class Chosen:
         for name, each in given:
             if each is not None and not all(text.strip() for text in ([each] if isinstance(each, str) else each)):
                 raise typer.BadParameter("it is blank; say which, or leave it out", param_hint=name)
-        if self.everything == any(each for _, each in given):
-            raise typer.BadParameter("say what to forget: a keyword, --subject, --scope or --note; or --all alone")
+        ways = self.everything + (self.older_than is not None) + any(each for _, each in given)
+        if ways != 1:
+            raise typer.BadParameter(
+                "say what to forget: a keyword, --subject, --scope or --note; or --all alone, or --older-than alone"
+            )
         return {
             "owner": self.owner,
             "concept": Concept(self.keyword) if self.keyword else None,
@@ -110,16 +122,18 @@ def forget(
     It shows where a fact or a note stood: in prompts of runs, in other facts and notes. What was made of it cannot be told, so you
     choose what goes with it.
     """
-    options = chosen.options()
-    if chosen.everything:
+    options, age = chosen.options(), age_of(chosen.older_than)
+    if chosen.everything or age is not None:
         if also is not None:
-            raise typer.BadParameter("--all forgets everything; leave it out", param_hint="--also")
-        anyio.run(_forget_all, chosen, dry_run, yes)
+            raise typer.BadParameter(
+                "it goes with a fact or a note, and not with --all or --older-than", param_hint="--also"
+            )
+        anyio.run(_forget_all, chosen, age, dry_run, yes)
     else:
         anyio.run(_forget_some, chosen, options, also, dry_run, yes)
 
 
-async def _forget_all(chosen: Chosen, dry_run: bool, yes: bool) -> None:
+async def _forget_all(chosen: Chosen, age: timedelta | None, dry_run: bool, yes: bool) -> None:
     from graphagent.history import forget
     from graphagent.history._internal import held
 
@@ -131,8 +145,14 @@ async def _forget_all(chosen: Chosen, dry_run: bool, yes: bool) -> None:
             _output.say(f"{place}: {_counts(each)}")
         if dry_run:
             return
+        owner = whose(chosen.owner) or " without an owner"
+        if age is not None:
+            if not yes:
+                confirm(f"Forget what is older than {chosen.older_than}{owner}, of {_counts(there)}, for good?")
+            print(f"Forgotten: {_counts(await forget(*places, owner=chosen.owner, older_than=age))}.")
+            return
         if not yes:
-            confirm(f"Forget all that is kept{whose(chosen.owner) or ' without an owner'}, {_counts(there)}, for good?")
+            confirm(f"Forget all that is kept{owner}, {_counts(there)}, for good?")
         print(f"Forgotten: {_counts(await forget(*places, owner=chosen.owner, everything=True))}.")
 
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from graphagent import _clock
 from graphagent.errors import NoteNotFoundError, NotForgottenError, OwnerBusyError, StoreError
 from graphagent.history._places import Place, Places
 from graphagent.history._reach import Reached, Selection
 from graphagent.history._removing import counted, forget_runs, runs_of
+from graphagent.history._runs import choose_runs
 from graphagent.log._internal import list_runs
-from graphagent.memory._internal import facts_of
+from graphagent.memory._internal import checked_age, facts_of, forget_older
 from graphagent.memory.notes._internal import forget_owner, store_of
 from graphagent.memory.notes._internal import room_of as notes_of_owner
 from graphagent.store import DeleteAll, Receipt
-from graphagent.store._internal import cached_of
+from graphagent.store._internal import cached_of, erase_expired
 
 if TYPE_CHECKING:
     from graphagent.memory import Concept, NoteView, Scope, Subject
@@ -36,8 +39,9 @@ async def forget(
     scope: Scope | None = None,
     notes: Collection[str] = (),
     also: Iterable[Reached] = (),
+    older_than: timedelta | None = None,
 ) -> Receipt:
-    """Erase what some places have of one owner: everything, or facts and notes, with what these have reached as far as it is chosen.
+    """Erase what some places have of one owner: everything, what is old, or facts and notes with what is chosen of what these reached.
 
     In each place, it is erased in as few commits as there are kinds of it, `everything` of a store in one. What was cached in a store
     for the owner is erased in any case, since it may repeat the rest. If a place fails, the others are gone through all the same.
@@ -51,6 +55,8 @@ async def forget(
         scope: Only facts in this scope.
         notes: The ids of notes.
         also: What to erase of that which `reach` has found, for the same places: runs, facts and notes.
+        older_than: All that is older than this, and nothing else: facts by their last versions, notes by when they were saved, runs by when
+            something happened in them last, but for those that are being executed or continued.
 
     Returns:
         The counts of what was erased, in each place and altogether.
@@ -64,8 +70,14 @@ async def forget(
     """
     found = Places.of(places)
     chosen = [each for each in also if each.kind != "cached"]
-    selection = Selection.checked(concept, subject, scope, notes, everything=everything, is_more=bool(chosen))
-    if everything:
+    age = None if older_than is None else checked_age(older_than)
+    alone = everything or age is not None
+    selection = Selection.checked(concept, subject, scope, notes, everything=alone, is_more=bool(chosen))
+    if everything and age is not None:
+        raise ValueError("everything=True is of any age; leave out older_than=")
+    if age is not None:
+        works = await _old_of(found, owner, age)
+    elif everything:
         await _check_idle(found, owner)
         works = _all_of(found, owner)
     else:
@@ -133,6 +145,23 @@ def _all_of(places: Places, owner: str) -> list[tuple[str, _Work]]:
     return works
 
 
+async def _old_of(places: Places, owner: str, age: timedelta) -> list[tuple[str, _Work]]:
+    works: list[tuple[str, _Work]] = []
+    before = _clock.now() - age // timedelta(milliseconds=1)
+    for name, store in places.stores.items():
+        heads = await list_runs(store, owner=owner)
+        continued = {head.previous for head in heads if head.running}
+        old = [head.run_id for head in choose_runs(heads, older_than=age) if head.run_id not in continued]
+        if old:
+            works.append((name, partial(forget_runs, store, owner=owner, run_ids=old)))
+        works.append((name, partial(_clear_expired, store, owner)))
+    for name, view in (await places.all_notes(owner)).items():
+        works.append((name, partial(view.forget, older_than=age)))
+    for name, provider in (await places.all_providers(owner)).items():
+        works.append((name, partial(forget_older, provider, owner, before)))
+    return works
+
+
 async def _parts_of(
     places: Places, owner: str, selection: Selection, chosen: Collection[Reached]
 ) -> list[tuple[str, _Work]]:
@@ -191,6 +220,11 @@ async def _clear(store: Store, owner: str) -> Receipt:
     if receipt.cached:
         await store.commit(DeleteAll(cached_of(owner)))
     return receipt
+
+
+async def _clear_expired(store: Store, owner: str) -> Receipt:
+    """Erase what was cached and has expired."""
+    return Receipt(cached=await erase_expired(store, cached_of(owner)))
 
 
 async def _erase(place: Store | NoteView, owner: str, store: Store, prefixes: Collection[Key]) -> Receipt:

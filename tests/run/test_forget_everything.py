@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import traceback
+from datetime import timedelta
 
 import pytest
 
 from graphagent import Agent
+from graphagent._clock import clock
 from graphagent.errors import NotForgottenError, OwnerBusyError, StoreError
 from graphagent.history import forget
 from graphagent.llm import CachedModel
@@ -23,6 +25,7 @@ from graphagent.memory import (
     StoreMemoryProvider,
     Subject,
 )
+from graphagent.run import list_runs
 from graphagent.store import EncryptedStore, Receipt, SqliteStore, new_key
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
@@ -34,6 +37,7 @@ CITY, SUBJECT, SCOPE = (
     Scope.product("canary-product"),
 )
 CANARY = b"canary-"
+DAY = 86_400_000
 
 
 def remains(folder):
@@ -224,3 +228,41 @@ async def test_the_owner_leaves_a_plain_file_of_notes_with_the_last_note(tmp_pat
     await notes.remember("Another note.")
     assert len(await notes.list_records()) == 1
     await notes.aclose()
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
+async def test_what_is_older_is_forgotten_with_its_history(tmp_path, sealed):
+    """Facts by their last version, notes by when they were saved, runs by when something happened last; what is newer stays."""
+    plain = SqliteStore(tmp_path / "all.db")
+    store = EncryptedStore(plain, new_key()) if sealed else plain
+    provider = StoreMemoryProvider(store)
+    agent = agent_of(store, provider, store, store)
+    token = clock.set(lambda: 100 * DAY)
+    try:
+        await fill(agent, provider, store, OWNER)
+        clock.set(lambda: 150 * DAY)
+        await provider.save(SingleFact(Concept("fresh"), "new"), SUBJECT, SCOPE, owner=OWNER)
+        await agent.run("new", owner=OWNER, run_id="fresh")
+        clock.set(lambda: 160 * DAY)
+        receipt = await forget(*agent.places, owner=OWNER, older_than=timedelta(days=30))
+        assert (receipt.facts, receipt.runs) == (2, 1)
+        assert [fact.concept.keyword for fact in await provider.load_all(SUBJECT, SCOPE, owner=OWNER)] == ["fresh"]
+        assert [run.run_id for run in await list_runs(store, owner=OWNER)] == ["fresh"]
+        assert all(
+            note.created_at.timestamp() > 149 * 86_400 for note in await Notes(store, owner=OWNER).list_records()
+        )
+        assert await forget(*agent.places, owner=OWNER, older_than=timedelta(days=30)) == Receipt()
+    finally:
+        clock.reset(token)
+
+
+@pytest.mark.parametrize("wrong", [30, timedelta(0)])
+async def test_an_age_is_above_zero_and_alone(tmp_path, wrong):
+    """A number, zero, and an age besides something else are refused."""
+    store = SqliteStore(tmp_path / "a.db")
+    with pytest.raises((TypeError, ValueError), match="older_than="):
+        await forget(store, owner="ada", older_than=wrong)
+    with pytest.raises(ValueError, match="of any age"):
+        await forget(store, owner="ada", everything=True, older_than=timedelta(1))
+    with pytest.raises(ValueError, match="say what to forget"):
+        await forget(store, owner="ada", concept=CITY, older_than=timedelta(1))

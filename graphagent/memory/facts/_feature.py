@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Never, Self
 
@@ -21,8 +21,10 @@ from graphagent.errors import FeatureError, OutputError, UnsupportedError
 from graphagent.events import ExtractionFailed, FactsLoaded, FactsSaved
 from graphagent.llm import Message, ModelRequest
 from graphagent.memory._blocks import KnownFact
+from graphagent.memory._expiry import Expiry
 from graphagent.memory.facts import _extraction
 from graphagent.memory.facts._arguments import check_filter, check_given
+from graphagent.memory.facts._older import forget_older
 from graphagent.memory.facts._provider_none import NoMemory
 from graphagent.memory.facts._references import (
     Saved,
@@ -96,6 +98,8 @@ class AgentMemory:
         characters: How many characters of facts at most a model is shown at once.
         timezone: The time zone of the day that a model is told when it looks for facts, as a tzinfo or a name such as `Europe/Oslo`; by
             default that of the machine.
+        keep_for: How old a fact may be, such as `timedelta(days=90)`. What is older is not read. When its last version is, it is erased
+            with its history: when a run ends that came across it, or the first one after an hour. By default, facts are kept for ever.
 
     Raises:
         TypeError: the provider is not one, or a setting has another type.
@@ -117,6 +121,7 @@ class AgentMemory:
         limit: int = 100,
         characters: int = 12_000,
         timezone: tzinfo | str | None = None,
+        keep_for: timedelta | None = None,
     ) -> None:
         check_word("recall", recall, ("run", "node", True, False, None))
         check_word("learn", learn, ("background", True, False, None))
@@ -135,6 +140,11 @@ class AgentMemory:
             kind: Scope(kind, name) for kind, name in zip(ScopeKind, names, strict=True) if name is not None
         }
         self._subjects = None if subjects is None else _by_priority(subjects)
+        self._expiry = None if keep_for is None else Expiry(keep_for)
+        if self._expiry is not None and not isinstance(self.provider, KeepingProvider):
+            raise TypeError(
+                f"keep_for= takes a provider that can forget, a KeepingProvider, not {kind_of(self.provider)}"
+            )
         self._recalls, self._learns = recall, learn
         self.background: bool = learn == "background"
         """Whether it and the taps learn once the run has its answer."""
@@ -237,6 +247,9 @@ class AgentMemory:
         """
         if self.learns:
             await self.bind(ctx).detect_facts()
+        provider = self.provider
+        if self._expiry is not None and isinstance(provider, KeepingProvider):
+            await self._expiry.sweep(ctx.owner, partial(forget_older, provider, ctx.owner))
 
     def learns_for(self, feature: object) -> bool:
         """Return whether another feature saves what it learns where this one does."""
@@ -549,17 +562,22 @@ class AgentMemory:
             self._keeping("history")
             options["as_of"] = as_of
         if concepts is None:
-            return [
+            found = [
                 (fact, subject, scope)
                 for subject, scope in places
                 for fact in await self.provider.load_all(subject, scope, **options)
             ]
-        return [
-            (fact, subject, scope)
-            for concept in concepts
-            for subject, scope in places
-            for fact in await self.provider.load(concept, subject, scope, **options)
-        ]
+        else:
+            found = [
+                (fact, subject, scope)
+                for concept in concepts
+                for subject, scope in places
+                for fact in await self.provider.load(concept, subject, scope, **options)
+            ]
+        if self._expiry is None:
+            return found
+        owner: str = self._options().get("owner", "")
+        return [each for each in found if not self._expiry.has_passed(each[0].timestamp, owner)]
 
     def heard(self, facts: Iterable[Fact]) -> list[Fact]:
         """Return facts that a node or a tool reads; from now on, their trust limits that of the run."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import fields
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Never, Self
@@ -13,12 +14,14 @@ from typing import TYPE_CHECKING, Never, Self
 from graphagent._article import kind_of
 from graphagent._options import check_flag, check_model, check_names
 from graphagent.memory._byte_cache import check_cache_bytes
+from graphagent.memory._expiry import Expiry
 from graphagent.memory.notes._service import NoteService
 from graphagent.memory.notes._settings import NoteSettings
 from graphagent.memory.notes._view import NoteView
 from graphagent.memory.notes._visibility import Visibility
 from graphagent.memory.notes.index._engine import check_engine
 from graphagent.memory.notes.index._repository import NoteRepository
+from graphagent.memory.notes.write._forget import sweep
 
 if TYPE_CHECKING:
     from graphagent.protocols import Embedder, Model, NoteIndex, Reranker, Store
@@ -62,6 +65,8 @@ class Notes(NoteView):
             opening if it is in memory, else if it does not exist.
         cache_bytes: About how many bytes of memory are used for the vectors and speakers of the owners used last. Those of others are
             read again at their next use. The vectors of the owner used last are always kept, even if they are larger.
+        keep_for: How old a note may be, such as `timedelta(days=90)`, by when it was saved. What is older is not read, and is erased
+            with its history when a note is saved or the notes are opened, at most once an hour. By default, notes are kept for ever.
 
     Raises:
         TypeError: an argument is of the wrong type.
@@ -83,6 +88,7 @@ class Notes(NoteView):
         on_progress: Callable[[int, int], object] | None = None,
         cache_bytes: int = 64 * 2**20,
         late_interaction: bool = True,
+        keep_for: timedelta | None = None,
         **others: Never,
     ) -> None:
         if others:
@@ -98,7 +104,7 @@ class Notes(NoteView):
         if not isinstance(owner, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             hint = "leave it out" if owner is None else f"give owner={str(owner)!r}"  # pyright: ignore[reportUnnecessaryComparison]
             raise TypeError(f"owner={owner!r} is not a text, such as the id of a user; {hint}")
-        visibility = Visibility(owner=owner)
+        visibility = Visibility(owner=owner, expiry=None if keep_for is None else Expiry(keep_for))
         settings = _checked_settings(settings)
         self._own, kept = _opened(store)
         repository = NoteRepository(
@@ -148,6 +154,7 @@ class Notes(NoteView):
 
     async def __aenter__(self) -> Self:
         await self._service.repository.open()
+        await sweep(self._service, self._visibility)
         if self._service.inference is not None:
             await self._service.inference.resume()
         return self

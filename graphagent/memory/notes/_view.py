@@ -414,7 +414,7 @@ class NoteView:
         check_not_empty(conditions)
         before = None if older_than is None else time_before(older_than)
         fits = self._visibility.filter(
-            scope, categories=categories, source=source, metadata=metadata_filter, all_private=True
+            scope, categories=categories, source=source, metadata=metadata_filter, all_private=True, expired=True
         )
         return await forget(self._service.repository, fits, ids=ids, before=before, run_id=run_id)
 
@@ -436,7 +436,7 @@ class NoteView:
         """
         self._visibility.check_writable()
         check_not_empty({"scope": scope})
-        return await forget(self._service.repository, self._visibility.filter(scope, all_private=True))
+        return await forget(self._service.repository, self._visibility.filter(scope, all_private=True, expired=True))
 
     # Listing
 

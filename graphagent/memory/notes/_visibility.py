@@ -14,6 +14,7 @@ from graphagent.memory.notes._scopes import ROOT, is_within, outermost, path_of
 from graphagent.memory.notes.index._filter import Filter
 
 if TYPE_CHECKING:
+    from graphagent.memory._expiry import Expiry
     from graphagent.memory.notes._types import Record
 
 
@@ -31,6 +32,8 @@ class Visibility:
     owner: str = ""
     source: str | None = None
     """Who asks. Private notes of other sources are invisible; with None, all private notes are."""
+    expiry: Expiry | None = None
+    """For how long notes are kept: those that have expired are invisible. None: for ever."""
 
     # Views
 
@@ -157,6 +160,7 @@ class Visibility:
         until: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
         all_private: bool = False,
+        expired: bool = False,
     ) -> Filter:
         """Return a filter of the visible notes that also fit what is given. It has no scopes if there can be none.
 
@@ -168,6 +172,7 @@ class Visibility:
             until: Only notes said, or else saved, at this time or earlier.
             metadata: Only notes whose metadata have each of these keys with an equal value.
             all_private: Whether private notes of all sources are included, if the view is not that of a source.
+            expired: Whether notes that have expired are included, which are to be erased.
 
         Raises:
             NoteError: the scope, a category, the source or a value of the metadata is not valid, or there is no category.
@@ -189,7 +194,13 @@ class Visibility:
             until=_validation.bound("until", until),
             private=all_private and self.source is None,
             metadata={} if metadata is None else _validation.metadata_filter(metadata),
+            saved_since=None if self.expiry is None or expired else self.expiry.first_kept(),
         )
+
+    def has_expired(self, record: Record) -> bool:
+        """Return whether a record was saved so long ago that it is to be erased."""
+        saved = _validation.milliseconds(record.created_at)
+        return self.expiry is not None and self.expiry.has_passed(saved, self.owner)
 
     def check_can_save(self, record: Record) -> None:
         """Check that the view will see a record that is to be saved in one of its scopes.

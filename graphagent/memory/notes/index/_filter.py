@@ -42,6 +42,8 @@ class Filter:
     since: int | None = None
     until: int | None = None
     """Only records that were said, or else saved, between these times fit; in milliseconds UTC, both included."""
+    saved_since: int | None = None
+    """Only records that were saved at this time or later fit; in milliseconds UTC."""
     private: bool = False
     """Whether private records of all sources fit."""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -50,7 +52,7 @@ class Filter:
     @property
     def is_whole(self) -> bool:
         """Whether all records of the owner fit, except private ones."""
-        unbounded = (self.source, self.since, self.until) == (None,) * 3
+        unbounded = (self.source, self.since, self.until, self.saved_since) == (None,) * 4
         return self.scopes == (ROOT,) and unbounded and not self.categories and not self.metadata
 
     def matches(self, record: Record) -> bool:
@@ -62,6 +64,7 @@ class Filter:
             and (self.source is None or record.source == self.source)
             and not any(some.isdisjoint(record.categories) for some in self.categories)
             and ((self.since is None and self.until is None) or self._is_timely(record))
+            and (self.saved_since is None or milliseconds(record.created_at) >= self.saved_since)
             and (not self.metadata or self._has_metadata(record))
         )
 
@@ -169,6 +172,9 @@ def condition(fits: Filter, among: Iterable[int] | None = None) -> tuple[str, li
     if fits.since is not None or fits.until is not None:
         parts.append("ifnull(said, created) BETWEEN ? AND ?")
         values += stretch(fits)
+    if fits.saved_since is not None:
+        parts.append("created>=?")
+        values.append(fits.saved_since)
     return " AND ".join(parts), values
 
 

@@ -10,10 +10,12 @@ from graphagent import _clock
 from graphagent._concurrency import turn
 from graphagent.memory.notes import _validation
 from graphagent.memory.notes._validation import moment
+from graphagent.memory.notes._visibility import Visibility
 from graphagent.memory.notes.index._duplicates import normal
 from graphagent.store import Receipt
 
 if TYPE_CHECKING:
+    from graphagent.memory.notes._service import NoteService
     from graphagent.memory.notes._types import Record
     from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._repository import NoteRepository
@@ -47,6 +49,17 @@ async def forget(
         return Receipt()
     await repository.forget(fits.owner, [record.id for record in doomed])
     return Receipt(notes=len(doomed), bytes=sum(len(record.content.encode()) for record in doomed))
+
+
+async def sweep(service: NoteService, visibility: Visibility) -> None:
+    """Erase the notes of an owner that have expired, if they have not been looked for in the last hour."""
+    if visibility.expiry is not None:
+        everything = Visibility(owner=visibility.owner).filter(all_private=True)
+
+        async def erase(before: int) -> None:
+            await forget(service.repository, everything, before=moment(before))
+
+        await visibility.expiry.sweep(visibility.owner, erase)
 
 
 async def _found(repository: NoteRepository, fits: Filter, ids: Iterable[str] | None) -> Iterable[Record]:

@@ -17,6 +17,7 @@ from graphagent.memory.notes._types import INFER, INFERRED, Note, Record
 from graphagent.memory.notes._validation import moment, one_of
 from graphagent.memory.notes.index._duplicates import without_duplicates
 from graphagent.memory.notes.index._storage import SIMILAR, Pending
+from graphagent.memory.notes.write._forget import sweep
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._service import NoteService
@@ -71,6 +72,7 @@ async def save(service: NoteService, visibility: Visibility, request: SaveReques
         HandlerError: an event handler raised. If it was that of `MemorySaveCompleted`, the notes are saved nevertheless.
     """
     visibility.check_writable()
+    await sweep(service, visibility)
     infer, run_id = request.infer, request.run_id
     if infer not in INFER:
         raise ValueError(f"infer={infer!r} is not known; use {one_of(INFER)}")
@@ -145,7 +147,11 @@ async def _stored(
     pending = [_pending(service, visibility, request, note) for note in request.notes]
     stored = records
     if records and service.settings.consolidation_threshold < 1:
-        stored = await without_duplicates(service.repository.same, records, request.notes)
+
+        async def same(owner: str, numbers: Sequence[int]) -> list[Record]:
+            return [each for each in await service.repository.same(owner, numbers) if not visibility.has_expired(each)]
+
+        stored = await without_duplicates(same, records, request.notes)
     added = [(new, todo) for new, old, todo in zip(records, stored, pending, strict=True) if old is new]
     todos = [todo for _, todo in added]
     if added or request.also:

@@ -1,0 +1,51 @@
+"""Forgetting facts by their age."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from graphagent.errors import StoreError
+from graphagent.memory.facts._types import Concept, Scope, ScopeKind, Subject
+from graphagent.store import Receipt
+
+if TYPE_CHECKING:
+    from graphagent.protocols import KeepingProvider
+
+_TOGETHER = 256
+"""How many are forgotten at once: what waits for a store shares one rewrite of its file."""
+
+
+async def forget_older(provider: KeepingProvider, owner: str, before: int) -> Receipt:
+    """Erase all facts of an owner whose last version was saved before a time, with their history. Those without a time stay.
+
+    Raises:
+        StoreError: it could not be done.
+    """
+    last: dict[tuple[str, str, str, str], int | None] = {}
+    async for record in provider.export(owner=owner):
+        each: dict[str, Any] = record
+        place = (each["keyword"], each["subject"], each["scope"]["kind"], each["scope"]["name"])
+        time = each["timestamp"]
+        last[place] = None if time is None or last.get(place, 0) is None else max(time, last.get(place) or 0)
+    receipts, failed, limiter = list[Receipt](), list[StoreError](), anyio.CapacityLimiter(_TOGETHER)
+
+    async def forget(keyword: str, about: str, kind: str, name: str) -> None:
+        concept, subject, scope = Concept(keyword), Subject(about), Scope(ScopeKind(kind), name)
+        async with limiter:
+            try:
+                versions = await provider.history(concept, subject, scope, owner=owner)
+                if versions and (versions[0].timestamp or before) < before:  # none was saved meanwhile
+                    receipts.append(await provider.forget(concept=concept, subject=subject, scope=scope, owner=owner))
+            except StoreError as error:
+                failed.append(error)
+
+    async with anyio.create_task_group() as group:
+        for place, time in last.items():
+            if time is not None and time < before:
+                group.start_soon(forget, *place)
+    if failed:
+        raise failed[0]
+    return replace(Receipt.of({str(number): receipt for number, receipt in enumerate(receipts)}), parts={})
