@@ -1,4 +1,4 @@
-"""What keeping facts costs: durable saves beside a bare program's on the same disk, loads, the first touch of a store, and loading all.
+"""What keeping facts costs: durable saves beside a bare program's on the same disk, loads, the first touch, loading all, as of a moment.
 
 Saves are measured in wall time, since waiting for the disk is most of them: one save, one bare write and so on in turn, over
 stores of several sizes. All facts belong to one subject, which is the worst case: what is read and checked at the first touch
@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,7 +90,7 @@ class Took:
 
 
 def report(*, quick: bool) -> str:
-    """Measure both providers, loading all facts, and sealing. Gives four Markdown tables."""
+    """Measure both providers, loading all facts, and sealing. Gives five Markdown tables."""
     return anyio.run(functools.partial(_report, quick=quick))
 
 
@@ -115,7 +116,8 @@ async def _report(*, quick: bool) -> str:
     first = ["a load", "facts", "median", "p90", "target", "the first of a process, median"]
     rounds = QUICK if quick else Rounds()
     everything = await _load_all(5 if quick else 10_000, rounds.count)
-    return "\n\n".join((table(head, saves), table(first, loads), everything, await _sealing(rounds)))
+    moments = await _moments(3 if quick else 200, rounds.count)
+    return "\n\n".join((table(head, saves), table(first, loads), everything, moments, await _sealing(rounds)))
 
 
 async def _shelf(kind: Kind, root: Path, size: int) -> Shelf:
@@ -140,6 +142,33 @@ def _record(number: int) -> dict[str, object]:
 
 def _concept(number: int) -> Concept:
     return Concept(f"concept-{number}")
+
+
+async def _moments(size: int, count: int) -> str:
+    """Measure `load` as of a moment beside `load`, in turn: of facts with five versions each, which were all loaded so before."""
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    moments = {"now": began + timedelta(days=9), "before the last version": began + timedelta(days=3.5)}
+    rows: list[list[str]] = []
+    for kind in (FILES, STORE, ENCRYPTED):
+        with tempfile.TemporaryDirectory() as folder:
+            async with kind.make(Path(folder)) as provider:
+                for day in range(5):
+                    time_ = int((began + timedelta(days=day)).timestamp() * 1000)
+                    for number in range(size):
+                        await provider.save(SingleFact(_concept(number), str(day), time_), SUBJECT, SCOPE)
+                for name, moment in moments.items():
+                    bare, mine = list[float](), list[float]()
+                    for _ in range(count + 1):
+                        for seconds, as_of in ((bare, None), (mine, moment)):
+                            began_at = time.process_time()
+                            for number in range(size):
+                                [_] = await provider.load(_concept(number), SUBJECT, SCOPE, as_of=as_of)
+                            seconds.append((time.process_time() - began_at) / size)
+                    told = figure(mine[1:], bare[1:])
+                    rows.append(
+                        [f"`{kind.name}`", name, micro(told.bare), micro(told.seconds), times(told.ratio), "≤ 1.1 ×"]
+                    )
+    return table(["`load(…, as_of=)`", "moment", "`load`, CPU", "with `as_of`, CPU", "ratio", "target"], rows)
 
 
 async def _save(provider: KeepingProvider, number: int) -> None:
@@ -270,6 +299,12 @@ async def _sealed_rows(folder: Path) -> int:
 FILES = Kind("FileMemoryProvider", FileMemoryProvider, _appending, _line)
 ENCRYPTED = Kind(
     "EncryptedMemoryProvider", lambda root: EncryptedMemoryProvider(root, key=KEY), _committing, _sealed_rows
+)
+STORE = Kind(
+    "StoreMemoryProvider",
+    lambda root: StoreMemoryProvider(SqliteStore(root / "facts.db")),
+    _committing,
+    _sealed_rows,
 )
 
 

@@ -151,7 +151,7 @@ class Page:
         if moment is None or moment.has(known.last):
             return known.facts(moment)
         history = self._histories.get(keyword)
-        return None if history is None else known_at(reversed(history), moment)
+        return None if history is None else known_at(reversed(history), moment)[0]
 
     def version(self, keyword: str) -> int:
         """Return the last version of a concept; 0 if there is none."""

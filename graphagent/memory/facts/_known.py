@@ -18,7 +18,7 @@ from sys import getsizeof
 from typing import TYPE_CHECKING, TypeGuard
 
 from graphagent import _clock
-from graphagent.memory.facts._moments import checked_moment, microseconds
+from graphagent.memory.facts._moments import microseconds
 from graphagent.memory.facts._types import TRUST_LEVELS, UNTRUSTED, MultipleFacts, SingleFact, Withdrawal
 from graphagent.memory.facts._withdrawing import resets
 
@@ -56,17 +56,23 @@ class Moment:
         ValueError: it has no time zone.
     """
 
-    __slots__ = ("at", "now")
+    __slots__ = ("_now", "at")
 
     def __init__(self, as_of: datetime | None, name: str = "as_of=") -> None:
-        self.now = _clock.now() * 1000
-        """The current time, in microseconds."""
-        self.at = self.now if as_of is None else microseconds(checked_moment(name, as_of))
-        """The moment, in microseconds."""
+        self._now: int | None = None
+        self.at = self.now if as_of is None else microseconds(as_of, name)
+        """The moment, in microseconds UTC since 1970."""
+
+    @property
+    def now(self) -> int:
+        """The current time, in microseconds UTC since 1970."""
+        if self._now is None:
+            self._now = _clock.now() * 1000
+        return self._now
 
     def has(self, last: FactVersion) -> bool:
         """Return whether the last version of a concept, and so all versions, had been recorded at this moment."""
-        return self.at >= recorded_at(last, self.now)
+        return (last.timestamp is not None and self.at >= last.timestamp * 1000) or self.at >= self.now
 
 
 class _Fold:
@@ -249,17 +255,19 @@ class Newest:
         return _folded(self._versions)
 
 
-def known_at(versions: Iterable[FactVersion], moment: Moment) -> list[Fact]:
-    """Return what is known at a moment, from all versions of a concept, the newest first."""
-    newest: Newest | None = None
+def known_at(versions: Iterable[FactVersion], moment: Moment) -> tuple[list[Fact], bool]:
+    """Return what is known at a moment from the versions of a concept, the newest first, and whether earlier ones say nothing more."""
+    holding: list[FactVersion] = []
+    at, recorded, complete = moment.at, moment.now, False
     for version in versions:
-        if newest is None:
-            newest = Newest(version, moment)
-        else:
-            newest.add(version)
-        if newest.complete:
-            break
-    return newest.facts() if newest else []
+        recorded = recorded_at(version, recorded)
+        if _holds(version, at, recorded):
+            holding.append(version)
+            if _replaces(version):
+                complete = True
+                break
+    last = holding[0] if complete and len(holding) == 1 else None
+    return ([last] if isinstance(last, SingleFact) else _folded(holding)), complete
 
 
 def recorded_by(versions: Sequence[FactVersion], moment: Moment | None) -> list[FactVersion]:

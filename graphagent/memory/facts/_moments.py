@@ -17,6 +17,25 @@ def checked_moment(name: str, moment: datetime) -> datetime:
         TypeError: it is not a datetime.
         ValueError: it has no time zone.
     """
+    offset = _offset(moment, name)
+    return moment.replace(tzinfo=timezone(offset) if offset else UTC, fold=0)
+
+
+def microseconds(moment: datetime, name: str = "a moment") -> int:
+    """Return a moment as microseconds UTC since 1970; errors name it.
+
+    Raises:
+        TypeError: it is not a datetime.
+        ValueError: it has no time zone.
+    """
+    try:
+        return (moment - _EPOCH) // _MICROSECOND
+    except TypeError:
+        _offset(moment, name)
+        raise
+
+
+def _offset(moment: datetime, name: str) -> timedelta:
     if not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             f"{name} is a datetime with a time zone, such as datetime(2026, 5, 1, tzinfo=UTC), not {kind_of(moment)}"
@@ -27,12 +46,7 @@ def checked_moment(name: str, moment: datetime) -> datetime:
             f"{name} has no time zone; write datetime(2026, 5, 1, tzinfo=UTC) or tzinfo=ZoneInfo('Europe/Oslo'), or add "
             f".astimezone() if it is in the time zone of this machine"
         )
-    return moment.replace(tzinfo=timezone(offset) if offset else UTC, fold=0)
-
-
-def microseconds(moment: datetime) -> int:
-    """Return a moment as microseconds UTC since 1970."""
-    return (moment - _EPOCH) // _MICROSECOND
+    return offset
 
 
 def read_moment(text: object) -> datetime | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self
 
@@ -14,7 +15,7 @@ from graphagent.memory._byte_cache import ByteCache, check_cache_bytes
 from graphagent.memory.facts._arguments import check_filter, check_given
 from graphagent.memory.facts._concept_list import CONCEPTS, keywords_of, list_row, number_of, with_keywords
 from graphagent.memory.facts._json import export_record, following, read_export
-from graphagent.memory.facts._known import Known, Moment, Newest, is_plain, recorded_by
+from graphagent.memory.facts._known import Known, Moment, Newest, is_plain, known_at, recorded_by, size_of
 from graphagent.memory.facts._store_items import ROOM, concept_of, domain_of, place_of, put_of, version_of
 from graphagent.memory.facts._types import (
     Concept,
@@ -47,6 +48,17 @@ _READS = 4
 """How many reads a concept takes the first time; in an encrypted store, each takes a while."""
 
 
+@dataclass(slots=True)
+class _Past:
+    """The newest versions of a concept, the newest first."""
+
+    versions: list[FactVersion]
+    size: int
+    """About how many bytes of memory they take."""
+    whole: bool = False
+    """Whether there are no earlier ones."""
+
+
 class StoreMemoryProvider:
     """Stores facts in a store, each version as one item.
 
@@ -69,7 +81,8 @@ class StoreMemoryProvider:
         check_can("commit", store, "a StoreMemoryProvider takes a store", "StoreMemoryProvider(SqliteStore(path))")
         self._store = store
         self._versions: ByteCache[Key, int] = ByteCache(cache_bytes // 2)
-        self._known: ByteCache[Key, tuple[Known, int]] = ByteCache(cache_bytes // 2)
+        self._known: ByteCache[Key, tuple[Known, int]] = ByteCache(cache_bytes // 4)
+        self._pasts: ByteCache[Key, _Past] = ByteCache(cache_bytes // 4)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._store!r})"
@@ -339,6 +352,7 @@ class StoreMemoryProvider:
     def _clear(self) -> None:
         self._versions.clear()
         self._known.clear()
+        self._pasts.clear()
 
     async def _current(self, prefix: Key, moment: Moment) -> tuple[dict[str, None], dict[str, list[Fact]]]:
         """Return the list of the concepts of a subject, and what is known about them by their keywords, by one scan of its items.
@@ -437,19 +451,40 @@ class StoreMemoryProvider:
         if item is None:
             return []
         last = version_of(item)
-        if moment is None and is_plain(last):
+        if is_plain(last) and (moment is None or moment.has(last)):
             return [last]
-        newest = Newest(last, moment := moment or Moment(None))
-        if newest.complete and isinstance(last, SingleFact):
-            return newest.facts()
+        moment = moment or Moment(None)
+        if isinstance(last, SingleFact) or not moment.has(last):
+            return await self._at(keys, last, moment)
         # Removed from the cache while versions are added to it, so that two threads never add to the same object.
-        kept = self._known.take(keys) if moment.has(last) else None
+        kept = self._known.take(keys)
         if kept is not None:
             facts = self._combined(keys, kept[0], moment, kept[1])
             if kept[0].last.id == last.id:
                 return facts
         _, found = await self._current(keys, moment)
         return found.get(last.concept.keyword, [])
+
+    async def _at(self, keys: Key, last: FactVersion, moment: Moment) -> list[Fact]:
+        """Return what is known about a concept at a moment. The versions that are read for it stay in the cache."""
+        past = self._pasts.take(keys)
+        if past is None or past.versions[0].id != last.id:
+            past = _Past([last], _size(keys) + size_of(last))
+        versions, size = past.versions, _FIRST_PAGE
+        while True:
+            facts, complete = known_at(versions, moment)
+            if complete or past.whole:
+                break
+            after = (*keys, versions[-1].version)
+            page = await collect(self._store.scan(keys, after=after, limit=size, reverse=True))
+            for number, item in enumerate(page, 1):
+                await turn(number)
+                versions.append(version_of(item))
+                past.size += size_of(versions[-1])
+            past.whole, size = len(page) < size, min(size * _GROWTH, _LONGEST_PAGE)
+        if len(versions) > 1:
+            self._pasts.put(keys, past, past.size)
+        return facts
 
     async def _missing(self, domain: Key, facts: list[FactVersion], steps: Iterator[int]) -> list[Put]:
         """Return the changes that add the missing facts; `steps` counts the work done so far, for all domains together."""

@@ -100,7 +100,7 @@ def _as_known(history: Sequence[FactVersion], id_: str) -> Fact | None:
     last = history[place]
     if isinstance(last, SingleFact):
         return last
-    found = known_at(history[place:], Moment(None))
+    found, _ = known_at(history[place:], Moment(None))
     return found[0] if found else None
 
 
