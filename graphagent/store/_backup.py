@@ -182,12 +182,12 @@ def _fill(source: Path, target: Path, *, of: Path | None) -> BackupReport:
             size = copy_file(found, copy, replace=True, step=check_cancelled)
             report = replace(report, stores=report.stores + 1, written=report.written + 1, bytes=report.bytes + size)
         else:
-            size = _copy_facts(source, found, copy)
-            if size is None:
+            copied = _copy_facts(source, found, copy)
+            if copied is None:
                 known.remove(within)
                 continue
             report = replace(
-                report, files=report.files + 1, written=report.written + (size > 0), bytes=report.bytes + size
+                report, files=report.files + 1, written=report.written + (copied > 0), bytes=report.bytes + copied
             )
     if not known:
         raise StoreError(f"{source} has neither a store nor readable facts, so there is nothing to copy")
