@@ -112,7 +112,7 @@ def _paths(call: str, source: object, target: object) -> tuple[Path, Path]:
         if isinstance(given, str) and (server := re.match(r"(\w[\w+.-]*)://", given)):
             raise StoreError(
                 f"this is a database on a server ({server[1]}), which backs up with its own tools: pg_dump --format=custom "
-                f"--file=FILE, and pg_restore. graphagent verify and graphagent store copy work with it"
+                f"--file=FILE, and pg_restore"
             )
         check_path(f"{call}:", given, "'notes.db'")
         found.append(Path(given).absolute())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  it was checked

@@ -6,7 +6,8 @@ complete, the target has an item that says so, and no other copy may use it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from graphagent._options import check_can
@@ -64,7 +65,7 @@ async def copy_store(source: Store, target: Store) -> int:
 async def _begin(target: Store) -> None:
     if await target.get(_COPYING) is not None:
         return
-    async for _ in target.scan((), limit=1):
+    if [item async for item in target.scan((), limit=1)]:
         where = str(getattr(target, "path", repr(target)))
         raise StoreExistsError(where, "a copy needs an empty store; give another one")
     await target.commit(Put(_COPYING, b"", expected=0))
@@ -73,20 +74,21 @@ async def _begin(target: Store) -> None:
 async def _bring(source: Store, target: Store) -> tuple[int, int]:
     """Make the items of the target those of the source. Return how many there are, and how many were others before."""
     count, changed = 0, 0
-    async for items in _pages(source):
-        there = await get_many(target, [item.key for item in items])
-        changes: list[Change] = []
-        for item in items:
-            count += 1
-            known = there.get(item.key)
-            if known == item:
-                continue
-            if known is not None:
-                changes.append(Delete(item.key))
-            changes.append(Put(item.key, item.value, expected=0, version=item.version))
-            changed += 1
-        if changes:
-            await target.commit(*changes)
+    async with aclosing(_pages(source)) as pages:
+        async for items in pages:
+            there = await get_many(target, [item.key for item in items])
+            changes: list[Change] = []
+            for item in items:
+                count += 1
+                known = there.get(item.key)
+                if known == item:
+                    continue
+                if known is not None:
+                    changes.append(Delete(item.key))
+                changes.append(Put(item.key, item.value, expected=0, version=item.version))
+                changed += 1
+            if changes:
+                await target.commit(*changes)
     if changed and count:
         await _check(source, target)
     return count, changed
@@ -98,7 +100,7 @@ async def _check(source: Store, target: Store) -> None:
     Raises:
         DamagedStoreError: it does not.
     """
-    async for item in source.scan((), limit=1):
+    for item in [item async for item in source.scan((), limit=1)]:
         found = await target.get(item.key)
         if found is not None and (found.value, found.version) == (item.value, item.version):
             return
@@ -112,12 +114,13 @@ async def _check(source: Store, target: Store) -> None:
 async def _clear(source: Store, target: Store) -> int:
     """Remove what the source does not have any more from the target. Return the number of these items."""
     removed = 0
-    async for items in _pages(target):
-        there = await get_many(source, [item.key for item in items])
-        gone = [Delete(item.key) for item in items if item.key not in there]
-        if gone:
-            await target.commit(*gone)
-        removed += len(gone)
+    async with aclosing(_pages(target)) as pages:
+        async for items in pages:
+            there = await get_many(source, [item.key for item in items])
+            gone = [Delete(item.key) for item in items if item.key not in there]
+            if gone:
+                await target.commit(*gone)
+            removed += len(gone)
     return removed
 
 
@@ -125,7 +128,7 @@ async def _count(store: Store) -> int:
     return sum([len(items) async for items in _pages(store)])
 
 
-async def _pages(store: Store) -> AsyncIterator[list[Item]]:
+async def _pages(store: Store) -> AsyncGenerator[list[Item]]:
     page: list[Item] = []
     size = 0
     async for item in store.scan(()):
