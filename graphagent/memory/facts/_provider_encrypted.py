@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from graphagent._options import check_path
 from graphagent.errors import StoreError
@@ -53,6 +53,10 @@ class EncryptedMemoryProvider(StoreMemoryProvider):
     def keys(self) -> StoreKeys:
         """The keys that open the file: list, add, remove, rotate and destroy them."""
         return self._sealed.keys
+
+    async def __aenter__(self) -> Self:
+        await self._sealed.__aenter__()
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /

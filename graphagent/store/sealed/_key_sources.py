@@ -69,7 +69,7 @@ KeySource = bytes | str | Passphrase | Callable[[], bytes | Awaitable[bytes]]
   bytes or a recovery key;
 - `keyring:SERVICE/NAME`: an entry of the keyring of the operating system, with the same; it needs the extra `keyring`;
 - `passphrase:` before one of these three, such as `passphrase:env:NAME`, if what is there is a pass phrase;
-- a function that returns 32 bytes, for example from a KMS. It may be async, and is called at the first use.
+- a function that returns 32 bytes, for example from a KMS. It may be async, and is called by `async with` and whenever a store is opened.
 
 A variable, a file or an entry is read again whenever a store is opened.
 """

@@ -46,7 +46,7 @@ class EncryptedStore:
     commit of every process counts, and the anchor is written after each, or at most `anchor_every` seconds later.
 
     Any number of tasks, threads and processes may use one store; a process that is forked after the first use makes its own
-    EncryptedStore. `async with` closes the inner store. Once a SqliteStore or a MemoryStore is sealed, it refuses everyone who
+    EncryptedStore. `async with` asks for the key, and closes the inner store at the end. Once a SqliteStore or a MemoryStore is sealed, it refuses everyone who
     uses it without the key (SealedStoreError). One that contains plain items is never sealed (PlainStoreError).
 
     Raises:
@@ -182,6 +182,9 @@ class EncryptedStore:
             await close()
 
     async def __aenter__(self) -> Self:
+        await (
+            self._key.read()
+        )  # a keyring that is locked and a function that fails are noticed here, not at the first request
         return self
 
     async def __aexit__(

@@ -9,6 +9,7 @@ from keyring.backends import chainer, fail, null
 from keyring.errors import InitError, KeyringLocked
 
 from graphagent.errors import KeySourceError, MissingExtraError, WrongKeyError
+from graphagent.memory import EncryptedMemoryProvider
 from graphagent.store import EncryptedStore, MemoryStore, Put, new_key, new_recovery_key
 from graphagent.store._internal import put_in_keyring
 from graphagent.store.sealed import _key_sources
@@ -100,8 +101,8 @@ def chained(*backends):
     ],
     ids=lambda given: "" if isinstance(given, str) else type(given).__name__,
 )
-async def test_a_keyring_that_is_not_there(use, backend, remedy):
-    """A server without a desktop, a readable keyring, a locked one and a missing entry each say what to do, at the first use."""
+async def test_a_keyring_that_is_not_there(use, tmp_path, backend, remedy):
+    """A server without a desktop, a readable keyring, a locked one and a missing entry each say what to do when a store is opened."""
     use(backend)
     inner = MemoryStore()
     store = EncryptedStore(inner, "keyring:a/b")
@@ -109,6 +110,10 @@ async def test_a_keyring_that_is_not_there(use, backend, remedy):
         await store.commit(Put(A, b"a"))
     assert "CANARY" not in str(caught.value)
     assert caught.value.source == "keyring:a/b"
+    for opened in (store, EncryptedMemoryProvider(tmp_path, key="keyring:a/b")):
+        with pytest.raises(KeySourceError, match=remedy):
+            async with opened:
+                pass
     assert [item async for item in inner.scan(())] == []
 
 
