@@ -27,6 +27,7 @@ NAMES = (
     "growth",
     "facts",
     "forgetting",
+    "rotation",
     "listing",
     "imports",
     "embedders",

@@ -42,6 +42,8 @@ _LONGEST_PAUSE = 0.05
 _INLINE_DOMAINS = 32
 """For up to so many domains a commit is applied in the thread of the event loop, for more in a worker thread."""
 _PASSES = 5
+_WAY_SECONDS = 0.05
+"""How long a commit makes way for whoever has changed the keys, who may be rotating the data (`DataRotation` in `_rotation.py`)."""
 
 
 class SealedStore:
@@ -241,6 +243,7 @@ class SealedStore:
                 pass
             except ConflictError as error:
                 if error.key == KEYS:
+                    await anyio.sleep(_WAY_SECONDS)
                     await session.renew_keys(session.keys_version)
                 await self._catch_up(session, transaction)
             finally:

@@ -13,19 +13,18 @@ the rotation has come: whoever calls it again, after whatever has interrupted it
    records is erased.
 
 What is expensive, sealing items, needs no particular version of the row of their domain. So it is done before, and what others commit to
-the domain meanwhile costs nothing but sealing its row again.
+the domain meanwhile costs nothing but sealing its row again. Still, whoever writes to a domain all the time would always be first.
+Against that, the key row is put again, as it is: all commits that are under way are refused then, and make way for a moment.
 """
 
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import anyio
 from anyio import to_thread
 
 from graphagent.errors import ConflictError, StoreError
@@ -44,9 +43,10 @@ from graphagent.store.sealed._session import TRIES, SealedSession, folded
 if TYPE_CHECKING:
     from graphagent.store._items import Key
 
-_ITEMS, _DOMAINS = 400, 64
+_ITEMS, _DOMAINS = 800, 64
 """About how many items, and how many domains, are changed by one commit."""
-_LONGEST_PAUSE = 0.02
+_FAIR_TRIES = 2
+"""How often a commit may be overtaken before others have to make way."""
 
 
 class _OldRecordError(Exception):
@@ -141,8 +141,10 @@ class DataRotation:
                 return
             transaction = SealedTransaction.begun(session, wary=False)
             transaction.reseals_root = True
-            if await self._committed(transaction, attempt) is None:
+            if await self._committed(transaction) is None:
                 return
+            if attempt % _FAIR_TRIES == 1:
+                await self._change_keys(_same)
         raise session.restless("(all)")
 
     async def _reseal_writers(self) -> None:
@@ -156,8 +158,8 @@ class DataRotation:
                 pass
         raise session.restless("(all)")
 
-    async def _committed(self, transaction: SealedTransaction, attempt: int) -> tuple[object, ...] | None:
-        """Make a commit. Return the key of the row that another process has changed, if one has, after a pause."""
+    async def _committed(self, transaction: SealedTransaction) -> tuple[object, ...] | None:
+        """Make a commit. Return the key of the row that another process has changed, if one has."""
         session = self._session
         try:
             changes = await transaction.finish()
@@ -168,7 +170,6 @@ class DataRotation:
                 await session.renew_keys(session.keys_version)
                 await session.renew_root()
             await session.anchoring.catch_up()
-            await anyio.sleep(random.uniform(0, min(0.0005 * 2**attempt, _LONGEST_PAUSE)))
             return error.key
         transaction.apply()
         return None
@@ -263,8 +264,8 @@ class DataRotation:
 
     async def _commit(self, parts: list[_Part]) -> list[_Part]:
         """Change domains in one commit. Return the parts that have to be prepared again, because others have changed their items."""
-        session, again = self._session, list[_Part]()
-        for attempt in range(TRIES):
+        session, again, overtaken = self._session, list[_Part](), 0
+        for _ in range(TRIES):
             fitting = [part for part in parts if not part.domain.gone and part.domain.state.keys == part.before]
             again += [part for part in parts if part not in fitting]
             parts = fitting
@@ -273,19 +274,22 @@ class DataRotation:
             transaction = SealedTransaction.begun(session, wary=False)
             for part in parts:
                 transaction.reseal(part.domain, part.keys, part.items)
-            seen = {part.domain.path: part.domain.version for part in parts}
-            changed = await self._committed(transaction, attempt)
+            changed = await self._committed(transaction)
             if changed is None:
                 self._items += sum(len(part.items) for part in parts)
                 self._done(0)
                 return again
+            overtaken += changed[0] == "d"
+            make_way = changed[0] == "d" and overtaken % _FAIR_TRIES == 0
+            if make_way:
+                await self._change_keys(_same)
             for part in list(parts):
-                if changed == part.domain.row:
-                    await session.moved(part.domain, seen[part.domain.path], "(any)")
-                elif changed[: part.domain.depth] == ("i", *part.domain.path):
-                    await session.moved(part.domain, seen[part.domain.path], "(any)")
+                owns = changed[: part.domain.depth] == ("i", *part.domain.path)
+                if owns:
                     parts.remove(part)
                     again.append(part)
+                if owns or make_way or changed == part.domain.row:
+                    await session.moved(part.domain, part.domain.version, "(any)")
         raise session.restless("(any)")
 
     async def _opens(self, domain: Domain) -> bool:
@@ -331,6 +335,10 @@ class DataRotation:
         self._domains += domains
         if self._report is not None:
             self._report(RotationProgress(min(self._domains, self._total), self._total, self._items))
+
+
+def _same(keyset: Keyset) -> Keyset:
+    return keyset
 
 
 def _begun(keys: tuple[NamedKey, ...], number: int) -> tuple[NamedKey, ...]:
