@@ -186,9 +186,11 @@ class AgentMemory:
             FeatureError: the run has an owner, and the provider does not know owners.
         """
         if ctx.owner and not isinstance(self.provider, KeepingProvider):
+            lacking = [name for name in vars(KeepingProvider) if name[0] != "_" and not hasattr(self.provider, name)]
             raise FeatureError(
                 f"the run has an owner, and {type(self.provider).__name__} knows none, so that facts of different owners "
-                f"would mix; use a KeepingProvider, such as FileMemoryProvider or EncryptedMemoryProvider"
+                f"would mix; use a KeepingProvider, such as FileMemoryProvider or EncryptedMemoryProvider, which has also "
+                f"{', '.join(lacking)}"
             )
 
     @property

@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphagent import _clock
-from graphagent.errors import ValueNotFoundError
+from graphagent import END, START, Agent, Context, Strategy, _clock, node
+from graphagent.errors import FeatureError, NodeFailedError, UnsupportedError, ValueNotFoundError
 from graphagent.memory import (
     TRUST_LEVELS,
+    AgentMemory,
     Concept,
     EncryptedMemoryProvider,
     FactType,
@@ -35,6 +36,7 @@ from graphagent.memory import (
 )
 from graphagent.memory.facts._json import fact_record, read_fact
 from graphagent.store import MemoryStore, Receipt
+from graphagent.testing import ScriptedModel
 from tests.thorough import examples
 
 USER, APP = Subject("user"), Scope.product("app")
@@ -366,3 +368,106 @@ async def test_a_forgotten_value_leaves_the_disk(tmp_path, subtests):
             assert not any(b"MEATBALLS" in data for data in files)
             for each in (provider, other):
                 await each.__aexit__(None, None, None)
+
+
+def agent_of(step, provider):
+    agent = Agent(Strategy("talk", START >> step >> END), model=ScriptedModel([]), store=MemoryStore())
+    agent.install(AgentMemory, provider=provider)
+    return agent
+
+
+async def test_an_agent_withdraws_a_value_once(provider):
+    """A withdrawal in a node has the run as its source, and is not repeated when the node is executed again."""
+    tries = []
+
+    @node(needs=[AgentMemory])
+    async def vegetarian(ctx: Context, text: str) -> str:
+        memory = ctx.feature(AgentMemory)
+        await memory.save(MultipleFacts(DIET, ["meat", "rice"]), USER)
+        await memory.withdraw(Withdrawal(DIET, ["meat"]), USER)
+        tries.append(text)
+        if len(tries) == 1:
+            raise ConnectionError
+        assert [fact.values for fact in await memory.load(DIET, [USER])] == [("rice",)]
+        before = await memory.load(DIET, [USER], as_of=datetime(2001, 1, 1, tzinfo=UTC))
+        assert before == await memory.history(DIET, USER, at=datetime(2001, 1, 1, tzinfo=UTC)) == []
+        await memory.forget(concept=DIET, value="meat")
+        return text
+
+    agent = agent_of(vegetarian, provider)
+    with pytest.raises(NodeFailedError):
+        await agent.run("No meat any more.", run_id="r")
+    assert (await agent.resume("r")).output == "No meat any more."
+    past = await provider.history(DIET, USER, Scope.agent("talk"))
+    assert [(type(each), each.values) for each in past] == [
+        (Withdrawal, ()), (Withdrawal, ()), (MultipleFacts, ("rice",)),
+    ]  # fmt: skip
+    assert past[1].source == Source("r", 1, "vegetarian", "trusted")
+
+
+async def test_facts_that_contradict_each_other_are_shown_together(provider):
+    """A model is shown both, again when one of them changes, and not again when nothing does."""
+    here = Scope.agent("talk")
+    shown = []
+
+    async def say(value: str, trust: str) -> None:
+        await provider.save(SingleFact(CITY, value, source=Source(trust=trust)), USER, here)
+
+    @node(needs=[AgentMemory])
+    async def looking(ctx: Context, text: str) -> str:
+        memory = ctx.feature(AgentMemory)
+        await say("Oslo", "inferred")
+        for value in ("", "", "Rome", "", "Paris", ""):
+            if value:
+                await say(value, "untrusted")
+            steps = len(ctx.memory.steps)
+            await memory.load_all_facts_to_agent([USER])
+            shown.append([known.fact.values[0] for step in ctx.memory.steps[steps:] for known in step.facts])
+        assert [fact.value for fact in await memory.load(CITY, [USER])] == ["Oslo", "Paris"]
+        assert [fact.value for fact in await memory.load_all([USER])] == ["Oslo", "Paris"]
+        return text
+
+    await agent_of(looking, provider).run("Where?")
+    assert shown == [["Oslo"], [], ["Oslo", "Rome"], [], ["Oslo", "Paris"], []]
+
+
+class Elsewhere:
+    """A provider of another house, which knows no time."""
+
+    def __init__(self):
+        self.facts = {}
+
+    async def save(self, fact, subject, scope):
+        self.facts[fact.concept] = fact
+
+    async def load(self, concept, subject, scope):
+        return [self.facts[concept]] if concept in self.facts else []
+
+    async def load_all(self, subject, scope):
+        return list(self.facts.values())
+
+    async def load_by_description(self, description, subject, scope):
+        return []
+
+
+async def test_a_provider_without_time_works_where_none_is_asked_for():
+    """It is asked nothing about moments; what it cannot do is refused, and the owner's refusal says what it lacks."""
+
+    @node(needs=[AgentMemory])
+    async def asking(ctx: Context, text: str) -> str:
+        memory = ctx.feature(AgentMemory)
+        await memory.save(SingleFact(CITY, "Oslo"), USER)
+        assert [fact.value for fact in await memory.load(CITY, [USER])] == ["Oslo"]
+        for call in (
+            lambda: memory.load(CITY, [USER], as_of=at(1)),
+            lambda: memory.load_all([USER], as_of=at(1)),
+            lambda: memory.withdraw(Withdrawal(DIET, ["meat"]), USER),
+        ):
+            with pytest.raises(UnsupportedError, match="Elsewhere has no"):
+                await call()
+        return text
+
+    agent = agent_of(asking, Elsewhere())
+    assert (await agent.run("Where?")).output == "Where?"
+    with pytest.raises(FeatureError, match="which has also withdraw, history, forget, export, import_, verify"):
+        await agent.run("Where?", owner="ada")
