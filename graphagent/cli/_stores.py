@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -106,7 +107,13 @@ def key_source(key: KeySource, *, new: bool = False, what: str = "The pass phras
             param_hint="--key",
         )
     with value_of("--key"):
-        given = Passphrase(ask_unseen(what, twice=new))
+        return _typed_passphrase(what, new=new)
+
+
+@cache
+def _typed_passphrase(what: str, *, new: bool) -> Passphrase:
+    """Ask for a pass phrase, once for a command, which may open several stores with it."""
+    given = Passphrase(ask_unseen(what, twice=new))
     if new:
         aside(
             "If you forget it, nobody can help. Make a recovery key now: graphagent keys add recovery --recovery --key passphrase"

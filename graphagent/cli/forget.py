@@ -17,7 +17,18 @@ import typer
 
 from graphagent._article import counted
 from graphagent.cli import _output
-from graphagent.cli._options import Yes, age_of, argument, flag, key_option, option, owner_option, scope_of, subject_of
+from graphagent.cli._options import (
+    Yes,
+    age_of,
+    argument,
+    flag,
+    key_option,
+    key_shown,
+    option,
+    owner_option,
+    scope_of,
+    subject_of,
+)
 from graphagent.cli._phrases import whose
 from graphagent.cli._prompts import ask, confirm
 from graphagent.cli._stores import open_everything
@@ -92,13 +103,12 @@ class Chosen:
 
     def command(self) -> str:
         """Return the command that forgets it, without a key."""
-        shown = self.key if self.key and self.key.startswith(("env:", "file:")) else self.key and "KEY"
         options = [
             ("--subject", self.subject),
             ("--scope", self.scope),
             ("--owner", self.owner),
             *(("--store", str(each)) for each in self.stores or ()),
-            ("--key", shown),
+            ("--key", key_shown(self.key)),
         ]
         words = [self.keyword] if self.keyword else ["--all"] if self.everything else []
         words += [word for name, value in options if value for word in (name, value)]

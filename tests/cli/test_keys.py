@@ -94,6 +94,8 @@ def test_a_pass_phrase_is_typed_unseen(home):
     assert (code, "keys add recovery" in said, "CANARY" in said) == (0, True, False)
     code, said = command("list", answers=twice[:1])
     assert (code, "Oslo" in said, "CANARY" in said) == (0, True, False)
+    code, said = command("forget", "city", "--yes", answers=twice[:1])  # which looks into several stores
+    assert (code, "Forgotten" in said or "Forgot" in said) == (0, True), said
     code, said = command("list", answers=(("The pass phrase> ", "other words"),))
     assert (code, "another key" in said) == (1, True)
 
