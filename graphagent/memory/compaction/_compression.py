@@ -149,7 +149,8 @@ class FoundFacts:
                     purpose="extraction",
                 )
                 usage += response.usage
-                found = _extraction.found_fact(concept, form.parse(response.message.text).values, lambda _: source)
+                values = form.parse(response.message.text).values
+                found = _extraction.lasting_fact(concept, values, lambda _: source, _extraction.Dates(lines, None))
             except (OutputError, ValueError) as error:
                 ctx.emit(ExtractionFailed(ctx.run_id, ctx.node, str(error)))
             if found is None or isinstance(found, MultipleFacts):

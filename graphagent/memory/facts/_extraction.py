@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,10 +17,12 @@ from graphagent.memory.facts._types import (
     Concept,
     Fact,
     FactType,
+    FactVersion,
     MultipleFacts,
     SingleFact,
     Source,
     Subject,
+    Withdrawal,
     least_trust,
 )
 from graphagent.memory.steps._trust import is_less
@@ -40,6 +42,24 @@ _NOT_FACTS = frozenset(
      "not mentioned", "not specified", "not stated", "not provided", "not given", "not available", "not applicable",
      "no information", "no answer", "unbekannt", "inconnu", "desconocido")
 )  # fmt: skip
+_NO_END = frozenset(
+    (
+        "none",
+        "now",
+        "present",
+        "ongoing",
+        "current",
+        "currently",
+        "open",
+        "never",
+        "forever",
+        "indefinite",
+        "indefinitely",
+    )
+)
+"""What models say in the place of a date that there is not."""
+_DAY = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d", re.ASCII)
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 _MONTHS = (
@@ -59,18 +79,29 @@ You keep the memory of an assistant. In the conversation below, find lasting fac
 
 Give each fact with the name of its subject, a keyword that names its concept (short, lower case, words joined by hyphens, such \
 as preferred-language), a description of the concept that does not hold the value, the value as briefly as it can be said, and as \
-its quote the few words that say it, exactly as they stand in the conversation. Give one entry for each value. Give only what was said; guess nothing. Leave out passing wishes and questions. Give an empty \
+its quote the few words that say it, exactly as they stand in the conversation. {dates} Give one entry for each value. Give only what was said; guess nothing. Leave out passing wishes and questions. Give an empty \
 list where there is nothing.{today}{known}"""
+
+_DATES = """\
+Where the conversation says so ("since May", "until Friday"), give as valid_from the first and as valid_to the last day on which it is \
+true, as YYYY-MM-DD, and else nothing. Of what is no longer true ("I used to", "not any more"), valid_to is its last day, or today if \
+that was not said."""
 
 _KNOWN = """
 
-Known concepts, whose keywords are to be used again where they fit:
+Known concepts, whose keywords are to be used again where they fit, and what is known of those with several values. Give again what is \
+no longer true of that, with its valid_to, and nothing else of it:
 {concepts}"""
 
 _ASK = """\
 You keep the memory of an assistant. Answer from the conversation below alone: what is known about {keyword!r}{description}? \
 {count} Give each value as briefly as it can be said, with the few words that say it as its quote, exactly as they stand in the \
-conversation. Give only what was said; guess nothing. Give an empty list where nothing was said.{today}"""
+conversation. {dates} Give only what was said; guess nothing. Give an empty list where nothing was said.{today}{known}"""
+
+_KNOWN_VALUES = """
+
+What is known, of which only what is no longer true is to be given again, with its valid_to:
+{values}"""
 
 _COUNT = {
     FactType.SINGLE: "It has one value: give the last that the user said, or else the last that was said.",
@@ -96,6 +127,8 @@ def _formats() -> tuple[
 
         value: str
         quote: str = ""
+        valid_from: str = ""
+        valid_to: str = ""
 
         @model_validator(mode="before")
         @classmethod
@@ -107,10 +140,10 @@ def _formats() -> tuple[
         def _as_text(cls, value: object) -> object:
             return _text_of(value)
 
-        @field_validator("quote", mode="before")
+        @field_validator("quote", "valid_from", "valid_to", mode="before")
         @classmethod
-        def _if_text(cls, quote: object) -> object:
-            return quote if isinstance(quote, str) else ""
+        def _if_given(cls, text: object) -> object:
+            return "" if text is None else text if isinstance(text, str) else str(text)
 
     class Found(Value, About):
         """A value with what it is about."""
@@ -263,22 +296,38 @@ def _plain(text: str) -> str:
 
 
 def detection_messages(
-    subjects: Iterable[Subject], known: Iterable[Concept], lines: Sequence[Line], zone: tzinfo | None = None
+    subjects: Iterable[Subject], known: Iterable[Fact], lines: Sequence[Line], zone: tzinfo | None = None
 ) -> list[Message]:
     """Return the messages that ask a model for facts about any concept, in a conversation."""
     about = block("subjects", ({"name": each.name, "description": each.description} for each in subjects))
-    concepts = [{"keyword": each.keyword, "description": each.description} for each in known]
+    concepts = [
+        {
+            "keyword": fact.concept.keyword,
+            "description": fact.concept.description,
+            "values": fact.values if isinstance(fact, MultipleFacts) else None,
+        }
+        for fact in known
+    ]
     repeated = _KNOWN.format(concepts=block("concepts", concepts)) if concepts else ""
     today, said = _conversation(lines, zone)
-    return [Message.system(_DETECT.format(subjects=about, today=today, known=repeated)), Message.user(said)]
-
-
-def answer_messages(concept: Concept, lines: Sequence[Line], zone: tzinfo | None = None) -> list[Message]:
-    """Return the messages that ask a model for the values of one concept, in a conversation."""
-    description = f" ({concept.description})" if concept.description else ""
-    today, said = _conversation(lines, zone)
-    text = _ASK.format(keyword=concept.keyword, description=description, count=_COUNT[concept.fact_type], today=today)
+    text = _DETECT.format(subjects=about, dates=_DATES, today=today, known=repeated)
     return [Message.system(text), Message.user(said)]
+
+
+def answer_messages(
+    concept: Concept, lines: Sequence[Line], zone: tzinfo | None = None, known: Iterable[str] = ()
+) -> list[Message]:
+    """Return the messages that ask a model for the values of one concept, in a conversation; `known` are values to withdraw."""
+    values = [{"value": value} for value in known]
+    text = _ASK.format(
+        keyword=concept.keyword,
+        description=f" ({concept.description})" if concept.description else "",
+        count=_COUNT[concept.fact_type],
+        dates=_DATES,
+        today=(conversation := _conversation(lines, zone))[0],
+        known=_KNOWN_VALUES.format(values=block("known", values)) if values else "",
+    )
+    return [Message.system(text), Message.user(conversation[1])]
 
 
 def _conversation(lines: Sequence[Line], zone: tzinfo | None) -> tuple[str, str]:
@@ -329,12 +378,16 @@ def _said(step: Step) -> list[tuple[str, str]]:
 
 
 def facts_of(
-    found: Iterable[Any], subjects: Iterable[Subject], known: Iterable[Concept], source_of: Callable[[str], Source]
-) -> tuple[list[tuple[Fact, Subject]], int]:
-    """Return the facts of an answer and the number of entries that were dropped. Values of one subject and keyword are one fact.
+    found: Iterable[Any],
+    subjects: Iterable[Subject],
+    known: Iterable[Concept],
+    source_of: Callable[[str], Source],
+    dates: Dates,
+) -> tuple[list[tuple[FactVersion, Subject]], int]:
+    """Return the facts of an answer, and withdrawals, and the number of entries that were dropped.
 
-    Entries are dropped if their subject was not asked for, or if no fact can have their keyword or value. `source_of` returns the
-    source of what a quote says.
+    Entries are dropped if their subject was not asked for, or if no fact can have their keyword or value. Values of one subject and
+    keyword without times are one fact. `source_of` returns the source of what a quote says.
     """
     asked = {_subject_name(subject.name): subject for subject in subjects}
     concepts = {concept.keyword: concept for concept in known}
@@ -346,13 +399,16 @@ def facts_of(
             dropped += 1
         elif is_fact(value):
             values.setdefault((name, keyword), {}).setdefault(value, each)
-    facts: list[tuple[Fact, Subject]] = []
+    facts: list[tuple[FactVersion, Subject]] = []
     for (name, keyword), by_value in values.items():
-        kind = FactType.SINGLE if len(by_value) == 1 else FactType.MULTIPLE
-        entries = list(by_value.values())
+        entries = [(entry, dates.of(entry)) for entry in by_value.values()]
+        lasting = [times for _, times in entries if not dates.ended(times)]
+        kind = FactType.MULTIPLE if len(lasting) > 1 and not any(lasting) else FactType.SINGLE
         try:
-            concept = concepts.get(keyword) or Concept(keyword, entries[0].description.strip(), kind)
-            facts.append((_fact_of(concept, entries, source_of), asked[name]))
+            concept = concepts.get(keyword) or Concept(keyword, "", kind)
+            if not concept.description:
+                concept = Concept(keyword, entries[0][0].description.strip(), concept.fact_type)
+            facts += [(fact, asked[name]) for fact in _versions(concept, entries, source_of, dates)]
         except ValueError:
             dropped += len(by_value)
     return facts, dropped
@@ -374,16 +430,102 @@ def _subject_name(name: str) -> str:
     return words.removeprefix("the ")
 
 
-def _fact_of(concept: Concept, entries: Sequence[Any], source_of: Callable[[str], Source]) -> Fact:
-    """Return entries as a fact about a concept: the last one, if the concept has only one value."""
-    source = source_of(entries[-1].quote)
+class Dates:
+    """Reads the dates of answers. A day is one of a time zone, by default that of the machine.
+
+    Args:
+        lines: The conversation, of whose last message `today` is.
+        zone: The time zone.
+    """
+
+    def __init__(self, lines: Iterable[Line], zone: tzinfo | None) -> None:
+        said = max((line.time for line in lines if line.time is not None), default=None)
+        self._zone = zone
+        self._now = datetime.fromtimestamp((_clock.now() if said is None else said) / 1000, UTC).astimezone(zone)
+        self.unread = 0
+        """How many dates could not be read."""
+
+    def of(self, entry: Any) -> dict[str, datetime]:
+        """Return `valid_from` and `valid_to` of an entry, as far as it has them."""
+        found: dict[str, datetime] = {}
+        for name in ("valid_from", "valid_to"):
+            text = getattr(entry, name).strip()
+            if text and is_fact(text) and text.casefold() not in _NO_END:
+                try:
+                    found[name] = self._moment(text, last=name == "valid_to")
+                except (ValueError, OverflowError):
+                    self.unread += 1
+        if len(found) == 2 and found["valid_from"] >= found["valid_to"]:
+            self.unread += 1
+            del found["valid_from"]
+        return found
+
+    def ended(self, times: Mapping[str, datetime]) -> bool:
+        """Return whether something with these times is no longer true."""
+        return "valid_to" in times and times["valid_to"] <= self._now
+
+    def _moment(self, text: str, *, last: bool) -> datetime:
+        """Return when a day, month or year begins, or, of the last one, ends; if today was the last day, that is now."""
+        parts = _DAY.fullmatch(text)
+        if parts is None:
+            if not _TIME.match(text):
+                raise ValueError("it is not a date")
+            moment = datetime.fromisoformat(text)
+            return moment if moment.tzinfo is not None else self._local(moment)
+        year, month, day = (int(part) if part else 0 for part in parts.groups())
+        first = datetime(year, month or 1, day or 1)  # noqa: DTZ001  it gets its zone below
+        if not last:
+            return self._local(first)
+        if day and first.date() == self._now.date():
+            return self._now
+        if day:
+            return self._local(first + timedelta(days=1))
+        months = year * 12 + (month if month else 12)
+        return self._local(first.replace(year=months // 12, month=months % 12 + 1))
+
+    def _local(self, moment: datetime) -> datetime:
+        return moment.astimezone() if self._zone is None else moment.replace(tzinfo=self._zone)
+
+
+def _versions(
+    concept: Concept,
+    entries: Sequence[tuple[Any, dict[str, datetime]]],
+    source_of: Callable[[str], Source],
+    dates: Dates,
+) -> list[FactVersion]:
+    """Return entries about a concept as facts and withdrawals, in the order in which they are to be saved.
+
+    Of a concept with one value that has no times, the last entry counts. Of one with several values, what has ended is withdrawn.
+    """
+    ended = [each for each in entries if dates.ended(each[1])]
+    lasting = [each for each in entries if not dates.ended(each[1])]
     if concept.fact_type is FactType.SINGLE:
-        return SingleFact(concept, entries[-1].value.strip(), source=source)
-    return MultipleFacts(concept, [entry.value.strip() for entry in entries], source=source)
+        if not any(times for _, times in lasting):
+            lasting = lasting[-1:]
+        lasting.sort(key=lambda each: each[1]["valid_from"].timestamp() if "valid_from" in each[1] else 0.0)
+        lasting.sort(key=lambda each: bool(each[1]))
+        return [
+            SingleFact(
+                concept,
+                entry.value.strip(),
+                source=source_of(entry.quote),
+                valid_from=times.get("valid_from"),
+                valid_to=times.get("valid_to"),
+            )
+            for entry, times in (*ended, *lasting)
+        ]
+    found: list[FactVersion] = []
+    for kind, several in ((Withdrawal, ended), (MultipleFacts, lasting)):
+        if several:
+            values = [entry.value.strip() for entry, _ in several]
+            found.append(kind(concept, values, source=source_of(several[-1][0].quote)))
+    return found
 
 
-def found_fact(concept: Concept, found: Iterable[Any], source_of: Callable[[str], Source]) -> Fact | None:
-    """Return the values that a model found for a concept as a fact; None if there are none.
+def found_facts(
+    concept: Concept, found: Iterable[Any], source_of: Callable[[str], Source], dates: Dates
+) -> list[FactVersion]:
+    """Return the values that a model found for a concept as facts and withdrawals.
 
     Raises:
         ValueError: they make no fact. The text contains no value.
@@ -392,7 +534,27 @@ def found_fact(concept: Concept, found: Iterable[Any], source_of: Callable[[str]
     entries = [each for each in found if is_fact(each.value) and each.value.strip().strip(".!").casefold() != "none"]
     if len(entries) > MOST_FACTS:
         raise ValueError(f"it gave {len(entries)} values of {concept.keyword!r}, more than {MOST_FACTS}")
-    return _fact_of(concept, entries, source_of) if entries else None
+    return _versions(concept, [(entry, dates.of(entry)) for entry in entries], source_of, dates)
+
+
+def lasting_fact(
+    concept: Concept, found: Iterable[Any], source_of: Callable[[str], Source], dates: Dates
+) -> Fact | None:
+    """Return what a model found for a concept that is still true; None if there is nothing.
+
+    Raises:
+        ValueError: it makes no fact. The text contains no value.
+    """
+    lasting = [each for each in found if not dates.ended(dates.of(each))]
+    facts = found_facts(concept, lasting, source_of, dates)
+    return next((fact for fact in reversed(facts) if not isinstance(fact, Withdrawal)), None)
+
+
+def of_known(withdrawal: Withdrawal, known: Iterable[str]) -> Withdrawal | None:
+    """Return a withdrawal of those of its values that are known, as they are spelt there; None if none is."""
+    spelt = {_plain(value): value for value in known}
+    values = [spelt[name] for value in withdrawal.values if (name := _plain(value)) in spelt]
+    return replace(withdrawal, values=tuple(dict.fromkeys(values))) if values else None
 
 
 def is_fact(value: str) -> bool:

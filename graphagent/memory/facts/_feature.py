@@ -43,7 +43,9 @@ from graphagent.memory.facts._types import (
     EVERYTHING,
     Concept,
     Fact,
+    FactType,
     FactVersion,
+    MultipleFacts,
     Scope,
     ScopeKind,
     Source,
@@ -405,16 +407,24 @@ class AgentMemory:
         within = self._scope(scope)
 
         async def find(concept: Concept, key: str) -> list[Saved]:
-            facts: list[Saved] = []
-            messages = partial(_extraction.answer_messages, concept)
-            for look in await self._look(key, lambda look: messages(look.lines, self._zone), _extraction.answer()):
+            several = concept.fact_type is FactType.MULTIPLE
+            there = await self._found((concept,), [subject], [within]) if several else []
+            found: list[Saved] = []
+
+            def messages(look: _Look) -> list[Message]:
+                known = [value for fact in _trusted(there, look.trust) for value in fact.values]
+                return _extraction.answer_messages(concept, look.lines, self._zone, known)
+
+            for look in await self._look(key, messages, _extraction.answer()):
+                dates = _extraction.Dates(look.lines, self._zone)
                 try:
-                    fact = _extraction.found_fact(concept, look.entries, self._quoting(look))
+                    facts = _extraction.found_facts(concept, look.entries, self._quoting(look), dates)
                 except ValueError as error:
                     self._failed(str(error))
                     continue
-                facts += [] if fact is None else [(fact, subject, within)]
-            return facts
+                self._check(dates)
+                found += _withdrawable([(fact, subject, within) for fact in facts], there)
+            return found
 
         kept = [await self._keep(partial(find, concept)) for concept in concepts]
         return [fact for found in kept for fact, _, _ in found if not isinstance(fact, Withdrawal)]
@@ -436,12 +446,10 @@ class AgentMemory:
         async def find(key: str) -> list[Saved]:
             there = await self._found(None, asked, places)
 
-            # The description of a concept is stored text too: it is not shown if it is trusted less than the conversation.
-            def known(look: _Look) -> list[KnownFact]:
-                return [KnownFact(*each) for each in there if not is_less(each[0].source.trust, look.trust)]
-
+            # What is stored is text too: it is not shown if it is trusted less than the conversation.
             def messages(look: _Look) -> list[Message]:
-                shown = [each.fact.concept for each in fitting(known(look), self._limit, self._characters)]
+                known = [KnownFact(*each) for each in there if not is_less(each[0].source.trust, look.trust)]
+                shown = [each.fact for each in fitting(known, self._limit, self._characters)]
                 return _extraction.detection_messages(asked, shown, look.lines, self._zone)
 
             facts: list[Saved] = []
@@ -451,15 +459,21 @@ class AgentMemory:
                 if len(look.entries) > _extraction.MOST_FACTS:
                     self._failed(f"it gave {len(look.entries)} facts, more than {_extraction.MOST_FACTS}")
                     continue
-                concepts += [each.fact.concept for each in known(look)]
-                found, dropped = _extraction.facts_of(look.entries, asked, concepts, self._quoting(look))
+                several = [Concept(each.concept.keyword, fact_type=FactType.MULTIPLE) for each, _, _ in there
+                           if isinstance(each, MultipleFacts)]  # fmt: skip
+                known = [*several, *(fact.concept for fact in _trusted(there, look.trust)), *concepts]
+                dates = _extraction.Dates(look.lines, self._zone)
+                found, dropped = _extraction.facts_of(look.entries, asked, known, self._quoting(look), dates)
+                self._check(dates)
                 if dropped:
                     _log.warning(
                         "entries of an extraction that were dropped, for unknown subjects or as no possible facts: %d",
                         dropped,
                     )
                 concepts += [fact.concept for fact, _ in found]
-                facts[:0] = [(fact, subject, scope) for fact, subject in found for scope in places]
+                facts[:0] = _withdrawable(
+                    [(fact, subject, scope) for fact, subject in found for scope in places], there
+                )
             return facts
 
         kept = await self._keep(find)
@@ -706,6 +720,10 @@ class AgentMemory:
             )
         return found
 
+    def _check(self, dates: _extraction.Dates) -> None:
+        if dates.unread:
+            self._failed(f"{counted(dates.unread, 'date')} of the answer could not be read; the facts are kept without")
+
     def _failed(self, reason: str) -> None:
         ctx = self._running()
         ctx.emit(ExtractionFailed(ctx.run_id, ctx.node, reason))
@@ -728,6 +746,29 @@ class _Look:
     """How far what it finds can be trusted."""
     entries: Sequence[Any] = ()
     """What it found."""
+
+
+def _trusted(found: Iterable[Found], trust: str) -> list[Fact]:
+    """Return the facts that are not trusted less than this."""
+    return [fact for fact, _, _ in found if not is_less(fact.source.trust, trust)]
+
+
+def _withdrawable(versions: Iterable[Saved], there: Sequence[Found]) -> list[Saved]:
+    """Return versions without withdrawals of what is not known in their place."""
+    found: list[Saved] = []
+    for version, subject, scope in versions:
+        if isinstance(version, Withdrawal):
+            values = [
+                value
+                for fact, *place in there
+                if place == [subject, scope] and fact.concept == version.concept
+                for value in fact.values
+            ]
+            known = _extraction.of_known(version, values)
+            found += [] if known is None else [(known, subject, scope)]
+        else:
+            found.append((version, subject, scope))
+    return found
 
 
 async def found_once(

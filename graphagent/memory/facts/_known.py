@@ -3,7 +3,8 @@
 Versions are added in the order of recording, and a version decides over those before it:
 
 - A SingleFact replaces what was known, while it holds: from `valid_from`, or else from when it was recorded, until `valid_to`. If it
-  is untrusted and what was known is not, both are known.
+  is untrusted and what was known is not, both are known. Once it has ended, an earlier one with its value that began before has ended too,
+  and leaves nothing.
 - MultipleFacts add their values, from when they were recorded.
 - A Withdrawal takes its values back, from when it was recorded. If it is untrusted, it takes back untrusted values alone.
 
@@ -75,6 +76,36 @@ class Moment:
         return (last.timestamp is not None and self.at >= last.timestamp * 1000) or self.at >= self.now
 
 
+class _Ended:
+    """The facts with one value of which a later one says that they have ended at a moment. It reads the newest one first."""
+
+    __slots__ = ("_at", "_ends", "_found")
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+        self._ends: dict[tuple[str, bool], int] = {}
+        self._found: set[int] = set()
+
+    def read(self, version: FactVersion, *, holds: bool) -> None:
+        """Read a version before those that were read. One that is not untrusted is not ended by one that is."""
+        if not isinstance(version, SingleFact):
+            return
+        untrusted = version.source.trust == UNTRUSTED
+        if not holds:
+            end = None if version.valid_to is None else microseconds(version.valid_to)
+            if end is not None and end <= self._at:
+                self._ends[version.value, untrusted] = max(end, self._ends.get((version.value, untrusted), end))
+        elif self._ends:
+            ends = [self._ends.get((version.value, by)) for by in {False, untrusted}]
+            begins = None if version.valid_from is None else microseconds(version.valid_from)
+            if any(end is not None and (begins is None or begins < end) for end in ends):
+                self._found.add(version.version)
+
+    def has(self, version: FactVersion | None) -> bool:
+        """Return whether a version has ended."""
+        return version is not None and version.version in self._found
+
+
 class _Fold:
     """The facts that versions make which hold at one moment."""
 
@@ -92,6 +123,19 @@ class _Fold:
         copied = _Fold()
         copied.values, copied.size, copied._top, copied._beside = dict(self.values), self.size, self._top, self._beside
         return copied
+
+    def end(self, ended: _Ended) -> None:
+        """Take out facts with one value that have ended."""
+        if ended.has(self._top):
+            self.values, self.size = {}, 0
+        if ended.has(self._beside):
+            self._beside = None
+
+    def read(self, ended: _Ended) -> None:
+        """Have it say which of the facts with one value have ended."""
+        for version in (self._beside, self._top):
+            if version is not None:
+                ended.read(version, holds=True)
 
     def add(self, version: FactVersion) -> None:
         untrusted = version.source.trust == UNTRUSTED
@@ -186,12 +230,15 @@ class Known:
         if self._later:
             at = (moment or Moment(None)).at
             holding: list[FactVersion] = []
+            ended = _Ended(at)
             for version in reversed(self._later):
-                if _holds(version, at, at):
+                holds = _holds(version, at, at)
+                ended.read(version, holds=holds)
+                if holds:
                     holding.append(version)
                     if _replaces(version):
-                        return _folded(holding)
-            return _folded(holding, self._fold.copy())
+                        return _folded(holding, ended)
+            return _folded(holding, ended, self._fold.copy())
         if self._facts is None:
             self._facts = self._fold.facts()
         return list(self._facts)
@@ -206,13 +253,14 @@ class Newest:
         before: What an earlier version and those before it make now. It is used if that version is still there.
     """
 
-    __slots__ = ("_before", "_foldable", "_known", "_moment", "_recorded", "_versions", "complete", "last")
+    __slots__ = ("_before", "_ended", "_foldable", "_known", "_moment", "_recorded", "_versions", "complete", "last")
 
     def __init__(self, last: FactVersion, moment: Moment, before: Known | None = None) -> None:
         self.last = last
         self.complete = False
         """Whether earlier versions say nothing more."""
         self._moment = moment
+        self._ended = _Ended(moment.at)
         self._recorded = moment.now
         self._known: Known | None = None
         self._foldable = not isinstance(last, SingleFact) and moment.has(last)
@@ -232,7 +280,10 @@ class Newest:
             self.complete = is_plain(version)
             if is_erased(version):
                 self._before = None  # it may have the value that was erased
-        elif _holds(version, self._moment.at, self._recorded):
+            return
+        holds = _holds(version, self._moment.at, self._recorded)
+        self._ended.read(version, holds=holds)
+        if holds:
             self._versions.append(version)
             self.complete = _replaces(version)
 
@@ -252,22 +303,25 @@ class Newest:
         known = self.known()
         if known is not None:
             return known.facts(self._moment)
-        return _folded(self._versions)
+        return _folded(self._versions, self._ended)
 
 
 def known_at(versions: Iterable[FactVersion], moment: Moment) -> tuple[list[Fact], bool]:
     """Return what is known at a moment from the versions of a concept, the newest first, and whether earlier ones say nothing more."""
     holding: list[FactVersion] = []
     at, recorded, complete = moment.at, moment.now, False
+    ended = _Ended(at)
     for version in versions:
         recorded = recorded_at(version, recorded)
-        if _holds(version, at, recorded):
+        holds = _holds(version, at, recorded)
+        ended.read(version, holds=holds)
+        if holds:
             holding.append(version)
             if _replaces(version):
                 complete = True
                 break
-    last = holding[0] if complete and len(holding) == 1 else None
-    return ([last] if isinstance(last, SingleFact) else _folded(holding)), complete
+    last = holding[0] if complete and len(holding) == 1 and not ended.has(holding[0]) else None
+    return ([last] if isinstance(last, SingleFact) else _folded(holding, ended)), complete
 
 
 def recorded_by(versions: Sequence[FactVersion], moment: Moment | None) -> list[FactVersion]:
@@ -287,11 +341,13 @@ def is_erased(version: FactVersion) -> bool:
     return isinstance(version, Withdrawal) and not version.values
 
 
-def _folded(holding: Sequence[FactVersion], fold: _Fold | None = None) -> list[Fact]:
+def _folded(holding: Sequence[FactVersion], ended: _Ended, fold: _Fold | None = None) -> list[Fact]:
     """Return the facts of versions that hold, the newest first, after those of a fold."""
     fold = fold or _Fold()
+    fold.read(ended)
     for version in reversed(holding):
         fold.add(version)
+    fold.end(ended)
     return fold.facts()
 
 

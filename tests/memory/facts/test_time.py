@@ -94,10 +94,23 @@ def recorded(history: list[Version], now: float) -> list[float]:
     return [min(now, *(later.recorded for later in history[place:])) for place in range(len(history))]
 
 
+def has_ended(version: Version, history: list[Version], moment: float) -> bool:
+    """Whether a later version that may say so says that the only value has ended after it began."""
+    place = next(place for place, each in enumerate(history) if each is version)
+    return any(
+        (each.kind, each.value) == ("single", version.value)
+        and each.ends is not None and each.ends <= moment
+        and (version.begins is None or version.begins < each.ends)
+        and (each.trust != "untrusted" or version.trust == "untrusted")
+        for each in history[place + 1 :]
+    )  # fmt: skip
+
+
 def known(history: list[Version], moment: float, now: float) -> list[tuple[str, ...]]:
     """What is known of each moment: values, and then what is untrusted beside what is not."""
     said: list[tuple[str, str]] = []  # value and trust, the same value perhaps several times
     beside: list[tuple[str, str]] = []
+    single: list[Version | None] = [None, None]  # which version with one value said them
     for version, time in zip(history, recorded(history, now), strict=True):
         begins = time if version.begins is None else version.begins
         if moment < begins or (version.ends is not None and moment >= version.ends):
@@ -105,14 +118,15 @@ def known(history: list[Version], moment: float, now: float) -> list[tuple[str, 
         claim = (version.value, version.trust)
         if version.kind == "erased":
             said, beside = ([], []) if version.value == "single" else (said + beside, [])
+            single = [None, None]
             continue
         if version.kind == "single":
             if version.trust == "untrusted" and any(trust != "untrusted" for _, trust in said):
-                beside = [claim]
+                beside, single[1] = [claim], version
             else:
-                said, beside = [claim], []
+                said, beside, single = [claim], [], [version, None]
             continue
-        said, beside = said + beside, []
+        said, beside, single = said + beside, [], [None, None]
         if version.kind == "multiple":
             said.append(claim)
         else:
@@ -121,7 +135,12 @@ def known(history: list[Version], moment: float, now: float) -> list[tuple[str, 
                 for value, trust in said
                 if value != version.value or (version.trust == "untrusted" and trust != "untrusted")
             ]
-    return [tuple(dict.fromkeys(value for value, _ in each)) for each in (said, beside) if each]
+    left = [
+        each
+        for each, version in zip((said, beside), single, strict=True)
+        if each and not (version is not None and has_ended(version, history, moment))
+    ]
+    return [tuple(dict.fromkeys(value for value, _ in each)) for each in left]
 
 
 seconds = st.integers(0, 8)

@@ -1,0 +1,155 @@
+"""Times that a conversation tells, and what it takes back: from when, until when, and no longer."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from graphagent import END, START, Agent, Strategy, tool
+from graphagent.events import ExtractionFailed
+from graphagent.llm import ToolCall, ToolCalls
+from graphagent.memory import (
+    AgentMemory,
+    Concept,
+    FactType,
+    MultipleFacts,
+    Scope,
+    SingleFact,
+    Source,
+    StoreMemoryProvider,
+    Subject,
+    Withdrawal,
+)
+from graphagent.nodes import auto_detect_facts, execute_tools, llm_request, save_facts
+from graphagent.store import MemoryStore
+from graphagent.testing import ScriptedModel, fixed_clock
+
+USER = Subject("user", "the user")
+HERE = Scope.agent("talk")
+CITY, FOOD = Concept("city"), Concept("food", "what the user eats", FactType.MULTIPLE)
+NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
+OSLO = "Europe/Oslo"
+
+
+def day(*parts, zone=UTC):
+    return datetime(*parts, tzinfo=zone)
+
+
+@pytest.fixture
+def provider():
+    return StoreMemoryProvider(MemoryStore())
+
+
+@pytest.fixture(autouse=True)
+def at_noon():
+    with fixed_clock(int(NOW.timestamp() * 1000)):
+        yield
+
+
+async def told(provider, *replies, learn=None, text="Hello!", zone=OSLO, calls=()):
+    """Learn from a run what its model gives, and return the events and the model."""
+
+    @tool
+    def page() -> str:
+        """Read the page."""
+        return "Seen."
+
+    ask, act, learn = llm_request(), execute_tools(), learn or auto_detect_facts(subjects=[USER])
+    strategy = Strategy("talk", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> learn >> END)
+    model, failed = ScriptedModel([*calls, "Hello.", *replies]), []
+    agent = Agent(strategy, model=model, tools=[page])
+    agent.install(AgentMemory, provider=provider, timezone=zone, recall=False)
+    agent.on(ExtractionFailed, failed.append)
+    await agent.run(text)
+    return failed, model
+
+
+def said(value, keyword="city", **times):
+    return {"subject": "user", "keyword": keyword, "value": value, **times}
+
+
+@pytest.mark.parametrize(
+    ("times", "begins", "ends"),
+    [
+        ({"valid_from": "2026-05-03"}, day(2026, 5, 2, 22), None),
+        ({"valid_from": "2026-05"}, day(2026, 4, 30, 22), None),
+        ({"valid_from": "2019", "valid_to": ""}, day(2018, 12, 31, 23), None),
+        ({"valid_from": "2026-05-03T08:00:00Z"}, day(2026, 5, 3, 8), None),
+        ({"valid_to": "2026-12-04"}, None, day(2026, 12, 4, 23)),
+        ({"valid_to": "2026-12"}, None, day(2026, 12, 31, 23)),
+        ({"valid_to": "2027", "valid_from": None}, None, day(2027, 12, 31, 23)),
+        ({"valid_from": "unknown", "valid_to": "present"}, None, None),
+    ],
+)
+async def test_days_are_those_of_the_time_zone(provider, times, begins, ends):
+    """The first and the last day, month or year on which a fact is true; a time with a zone is taken as it is."""
+    failed, _ = await told(provider, {"facts": [said("Oslo", **times)]})
+    [fact] = await provider.history(CITY, USER, HERE)
+    assert (fact.valid_from, fact.valid_to, failed) == (begins, ends, [])
+
+
+async def test_a_date_that_cannot_be_read_loses_neither_its_fact_nor_the_others(provider):
+    """An event says so, and so it does of an end before the beginning."""
+    facts = [
+        said("Oslo", valid_from="last spring"), said("tea", "drink", valid_to="2026-13-01"), said("Ada", "name"),
+        said("blue", "colour", valid_from="2027-01-01", valid_to="2026-12-31"), said("x", "y", valid_from=20260101),
+    ]  # fmt: skip
+    failed, _ = await told(provider, {"facts": facts})
+    kept = {fact.concept.keyword: fact for fact in await provider.load_all(USER, HERE)}
+    assert {name: fact.value for name, fact in kept.items()} == {
+        "city": "Oslo", "drink": "tea", "name": "Ada", "colour": "blue", "y": "x",
+    }  # fmt: skip
+    assert [event.reason for event in failed] == ["4 dates of the answer could not be read; the facts are kept without"]
+    assert (kept["colour"].valid_from, kept["colour"].valid_to) == (None, day(2026, 12, 31, 23))
+
+
+async def test_what_is_no_longer_true_is_not_known_and_was(provider):
+    """`I used to live in Oslo`: what is known ends today, and held before; without another value, nothing is known now."""
+    await provider.save(SingleFact(CITY, "Oslo", int(day(2026, 1, 1).timestamp() * 1000)), USER, HERE)
+    await told(provider, {"facts": [said("Oslo", valid_to="2026-11-28")]})
+    assert await provider.load(CITY, USER, HERE) == []
+    assert [fact.value for fact in await provider.load(CITY, USER, HERE, as_of=day(2026, 6, 1))] == ["Oslo"]
+    await told(provider, {"facts": [said("Bergen", valid_from="2026-12-01"), said("Oslo", valid_to="2026-03")]})
+    assert [fact.value for fact in await provider.load(CITY, USER, HERE, as_of=day(2026, 12, 5))] == ["Bergen"]
+    assert await provider.load(CITY, USER, HERE, as_of=day(2026, 6, 1)) == []
+
+
+async def test_several_times_of_one_concept_are_facts_of_their_own(provider):
+    """`In Bergen until Friday`: afterwards what was known before holds again."""
+    facts = [said("Bergen", valid_from="2026-11-27", valid_to="2026-12-04"), said("Oslo")]
+    await told(provider, {"facts": facts})
+    for moment, city in ((NOW, "Bergen"), (day(2026, 12, 6), "Oslo")):
+        assert [fact.value for fact in await provider.load(CITY, USER, HERE, as_of=moment)] == [city]
+
+
+@pytest.mark.parametrize("learn", [None, save_facts(FOOD, subject=USER)], ids=["any concept", "one concept"])
+async def test_a_value_that_is_no_longer_true_is_withdrawn(provider, learn):
+    """The model is shown the values, and what it gives back with an end is taken back; another that is not known is nothing."""
+    await provider.save(MultipleFacts(FOOD, ["meat", "no fish", "rice"]), USER, HERE)
+    entries = [
+        said("No  Fish", "food", valid_to="2026-11-28"),
+        said("fish", "food"),
+        said("eggs", "food", valid_to="2020"),
+    ]
+    values = [{name: each for name, each in entry.items() if name not in ("subject", "keyword")} for entry in entries]
+    _, model = await told(provider, {"values": values} if learn else {"facts": entries}, learn=learn)
+    assert "no fish" in model.requests[1].messages[0].text
+    [food] = await provider.load(FOOD, USER, HERE)
+    assert food.values == ("meat", "rice", "fish")
+    newest, withdrawal, _ = await provider.history(FOOD, USER, HERE)
+    assert isinstance(withdrawal, Withdrawal)
+    assert (withdrawal.values, withdrawal.source.trust, newest.source.trust) == (("no fish",), "inferred", "inferred")
+
+
+async def test_no_page_takes_back_or_ends_what_a_person_said(provider):
+    """Neither a value among several nor the only one; what came from a page itself is taken back."""
+    person, page = Source(trust="inferred"), Source(trust="untrusted")
+    await provider.save(MultipleFacts(FOOD, ["meat"], source=person), USER, HERE)
+    await provider.save(MultipleFacts(FOOD, ["steak"], source=page), USER, HERE)
+    await provider.save(SingleFact(CITY, "Oslo", source=person), USER, HERE)
+    ends = {"valid_to": "2026-11-28"}
+    facts = [said("meat", "food", **ends), said("steak", "food", **ends), said("Oslo", **ends)]
+    await told(provider, {"facts": facts}, calls=[ToolCalls([ToolCall("page")])])
+    assert [fact.values for fact in await provider.load(FOOD, USER, HERE)] == [("meat",)]
+    assert [fact.value for fact in await provider.load(CITY, USER, HERE)] == ["Oslo"]
