@@ -18,6 +18,7 @@ from graphagent.cli.keys import keys
 from graphagent.cli.notes.commands import notes
 from graphagent.cli.run import run
 from graphagent.cli.runs.commands import runs
+from graphagent.cli.store import back_up, put_back, store, verify
 
 app = typer.Typer(
     name="graphagent",
@@ -30,6 +31,7 @@ app.add_typer(facts, name="facts")
 app.add_typer(notes, name="notes")
 app.add_typer(runs, name="runs")
 app.add_typer(keys, name="keys")
+app.add_typer(store, name="store")
 
 
 class Picture(Enum):
@@ -93,6 +95,21 @@ def chat(
     converse(memory, model_of(model, base_url, key_variable), owner, script, thread=thread, show_memory=show_memory)
 
 
+app.command(
+    "backup",
+    short_help="Back up a store, or a folder with stores.",
+    epilog="Example: graphagent backup notes.db ~/backups/notes.db",
+)(back_up)
+app.command(
+    "restore",
+    short_help="Put a backup back.",
+    epilog="Example: graphagent restore ~/backups/notes.db notes.db --replace",
+)(put_back)
+app.command(
+    "verify",
+    short_help="Check that nothing that is kept is damaged.",
+    epilog="Example: graphagent verify notes.db --key env:GRAPHAGENT_KEY",
+)(verify)
 app.command(
     "forget",
     short_help="Forget an owner, or facts and notes with what they have reached.",

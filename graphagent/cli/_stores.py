@@ -214,10 +214,16 @@ async def open_everything(stores: Sequence[Path] | None, key: str | None) -> Asy
     """
     given = None if key is None else key_source(key)
     async with AsyncExitStack() as opened:
-        yield [await opened.enter_async_context(_open_place(each, given)) for each in _all_kept(stores)]
+        yield [await opened.enter_async_context(open_place(each, given)) for each in all_kept(stores)]
 
 
-def _all_kept(stores: Sequence[Path] | None) -> list[Path]:
+def all_kept(stores: Sequence[Path] | None) -> list[Path]:
+    """Return the memories and the files of stores in some files and folders, or else in the default folder.
+
+    Raises:
+        BadParameter: a path does not exist, or has nothing.
+        StoreError: the default folder is meant, and nothing has been kept there yet.
+    """
     places: list[Path] = []
     for given in [home()] if stores is None else [each.expanduser() for each in stores]:
         found = [given] if given.is_file() else [each for each in _kept_in(given) if each.exists()]
@@ -252,7 +258,13 @@ def _memory_in(path: Path, key: KeySource | None) -> KeepingProvider | None:
 
 
 @asynccontextmanager
-async def _open_place(path: Path, key: KeySource | None) -> AsyncGenerator[Place]:
+async def open_place(path: Path, key: KeySource | None) -> AsyncGenerator[Place]:
+    """Open a memory or the file of a store, encrypted with the key, if it is sealed.
+
+    Raises:
+        BadParameter: it is sealed, and there is no key.
+        StoreError: it cannot be read.
+    """
     if (memory := _memory_in(path, key)) is not None:
         async with memory:
             yield memory

@@ -112,7 +112,7 @@ def _paths(call: str, source: object, target: object) -> tuple[Path, Path]:
         if isinstance(given, str) and (server := re.match(r"(\w[\w+.-]*)://", given)):
             raise StoreError(
                 f"this is a database on a server ({server[1]}), which backs up with its own tools: pg_dump --format=custom "
-                f"--file=FILE, and pg_restore. graphagent verify and graphagent store copy work with it"
+                f"--file=FILE, and pg_restore"
             )
         check_path(f"{call}:", given, "'notes.db'")
         found.append(Path(given).absolute())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  it was checked
@@ -182,12 +182,12 @@ def _fill(source: Path, target: Path, *, of: Path | None) -> BackupReport:
             size = copy_file(found, copy, replace=True, step=check_cancelled)
             report = replace(report, stores=report.stores + 1, written=report.written + 1, bytes=report.bytes + size)
         else:
-            size = _copy_facts(source, found, copy)
-            if size is None:
+            copied = _copy_facts(source, found, copy)
+            if copied is None:
                 known.remove(within)
                 continue
             report = replace(
-                report, files=report.files + 1, written=report.written + (size > 0), bytes=report.bytes + size
+                report, files=report.files + 1, written=report.written + (copied > 0), bytes=report.bytes + copied
             )
     if not known:
         raise StoreError(f"{source} has neither a store nor readable facts, so there is nothing to copy")

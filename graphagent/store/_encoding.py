@@ -126,10 +126,10 @@ def check_change(change: Change) -> bytes:
             raise ValueError(f"a value has {len(change.value)} bytes; at most {MAX_VALUE} can be kept under one key")
     if isinstance(change, Rewrite) and not isinstance(change.before, bytes | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"Rewrite(before=) is bytes or None, not {type(change.before).__name__}")  # noqa: TRY004 - as for keys
-    if isinstance(change, Rewrite | Exists):
-        expected = change.version if isinstance(change, Exists) else change.expected
+    if isinstance(change, Put | Rewrite | Exists):
+        expected = change.expected if isinstance(change, Rewrite) else change.version
         if expected is not None and (type(expected) is not int or expected < 1):
-            name = "Exists(version=" if isinstance(change, Exists) else "Rewrite(expected="
+            name = f"{type(change).__name__}({'expected' if isinstance(change, Rewrite) else 'version'}="
             raise ValueError(f"{name}{expected!r}): the version of an item that exists is an int of 1 or more")
     if isinstance(change, Put | Rewrite | Delete | Exists):
         return encode_key(change.key)

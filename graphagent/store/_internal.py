@@ -17,5 +17,6 @@ from graphagent.store._encoding import checked_limit as checked_limit
 from graphagent.store._fork_safety import in_use as in_use
 from graphagent.store._grants import grants_of as grants_of
 from graphagent.store.sealed._key_sources import put_in_keyring as put_in_keyring
+from graphagent.store.sqlite._copying import give_name as give_name
 
 durable_files = _durable_files

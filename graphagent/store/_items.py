@@ -33,6 +33,8 @@ class Put:
     value: bytes = field(repr=False)
     expected: int | None = None
     """The version that the item must have now. 0: it must not exist. None: any."""
+    version: int | None = None
+    """The version that the item has then, as an item has that is copied from another store. None: one more than it had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,13 @@ def check_expected(change: Put | Rewrite | Delete | Exists, version: int) -> Non
     expected = change.version or version or 1 if isinstance(change, Exists) else change.expected
     if expected is not None and expected != version:
         raise ConflictError(change.key, expected, version)
+
+
+def version_after(change: Put | Rewrite, version: int) -> int:
+    """Return the version of an item after a change that finds it at a version; 0 means that there is none."""
+    if isinstance(change, Rewrite):
+        return version
+    return version + 1 if change.version is None else change.version
 
 
 def only_removes(changes: Iterable[Change]) -> bool:

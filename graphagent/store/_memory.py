@@ -11,7 +11,18 @@ from graphagent._concurrency import turn
 from graphagent.errors import SealedStoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
 from graphagent.store._fork_safety import in_use
-from graphagent.store._items import Change, Delete, DeleteAll, Item, Key, Put, Rewrite, check_before, check_expected
+from graphagent.store._items import (
+    Change,
+    Delete,
+    DeleteAll,
+    Item,
+    Key,
+    Put,
+    Rewrite,
+    check_before,
+    check_expected,
+    version_after,
+)
 from graphagent.store._paging import Scan
 from graphagent.store._sealed_detection import KEYS_PLACE, MAGIC, is_plain, sealed_after
 from graphagent.store._sorted_dict import SortedDict
@@ -118,7 +129,7 @@ class MemoryStore:
         if isinstance(change, Rewrite) and known is not None:
             check_before(change, known.value)
         if isinstance(change, Put | Rewrite):
-            item = staged[place] = Item(change.key, change.value, version + isinstance(change, Put))
+            item = staged[place] = Item(change.key, change.value, version_after(change, version))
             added.put(place, item)
         elif isinstance(change, Delete):
             staged[place] = None

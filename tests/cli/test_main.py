@@ -20,7 +20,7 @@ COMMANDS = [
     ["keys", "list"], ["keys", "add"], ["keys", "remove"], ["keys", "rotate"], ["keys", "destroy"],
     ["runs"], ["runs", "list"], ["runs", "show"], ["runs", "replay"], ["runs", "resume"], ["runs", "answer"],
     ["runs", "fork"], ["runs", "rerun"], ["runs", "diff"], ["runs", "export"], ["runs", "import"], ["runs", "prune"],
-    ["runs", "forget"],
+    ["runs", "forget"], ["backup"], ["restore"], ["verify"], ["store"], ["store", "copy"],
 ]  # fmt: skip
 
 READING = [

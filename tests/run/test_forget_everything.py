@@ -26,7 +26,7 @@ from graphagent.memory import (
     Subject,
 )
 from graphagent.run import list_runs
-from graphagent.store import EncryptedStore, Receipt, SqliteStore, new_key
+from graphagent.store import EncryptedStore, Put, Receipt, SqliteStore, new_key
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
 
@@ -147,6 +147,19 @@ class Waiting:
     async def respond(self, request, on_text=None):
         await self._answer(request)
         return await self._model.respond(request, on_text)
+
+
+async def test_what_is_damaged_can_be_forgotten(tmp_path):
+    """A value that is not what was written does not keep an owner in a file, and others keep their notes."""
+    store = SqliteStore(tmp_path / "all.db")
+    for owner in (OWNER, "bob"):
+        await Notes(store, owner=owner).remember("canary note")
+    [item] = [item async for item in store.scan(("notes", OWNER)) if item.key[3] == "begun"]
+    await store.commit(Put(item.key, b"damaged"))
+    assert (await forget(Notes(store), owner=OWNER, everything=True)).notes == 1
+    assert [item async for item in store.scan(("notes", OWNER))] == []
+    assert OWNER.encode() not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert len(await Notes(store, owner="bob").recall("canary")) == 1
 
 
 class Broken:

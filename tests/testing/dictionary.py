@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphagent.errors import ConflictError
 from graphagent.store import Delete, DeleteAll, Exists, Item, Put, Rewrite
+from graphagent.store._items import version_after
 
 
 class Dictionary:
@@ -40,7 +41,7 @@ class Dictionary:
             if expected not in (None, found) or bytes_differ:
                 raise ConflictError(each.key, expected, found)
             if isinstance(each, Put | Rewrite):
-                items[each.key] = Item(each.key, each.value, found + isinstance(each, Put))
+                items[each.key] = Item(each.key, each.value, version_after(each, found))
             elif isinstance(each, Delete):
                 items.pop(each.key, None)
         before, self.items = self.items, items

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from graphagent.errors import DamagedStoreError
 from graphagent.memory.notes._service import NoteService
 from graphagent.memory.notes._settings import NoteSettings
 from graphagent.memory.notes._view import NoteView
@@ -66,13 +67,17 @@ async def forget_owner(place: Store | NoteView, owner: str, also: Sequence[Chang
         StoreError: it could not be done.
     """
     if isinstance(place, NoteView):
-        await _service(notes_of(place, owner)).repository.forget_owner(owner, also)
-        return
-    repository = _repository(place)
-    if repository.backend.shared and await has_notes(place, owner):
-        await repository.forget_owner(owner, also)
-    else:  # there is no index from which they are to be removed
-        await place.commit(DeleteAll(_storage.room_of(owner)), *also)
+        repository, is_open = _service(notes_of(place, owner)).repository, True
+    else:
+        repository, is_open = _repository(place), False
+    try:
+        # Where nobody has the notes open, only those in a plain file have an index from which they are to be removed.
+        if is_open or (repository.backend.shared and await has_notes(repository.store, owner)):
+            await repository.forget_owner(owner, also)
+            return
+    except DamagedStoreError:  # what cannot be read can be forgotten, and the index is built again without it
+        await repository.backend.drop()
+    await repository.store.commit(DeleteAll(_storage.room_of(owner)), *also)
 
 
 def _service(view: NoteView) -> NoteService:

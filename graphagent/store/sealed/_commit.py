@@ -25,6 +25,7 @@ from graphagent.store._items import (
     Rewrite,
     check_before,
     check_expected,
+    version_after,
 )
 from graphagent.store._sealed_detection import KEYS, ROOT
 from graphagent.store._sorted_dict import SortedDict
@@ -196,14 +197,14 @@ class SealedTransaction:
         else:
             state = before.state
         found = now.version if now else 0
-        version = found + isinstance(change, Put)
+        version = version_after(change, found)
         record = session.sealed_item(primary(state.keys), location.place, version, clear, change.value)
         mark = item_mark(version, record)
         before_it = session.item_digest(location.place, now.mark) if now else None
         total = sum_with(state.total, session.item_digest(location.place, mark), without=before_it)
         state = replace(state, count=state.count + (now is None), total=total)
         if isinstance(change, Put):
-            self.changes.append(Put(location.inner, record, expected=found))
+            self.changes.append(Put(location.inner, record, expected=found, version=change.version))
         else:
             self.changes.append(Rewrite(location.inner, record, expected=found))
         self.items[location.place] = _PlannedItem(location.path, version, mark)

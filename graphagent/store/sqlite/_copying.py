@@ -69,18 +69,39 @@ def copy_file(source: Path, target: Path, *, replace: bool, step: Callable[[], o
             if replace and os.path.lexists(target):
                 _replace(fresh, target)
             else:
-                try:
-                    os.link(fresh, target)
-                except FileExistsError:
-                    raise StoreExistsError(os.fspath(target), "it was made meanwhile") from None
-                except OSError:
-                    if os.path.lexists(target):
-                        raise
-                    fresh.rename(target)  # this file system has no links
+                _name(fresh, target)
             sync_folder(target.parent)
     except (OSError, apsw.Error) as error:
         raise as_store_error(error, target) from error
     return size
+
+
+def give_name(part: Path, target: Path) -> None:
+    """Give a closed store the name under which it is found from now on, durably.
+
+    Raises:
+        StoreExistsError: there is something under that name.
+        StoreInUseError: the store is open somewhere.
+        StoreError: it cannot be named.
+    """
+    try:
+        with alone([part]):
+            _name(part, target)
+            part.unlink(missing_ok=True)
+            sync_folder(target.parent)
+    except OSError as error:
+        raise as_store_error(error, target) from error
+
+
+def _name(fresh: Path, target: Path) -> None:
+    try:
+        os.link(fresh, target)
+    except FileExistsError:
+        raise StoreExistsError(os.fspath(target), "give another path") from None
+    except OSError:
+        if os.path.lexists(target):
+            raise
+        fresh.rename(target)  # this file system has no links
 
 
 def is_store(path: Path) -> bool:

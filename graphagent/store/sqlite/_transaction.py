@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import ConflictError, DamagedStoreError, PlainStoreError, SealedStoreError
-from graphagent.store._items import Change, Delete, DeleteAll, Exists, Put, Rewrite, check_before, check_expected
+from graphagent.store._items import (
+    Change,
+    Delete,
+    DeleteAll,
+    Exists,
+    Put,
+    Rewrite,
+    check_before,
+    check_expected,
+    version_after,
+)
 from graphagent.store._sealed_detection import sealed_after
 from graphagent.store.sqlite._file import SEALED_ID, SHORT, Connection, as_store_error
 
@@ -148,7 +158,11 @@ def _make(connection: Connection, job: Job, path: Path, *, quick: bool) -> bool:
 def _apply(
     connection: Connection, change: Put | Rewrite | Delete | Exists, place: bytes, path: Path, *, quick: bool
 ) -> None:
-    if isinstance(change, Put) and change.expected == 0 and _insert(connection, place, change.value):
+    if (
+        isinstance(change, Put)
+        and change.expected == 0
+        and _insert(connection, place, change.value, version_after(change, 0))
+    ):
         return
     version, apart = _find(connection, place, path)
     check_expected(change, version)
@@ -158,7 +172,8 @@ def _apply(
         raise SlowError
     if isinstance(change, Rewrite) and change.before is not None:
         check_before(change, _value(connection, place))
-    version += isinstance(change, Put)
+    if isinstance(change, Put | Rewrite):
+        version = version_after(change, version)
     if isinstance(change, Put | Rewrite) and len(change.value) > SHORT:
         connection.execute("REPLACE INTO apart VALUES (?, ?)", (apart, change.value))
         connection.execute("REPLACE INTO items VALUES (?, ?, NULL, last_insert_rowid())", (place, version))
@@ -171,16 +186,16 @@ def _apply(
         connection.execute("DELETE FROM items WHERE key=?", (place,))
 
 
-def _insert(connection: Connection, place: bytes, value: bytes) -> bool:
+def _insert(connection: Connection, place: bytes, value: bytes, version: int) -> bool:
     """Add an item, as most commits do, without looking for it before; return False if its key is in use.
 
     The commit is rolled back then, with the value that may have been stored apart.
     """
     if len(value) > SHORT:
         connection.execute("INSERT INTO apart VALUES (NULL, ?)", (value,))
-        connection.execute("INSERT OR IGNORE INTO items VALUES (?, 1, NULL, last_insert_rowid())", (place,))
+        connection.execute("INSERT OR IGNORE INTO items VALUES (?, ?, NULL, last_insert_rowid())", (place, version))
     else:
-        connection.execute("INSERT OR IGNORE INTO items VALUES (?, 1, ?, NULL)", (place, value))
+        connection.execute("INSERT OR IGNORE INTO items VALUES (?, ?, ?, NULL)", (place, version, value))
     return connection.changes() > 0
 
 

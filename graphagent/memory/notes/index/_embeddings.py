@@ -33,7 +33,7 @@ from graphagent.memory.notes.index._chunks import pieces
 from graphagent.memory.notes.index._vector_bytes import PackedVectors, pack, without_words
 from graphagent.protocols import WordEmbedder
 from graphagent.store import Delete, DeleteAll, Exists, Put
-from graphagent.store._internal import get_many
+from graphagent.store._internal import get_many, unchecked
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
@@ -429,8 +429,17 @@ async def changes_of(store: Store, owner: str) -> int:
 
 
 def counted_as(item: Item) -> int:
-    """Return what an item adds to the number of changes."""
-    return item.version if item.key[3] == "changes" else int.from_bytes(item.value) << _VERSION_BITS
+    """Return what an item adds to the number of changes.
+
+    Raises:
+        DamagedStoreError: it is not what was written.
+    """
+    if item.key[3] == "changes":
+        return item.version
+    try:
+        return int.from_bytes(unchecked(item.value)) << _VERSION_BITS
+    except ValueError as error:
+        raise DamagedStoreError("the beginning of an owner's notes", str(error)) from None
 
 
 def version_of(changes: int) -> int:

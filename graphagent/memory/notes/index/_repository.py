@@ -28,7 +28,7 @@ from graphagent.memory.notes.index._index_sync import IndexSync
 from graphagent.memory.notes.index._vector_bytes import PackedVectors
 from graphagent.memory.notes.index._words import words_of_name
 from graphagent.store import Delete, DeleteAll, Exists, Put
-from graphagent.store._internal import cached_of, get_many
+from graphagent.store._internal import cached_of, checked, get_many
 
 if TYPE_CHECKING:
     from graphagent.memory.notes.index._connection import IndexConnection
@@ -496,7 +496,7 @@ def _counting(owner: str, *, begun: bool) -> list[Change]:
     key = _storage.begun_key(owner)
     return [
         Put(_storage.changes_key(owner), b""),
-        Exists(key) if begun else Put(key, os.urandom(8), expected=0),
+        Exists(key) if begun else Put(key, checked(os.urandom(8)), expected=0),
     ]
 
 

@@ -1,0 +1,180 @@
+"""`graphagent backup`, `restore`, `verify` and `store copy`: the commands for everything that is kept, of whatever kind."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import anyio
+import typer
+
+from graphagent._article import counted
+from graphagent.cli import _output
+from graphagent.cli._options import Json, argument, flag, key_option, option, value_of
+from graphagent.cli._prompts import confirm
+from graphagent.cli._stores import all_kept, key_source, open_place
+from graphagent.errors import DamagedStoreError, SealedStoreError, StoreError, StoreExistsError, StoreNotFoundError
+from graphagent.memory import Notes, StoreMemoryProvider
+from graphagent.store import EncryptedStore, KeySource, SqliteStore, backup, copy_store, restore
+from graphagent.store._internal import give_name
+
+if TYPE_CHECKING:
+    from graphagent.history import Place
+    from graphagent.protocols import Store
+    from graphagent.store import BackupReport
+
+store = typer.Typer(no_args_is_help=True, help="Copy a store.", epilog="Example: graphagent store copy notes.db new.db")
+_PART = ".part"
+"""What is appended to the name of a copy until it is complete."""
+Replace = Annotated[bool, flag("--replace", text="Replace a store that is there.")]
+
+
+def back_up(
+    path: Annotated[str, argument("STORE", "The file of a store, or a folder with stores and readable facts.")],
+    to: Annotated[str, argument("TO", "A new path. For a folder, it may be an earlier backup of the same.")],
+    replace: Replace = False,
+) -> None:
+    """Copy a store, or all in a folder, while others use it. No key is needed: what is sealed stays sealed.
+
+    Keep the keys elsewhere; without them nobody can read a backup of sealed data. Of a folder of readable facts, a second backup
+    writes only what has changed. Keys and other files are not copied.
+    """
+    report = anyio.run(partial(backup, _expanded(path), _expanded(to), replace=replace))
+    print(f"Backed up: {_what(report)}, {counted(report.bytes, 'byte')} written.")
+    if report.left:
+        named = ", ".join(map(repr, report.left[:4])) + (" …" if len(report.left) > 4 else "")
+        _output.aside(f"Not copied, since they are neither stores nor readable facts: {named}")
+
+
+def put_back(
+    path: Annotated[str, argument("FROM", "The backup: a file, or a folder.")],
+    to: Annotated[str, argument("STORE", "Where the store is to be.")],
+    replace: Replace = False,
+) -> None:
+    """Put a backup back, entirely or not at all. A store that is replaced must not be in use, and stays until the new one was checked."""
+    report = anyio.run(partial(restore, _expanded(path), _expanded(to), replace=replace))
+    print(f"Restored: {_what(report)}.")
+    _output.aside(
+        "Everything is as it was when the backup was made. What was forgotten since then is there again: forget it again."
+    )
+
+
+def _expanded(path: str) -> str:
+    return path if "://" in path else str(Path(path).expanduser())
+
+
+def _what(report: BackupReport) -> str:
+    kinds = ((report.stores, "store"), (report.files, "file"))
+    return " and ".join(
+        counted(count, kind) + (" of readable facts" if kind == "file" else "") for count, kind in kinds if count
+    )
+
+
+def verify(
+    path: Annotated[
+        Path | None,
+        argument(
+            "STORE", "The file of a store, or a folder. Default: $GRAPHAGENT_HOME, or else your user data folder."
+        ),
+    ] = None,
+    key: Annotated[str | None, key_option("Open what is sealed")] = None,
+    as_json: Json = False,
+) -> None:
+    """Read everything that is kept, of whatever kind, and check that nothing was changed, cut off or damaged."""
+    found = anyio.run(_verify, path, key)
+    if as_json:
+        print(_output.json_text(found))
+    else:
+        for each, counts in found.items():
+            if "damaged" in counts:
+                _output.complain(str(counts["damaged"]))
+            else:
+                kinds = (("versions", "version"), ("notes", "note"), ("runs", "run"))
+                parts = [
+                    counted(int(counts[name]), kind) + (" of facts" if kind == "version" else "")
+                    for name, kind in kinds
+                    if counts[name]
+                ]
+                print(f"{each}: sound; {', '.join(parts) or 'empty'}")
+    if any("damaged" in counts for counts in found.values()):
+        raise typer.Exit(1)
+
+
+async def _verify(path: Path | None, key: str | None) -> dict[str, dict[str, int | str]]:
+    """Return how much each place has, or why it is damaged."""
+    found: dict[str, dict[str, int | str]] = {}
+    stores = None if path is None else [path]
+    try:
+        names = list(map(str, all_kept(stores)))
+    except typer.BadParameter as error:
+        error.param_hint = "STORE"
+        raise
+    given = None if key is None else key_source(key)
+    for name in names:
+        try:
+            async with open_place(Path(name), given) as place:
+                found[name] = await _counts(place)
+        except DamagedStoreError as error:
+            remedy = "; rebuild the index: graphagent notes reindex" if error.where.startswith("the index ") else ""
+            found[name] = {"damaged": f"{error}{remedy}"}
+    return found
+
+
+async def _counts(place: Place) -> dict[str, int | str]:
+    from graphagent.history import verify_runs
+    from graphagent.protocols import KeepingProvider
+
+    if isinstance(place, KeepingProvider):
+        return {"versions": await place.verify(), "notes": 0, "runs": 0}
+    kept = cast("Store", place)
+    notes = 0
+    for owner in await Notes(kept).owners():
+        notes += await Notes(kept, owner=owner).verify()
+    versions = await StoreMemoryProvider(kept).verify()
+    return {"versions": versions, "notes": notes, "runs": await verify_runs(kept)}
+
+
+@store.command("copy", epilog="Example: graphagent store copy notes.db new.db --key file:OLD --new-key file:NEW")
+def copy(
+    path: Annotated[Path, argument("FROM", "The file of the store.")],
+    to: Annotated[Path, argument("TO", "The file of the new store.")],
+    key: Annotated[str | None, key_option("Open FROM, if it is sealed")] = None,
+    new_key: Annotated[
+        str | None, option("--new-key", "KEY", "Encrypt TO with this key, in one of the forms of --key.")
+    ] = None,
+) -> None:
+    """Copy everything in a store into a new one: facts, notes, runs, threads, under another key or none.
+
+    This replaces all keys of a sealed store, those by which names are hidden too. If it is interrupted, it is continued by the same
+    command; until it is complete, the copy has another name.
+    """
+    path, to = path.expanduser(), to.expanduser()
+    if not path.is_file():
+        raise StoreNotFoundError("store", str(path), "give the file of one that exists")
+    if to.exists():
+        raise StoreExistsError(str(to), "give another path")
+    part = to.with_name(to.name + _PART)
+    old = None if key is None else key_source(key)
+    new = None if new_key is None else key_source(new_key, new=not part.exists(), what="The new pass phrase")
+    if new is None and key is not None:
+        confirm("FROM is encrypted, and TO would not be: give --new-key. Copy it in plain text?")
+    count = anyio.run(_copy, path, part, old, new)
+    give_name(part, to)
+    print(f"Copied: {counted(count, 'item')}.")
+
+
+async def _copy(path: Path, part: Path, old: KeySource | None, new: KeySource | None) -> int:
+    async with SqliteStore(path) as source, SqliteStore(part) as target:
+        with value_of("--key"):
+            one: Store = source if old is None else EncryptedStore(source, old)
+        with value_of("--new-key"):
+            two: Store = target if new is None else EncryptedStore(target, new)
+        try:
+            return await copy_store(one, two)
+        except SealedStoreError as error:
+            if error.where == str(source.path):
+                raise
+            raise StoreError(
+                f"{part} is a copy that was begun with --new-key; give that again, or remove this file"
+            ) from None
