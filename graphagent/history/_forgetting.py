@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from graphagent import _clock
-from graphagent.errors import NoteNotFoundError, NotForgottenError, OwnerBusyError, StoreError
+from graphagent.errors import DamagedStoreError, NoteNotFoundError, NotForgottenError, OwnerBusyError, StoreError
 from graphagent.history._places import Place, Places
 from graphagent.history._reach import Reached, Selection
 from graphagent.history._removing import counted, forget_runs, runs_of
@@ -68,7 +68,7 @@ async def forget(
         RunClaimedError: a process executes a run of `also`. Nothing was erased.
         NotForgottenError: a place could not be changed. It has the receipt of the others; the same call again does the rest.
     """
-    found = Places.of(places)
+    found = Places.of(places, owner)
     chosen = [each for each in also if each.kind != "cached"]
     age = None if older_than is None else checked_age(older_than)
     alone = everything or age is not None
@@ -92,7 +92,7 @@ async def held(*places: Place, owner: str = "") -> Receipt:
         TypeError, ValueError: as `forget`.
         StoreError: a place cannot be read.
     """
-    found = Places.of(places)
+    found = Places.of(places, owner)
     of_notes, prefixes = _prefixes(owner)
     parts = {name: await counted(store, prefixes) for name, store in found.stores.items()}
     parts.update({name: await counted(store_of(view), of_notes) for name, view in found.notes_apart().items()})
@@ -109,7 +109,7 @@ async def note_ids(*places: Place, owner: str, named: Iterable[str]) -> list[str
         AmbiguousNoteError: a name fits several notes.
         StoreError: a place cannot be read.
     """
-    views, found = (await Places.of(places).all_notes(owner)).values(), list[str]()
+    views, found = (await Places.of(places, owner).all_notes(owner)).values(), list[str]()
     for name in named:
         ids: list[str] = []
         for view in views:
@@ -230,5 +230,17 @@ async def _clear_expired(store: Store, owner: str) -> Receipt:
 async def _erase(place: Store | NoteView, owner: str, store: Store, prefixes: Collection[Key]) -> Receipt:
     """Erase the notes of an owner that are in a place, and all that the store has under some prefixes, in one commit."""
     receipt = await counted(store, prefixes)
-    await forget_owner(place, owner, list(map(DeleteAll, prefixes)))
+    if receipt != Receipt() or await _has_any(store, prefixes):  # a file that does not exist is not made
+        await forget_owner(place, owner, list(map(DeleteAll, prefixes)))
     return receipt
+
+
+async def _has_any(store: Store, prefixes: Iterable[Key]) -> bool:
+    """Return whether there is anything under some prefixes, or whether that cannot be read."""
+    try:
+        for prefix in prefixes:
+            async for _ in store.scan(prefix, limit=1):
+                return True
+    except DamagedStoreError:
+        return True
+    return False

@@ -28,11 +28,12 @@ class Places:
     notes: dict[str, NoteView] = field(default_factory=dict[str, NoteView])
 
     @staticmethod
-    def of(given: Iterable[object]) -> Places:
-        """Return the places that were given, each once.
+    def of(given: Iterable[object], owner: str) -> Places:
+        """Return the places that were given, each once, for what they have of an owner.
 
         Raises:
             TypeError: something given is none, or nothing is.
+            ValueError: notes that were given are those of another owner.
         """
         found, seen = Places(), set[int]()
         for each in given:
@@ -40,6 +41,7 @@ class Places:
                 continue
             seen.add(id(each))
             if isinstance(each, NoteView):
+                notes_of(each, owner)
                 found.notes[_name(each, found.notes)] = each
             elif _is_store(each):
                 found.stores[_name(each, found.stores)] = each
@@ -82,7 +84,6 @@ class Places:
         """Return all notes of an owner, with those in the stores.
 
         Raises:
-            ValueError: notes that were given are those of another owner.
             StoreError: a store cannot be read.
         """
         inside: dict[str, NoteView] = {}

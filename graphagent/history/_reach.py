@@ -208,7 +208,7 @@ async def reach(
         TypeError: a place is none, or something is not of its type.
         StoreError: a place cannot be read.
     """
-    found = Places.of(places)
+    found = Places.of(places, owner)
     selection = Selection.checked(concept, subject, scope, notes)
     known = _Found()
     for name, provider in (await found.all_providers(owner)).items():

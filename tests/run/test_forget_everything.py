@@ -11,13 +11,14 @@ import pytest
 from graphagent import Agent
 from graphagent._clock import clock
 from graphagent.errors import NotForgottenError, OwnerBusyError, StoreError
-from graphagent.history import forget
+from graphagent.history import clear_cache, forget, forget_runs
 from graphagent.llm import CachedModel
 from graphagent.memory import (
     AgentMemory,
     Concept,
     EncryptedMemoryProvider,
     FileMemoryProvider,
+    NoMemory,
     NoteMemory,
     Notes,
     Scope,
@@ -25,6 +26,7 @@ from graphagent.memory import (
     StoreMemoryProvider,
     Subject,
 )
+from graphagent.protocols import Feature
 from graphagent.run import list_runs
 from graphagent.store import EncryptedStore, Put, Receipt, SqliteStore, new_key
 from graphagent.testing import ScriptedModel
@@ -97,6 +99,60 @@ async def test_nothing_of_an_owner_is_left_in_any_file(tmp_path, caplog, sealed,
     assert remains(tmp_path) == []
     assert "canary-" not in caplog.text
     assert await forget(*agent.places, owner=OWNER, everything=True) == Receipt()
+
+
+@pytest.mark.parametrize("what", ["readable facts", "facts in a store", "runs", "cached"])
+async def test_each_kind_alone_leaves_no_name_in_a_plain_file(tmp_path, what):
+    """Forgetting all facts, runs or cached values of an owner leaves no file with a value, a name of theirs or the owner."""
+    store = SqliteStore(tmp_path / "all.db")
+    provider = FileMemoryProvider(tmp_path / "memory") if what == "readable facts" else StoreMemoryProvider(store)
+    if "facts" in what:
+        await provider.save(SingleFact(CITY, "canary-value"), SUBJECT, SCOPE, owner=OWNER)
+    else:
+        model = CachedModel(ScriptedModel(["canary-answer"]), store)
+        agent = Agent(single_run(), model=model, store=store if what == "runs" else None)
+        await agent.run("canary-task", owner=OWNER, **({"thread": "canary-thread"} if what == "runs" else {}))
+        if what == "cached":
+            await store.commit(Put(("cache", OWNER, "run", "canary-name"), b"canary-value"))
+    assert remains(tmp_path)
+    await {
+        "runs": lambda: forget_runs(store, owner=OWNER),
+        "cached": lambda: clear_cache(store, owner=OWNER),
+    }.get(what, lambda: provider.forget(owner=OWNER, everything=True))()
+    assert remains(tmp_path) == []
+
+
+async def test_features_and_sub_agents_say_where_they_keep_things(tmp_path):
+    """Places are those of the agent, its sub-agents and their models, each once; one of your own is asked to forget."""
+    asked: list[str] = []
+
+    class Kept:
+        async def forget(self, *, owner, everything):
+            asked.append(owner)
+            return Receipt(facts=3, bytes=7)
+
+        async def export(self, *, owner=None):
+            for number in range(3):
+                yield {"number": number}
+
+    class Own(Feature):
+        kept = Kept()
+
+        @property
+        def places(self):
+            return (self.kept,)
+
+    runs, answers = SqliteStore(tmp_path / "runs.db"), SqliteStore(tmp_path / "answers.db")
+    helper = Agent(single_run(), model=CachedModel(ScriptedModel(["x"]), answers), name="helper", description="Helps.")
+    feature = helper.install(Own)
+    agent = Agent(single_run(), model=CachedModel(ScriptedModel(["x"]), answers), tools=[helper], store=runs)
+    agent.install(AgentMemory)
+    assert [each for each in agent.places if not isinstance(each, NoMemory)] == [runs, answers, feature.kept]
+    assert await forget(*agent.places, owner="ada", everything=True) == Receipt(
+        facts=3, bytes=7, parts={repr(feature.kept): Receipt(facts=3, bytes=7)}
+    )
+    assert asked == ["ada"]
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
