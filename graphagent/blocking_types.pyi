@@ -720,6 +720,9 @@ class BlockingEncryptedStore(Protocol):
     def verify(self) -> int:
         """Read and check everything, also in the inner store. Return the number of items."""
 
+    def is_anchored(self) -> bool:
+        """Return whether older copies of the store are found, after comparing it with its anchor if it has one."""
+
     def reset_anchor(self) -> None:
         """Accept the store as it is, even if it is older than its anchor, and write the anchor anew."""
 

@@ -773,12 +773,14 @@ class DamagedStoreError(StoreError):
 class RolledBackError(DamagedStoreError):
     """A store, or a part of it, is older than it was: an older copy was put in its place. Nothing was deleted."""
 
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(
-            where,
-            reason,
-            remedy="Restore the newer one; or accept the older one, without what was stored since: graphagent anchor reset",
-        )
+    def __init__(
+        self,
+        where: str,
+        reason: str,
+        *,
+        remedy: str = "Restore the newer one; or accept the older one, without what was stored since: graphagent anchor reset",
+    ) -> None:
+        super().__init__(where, reason, remedy=remedy)
 
 
 class AnchorError(StoreError):

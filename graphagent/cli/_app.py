@@ -12,6 +12,7 @@ from typer.core import TyperArgument
 from graphagent.cli._models import BaseUrl, KeyVariable
 from graphagent.cli._options import argument, expand_options, flag, option, owner_option
 from graphagent.cli._ready_made import names_beginning
+from graphagent.cli.anchor import anchor
 from graphagent.cli.facts import Memory, facts
 from graphagent.cli.forget import forget
 from graphagent.cli.keys import keys
@@ -32,6 +33,7 @@ app.add_typer(notes, name="notes")
 app.add_typer(runs, name="runs")
 app.add_typer(keys, name="keys")
 app.add_typer(store, name="store")
+app.add_typer(anchor, name="anchor")
 
 
 class Picture(Enum):

@@ -104,6 +104,14 @@ def key_option(text: str) -> Any:
     return option("--key", "KEY", f"{text}: {KEY_PLACES}.")
 
 
+def anchor_of(anchor: str | None, store: Path) -> str | None:
+    """Return the anchor that `--anchor` names for a store: in a folder, it has the name of the store."""
+    if anchor is None or anchor.startswith("keyring:"):
+        return anchor
+    place = Path(anchor).expanduser()
+    return str(place / f"{store.name}.anchor" if place.is_dir() else place)
+
+
 def key_shown(key: str | None) -> str | None:
     """Return the value of `--key` as a command that is printed has it: where a key is, but never a key."""
     return key if key is None or key == PASSPHRASE or key.startswith(("env:", "file:", "keyring:")) else "KEY"
@@ -111,6 +119,14 @@ def key_shown(key: str | None) -> str | None:
 
 PASSPHRASE = "passphrase"  # noqa: S105  the word that is written for one
 KEY_PLACES = "env:NAME, file:PATH or keyring:SERVICE/NAME names where the key is; passphrase asks for one"
+AnchorPlace = Annotated[
+    str | None,
+    option(
+        "--anchor",
+        "PLACE",
+        "Refuse an older copy of what is encrypted: a file elsewhere, a folder with one for each store, or keyring:SERVICE/NAME.",
+    ),
+]
 AnyOwner = Annotated[str | None, owner_option("Only this owner's. Default: all owners.")]
 Out = Annotated[Path | None, option("--out", "FILE", "A new file that only you can read. Default: standard output.")]
 Json = Annotated[bool, flag("--json", text="Print JSON, for programs.")]

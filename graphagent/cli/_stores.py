@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 import typer
 
-from graphagent.cli._options import KEY_PLACES, PASSPHRASE, value_of
+from graphagent.cli._options import KEY_PLACES, PASSPHRASE, anchor_of, value_of
 from graphagent.cli._output import aside
 from graphagent.cli._prompts import ask_unseen
 from graphagent.errors import PlainStoreError, SealedStoreError, StoreError, StoreNotFoundError
@@ -121,7 +121,9 @@ def _typed_passphrase(what: str, *, new: bool) -> Passphrase:
     return given
 
 
-def fact_provider(store: Path | None, key: KeySource | None, *, new: bool) -> KeepingProvider:
+def fact_provider(
+    store: Path | None, key: KeySource | None, anchor: str | None = None, *, new: bool
+) -> KeepingProvider:
     """Return the provider of the facts in a folder: encrypted with a key, readable files without one.
 
     Raises:
@@ -135,6 +137,7 @@ def fact_provider(store: Path | None, key: KeySource | None, *, new: bool) -> Ke
             f"{str(folder)!r} is the name of a file, and a memory is a folder", param_hint="--store"
         )
     is_sealed = (folder / SEALED).exists()
+    _check_anchor(key, anchor)
     if key is None:
         if is_sealed:
             raise typer.BadParameter(
@@ -146,13 +149,16 @@ def fact_provider(store: Path | None, key: KeySource | None, *, new: bool) -> Ke
             f"the memory in {str(folder)!r} is plain; leave out --key, or move it into a sealed one: "
             f"graphagent facts export, then graphagent facts import with another --store and --key"
         )
-    with value_of("--key"):
-        encrypted = EncryptedMemoryProvider(folder, key=key_source(key, new=not is_sealed))
+    given = key_source(key, new=not is_sealed)
+    with value_of():
+        encrypted = EncryptedMemoryProvider(folder, key=given, anchor=anchor_of(anchor, folder / SEALED))
     return encrypted if new or is_sealed else FileMemoryProvider(folder)
 
 
 @asynccontextmanager
-async def open_facts(store: Path | None, key: KeySource | None, *, new: bool) -> AsyncGenerator[KeepingProvider]:
+async def open_facts(
+    store: Path | None, key: KeySource | None, anchor: str | None = None, *, new: bool
+) -> AsyncGenerator[KeepingProvider]:
     """Open the provider of the facts in a folder, or in the file of a program with a `StoreMemoryProvider`.
 
     Raises:
@@ -161,17 +167,17 @@ async def open_facts(store: Path | None, key: KeySource | None, *, new: bool) ->
     """
     path = place_of("facts", store, new=new)
     if names_folder(path):
-        provider = fact_provider(store, key, new=new)
+        provider = fact_provider(store, key, anchor, new=new)
         async with provider:
             yield provider
     else:
-        async with open_store("facts", store, key, new=new) as opened:
+        async with open_store("facts", store, key, anchor, new=new) as opened:
             yield StoreMemoryProvider(opened)
 
 
 @asynccontextmanager
 async def open_store(
-    what: str, store: Path | None, key: KeySource | None, *, new: bool = False
+    what: str, store: Path | None, key: KeySource | None, anchor: str | None = None, *, new: bool = False
 ) -> AsyncGenerator[Store]:
     """Open the store with the `runs`, the `notes` or the `facts`, encrypted if there is a key.
 
@@ -182,10 +188,11 @@ async def open_store(
         StoreError: the store cannot be read, or the default place is meant, and nothing has been kept there yet.
     """
     path = place_of(what, store, new=new)
+    _check_anchor(key, anchor)
     key = key if key is None else key_source(key, new=not path.exists())
     async with SqliteStore(path) as plain:
         with value_of("--key"):
-            opened = plain if key is None else EncryptedStore(plain, key)
+            opened = plain if key is None else EncryptedStore(plain, key, anchor=anchor_of(anchor, path))
         try:
             await opened.get(
                 (what,)
@@ -203,7 +210,9 @@ async def open_store(
 
 
 @asynccontextmanager
-async def open_everything(stores: Sequence[Path] | None, key: str | None) -> AsyncGenerator[list[Place]]:
+async def open_everything(
+    stores: Sequence[Path] | None, key: str | None, anchor: str | None = None
+) -> AsyncGenerator[list[Place]]:
     """Open all that is kept in some files and folders, or else in the default folder: encrypted with the key, where it is sealed.
 
     In a folder, these are the memory that it is or has, and the files of notes, runs and conversations that commands keep in it.
@@ -212,9 +221,10 @@ async def open_everything(stores: Sequence[Path] | None, key: str | None) -> Asy
         BadParameter: a path does not exist, or has nothing; or something is sealed, and there is no key.
         StoreError: something cannot be read, or the default folder is meant, and nothing has been kept there yet.
     """
+    _check_anchor(key, anchor)
     given = None if key is None else key_source(key)
     async with AsyncExitStack() as opened:
-        yield [await opened.enter_async_context(open_place(each, given)) for each in all_kept(stores)]
+        yield [await opened.enter_async_context(open_place(each, given, anchor)) for each in all_kept(stores)]
 
 
 def all_kept(stores: Sequence[Path] | None) -> list[Path]:
@@ -252,20 +262,23 @@ def stores_in(folder: Path) -> list[Path]:
     return [each for each in found if each.is_file()]
 
 
-def _memory_in(path: Path, key: KeySource | None) -> KeepingProvider | None:
+def _memory_in(path: Path, key: KeySource | None, anchor: str | None) -> KeepingProvider | None:
     """Return the provider of the facts in a folder; None if it is a file."""
-    return fact_provider(path, key if (path / SEALED).exists() else None, new=False) if path.is_dir() else None
+    if not path.is_dir():
+        return None
+    sealed = (path / SEALED).exists()
+    return fact_provider(path, key if sealed else None, anchor if sealed else None, new=False)
 
 
 @asynccontextmanager
-async def open_place(path: Path, key: KeySource | None) -> AsyncGenerator[Place]:
+async def open_place(path: Path, key: KeySource | None, anchor: str | None = None) -> AsyncGenerator[Place]:
     """Open a memory or the file of a store, encrypted with the key, if it is sealed.
 
     Raises:
         BadParameter: it is sealed, and there is no key.
         StoreError: it cannot be read.
     """
-    if (memory := _memory_in(path, key)) is not None:
+    if (memory := _memory_in(path, key, anchor)) is not None:
         async with memory:
             yield memory
         return
@@ -279,18 +292,29 @@ async def open_place(path: Path, key: KeySource | None) -> AsyncGenerator[Place]
                     f"the store {str(path)!r} is sealed; say where its key is: --key, where {KEY_PLACES}"
                 ) from None
             with value_of("--key"):
-                store = EncryptedStore(plain, key)
+                store = EncryptedStore(plain, key, anchor=anchor_of(anchor, path))
             await store.get(("facts",))  # a wrong key fails here, before any change
         yield store
 
 
+def _check_anchor(key: KeySource | None, anchor: str | None) -> None:
+    if anchor is not None and key is None:
+        raise typer.BadParameter("only what is encrypted has an anchor; give --key too", param_hint="--anchor")
+
+
 def with_store(
-    what: str, store: Path | None, key: str | None, work: Callable[[Store], Awaitable[T]], *, new: bool = False
+    what: str,
+    store: Path | None,
+    key: str | None,
+    work: Callable[[Store], Awaitable[T]],
+    *,
+    anchor: str | None = None,
+    new: bool = False,
 ) -> T:
     """Open a store as `open_store` does, await `work` with it, close it, and return what `work` returned."""
 
     async def main() -> T:
-        async with open_store(what, store, key, new=new) as opened:
+        async with open_store(what, store, key, anchor, new=new) as opened:
             return await work(opened)
 
     return anyio.run(main)

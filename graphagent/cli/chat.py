@@ -75,7 +75,7 @@ def converse(
     """
     folder = place_of("facts", memory.store, new=True)
     key = None if memory.key is None else key_source(memory.key, new=not (folder / SEALED).exists())
-    provider = fact_provider(memory.store, key, new=True)
+    provider = fact_provider(memory.store, key, memory.anchor, new=True)
     attended = script is None and sys.stdin.isatty()
     turns = _until_interrupted(typed()) if attended else _echoed(_lines(script) if script else sys.stdin)
     with ExitStack() as stack:
@@ -88,7 +88,7 @@ def converse(
         if thread is not None:
             if not thread:
                 raise typer.BadParameter("a thread has a name, such as monday", param_hint="--thread")
-            opened = open_store("runs", folder / CONVERSATIONS, key, new=True)
+            opened = open_store("runs", folder / CONVERSATIONS, key, memory.anchor, new=True)
             store = stack.enter_context(portal.wrap_async_context_manager(opened))
         conversation = _Conversation(
             portal, provider, model, owner, store, thread, folder, attended=attended, show_memory=show_memory

@@ -22,6 +22,7 @@ from graphagent.cli._jsonl import lines_to, read_lines
 from graphagent.cli._options import (
     AGENT_NAME,
     KEY_PLACES,
+    AnchorPlace,
     AnyOwner,
     Out,
     Yes,
@@ -89,11 +90,13 @@ class Memory:
         ),
     ] = None
 
+    anchor: AnchorPlace = None
+
     def use(self, work: Callable[[KeepingProvider], Awaitable[T]], *, new: bool = False) -> T:
         """Open the provider, await `work` with it, close it, and return what `work` returned. `new` creates a missing memory."""
 
         async def main() -> T:
-            async with open_facts(self.store, self.key, new=new) as provider:
+            async with open_facts(self.store, self.key, self.anchor, new=new) as provider:
                 return await work(provider)
 
         return anyio.run(main)

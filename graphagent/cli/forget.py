@@ -18,6 +18,7 @@ import typer
 from graphagent._article import counted
 from graphagent.cli import _output
 from graphagent.cli._options import (
+    AnchorPlace,
     Yes,
     age_of,
     argument,
@@ -72,6 +73,7 @@ class Chosen:
         ),
     ] = None
     key: Annotated[str | None, key_option("Open what is encrypted")] = None
+    anchor: AnchorPlace = None
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of `reach` and `forget` that say what.
@@ -109,6 +111,7 @@ class Chosen:
             ("--owner", self.owner),
             *(("--store", str(each)) for each in self.stores or ()),
             ("--key", key_shown(self.key)),
+            ("--anchor", self.anchor),
         ]
         words = [self.keyword] if self.keyword else ["--all"] if self.everything else []
         words += [word for name, value in options if value for word in (name, value)]
@@ -147,7 +150,7 @@ async def _forget_all(chosen: Chosen, age: timedelta | None, dry_run: bool, yes:
     from graphagent.history import forget
     from graphagent.history._internal import held
 
-    async with open_everything(chosen.stores, chosen.key) as places:
+    async with open_everything(chosen.stores, chosen.key, chosen.anchor) as places:
         there = await held(*places, owner=chosen.owner)
         if not there.parts:
             _output.fail(f"there is nothing{whose(chosen.owner)} here, so nothing was forgotten")
@@ -170,7 +173,7 @@ async def _forget_some(chosen: Chosen, options: dict[str, Any], also: str | None
     from graphagent.history import forget, reach
     from graphagent.history._internal import note_ids
 
-    async with open_everything(chosen.stores, chosen.key) as places:
+    async with open_everything(chosen.stores, chosen.key, chosen.anchor) as places:
         options["notes"] = await note_ids(*places, owner=chosen.owner, named=options["notes"])
         reached = await reach(*places, **options)
         numbered = [each for each in reached if each.kind != "cached"]
@@ -202,7 +205,7 @@ async def what_stays(chosen: Chosen) -> str | None:
     from graphagent.history._internal import held
 
     try:
-        async with open_everything(chosen.stores, chosen.key) as places:
+        async with open_everything(chosen.stores, chosen.key, chosen.anchor) as places:
             if chosen.everything:
                 kept = await held(*places, owner=chosen.owner)
                 others = replace(kept, facts=0, bytes=0)

@@ -17,7 +17,17 @@ import anyio
 import typer
 
 from graphagent.cli._models import BaseUrl, KeyVariable
-from graphagent.cli._options import AGENT_NAME, SUBJECTS, Json, argument, key_option, key_shown, option, owner_option
+from graphagent.cli._options import (
+    AGENT_NAME,
+    SUBJECTS,
+    AnchorPlace,
+    Json,
+    argument,
+    key_option,
+    key_shown,
+    option,
+    owner_option,
+)
 from graphagent.cli._ready_made import names_beginning
 from graphagent.cli.runs._completion import run_ids
 from graphagent.errors import BudgetError, RunError, RunExistsError
@@ -86,6 +96,7 @@ class AgentOptions:
         ),
     ] = None
     key: Annotated[str | None, key_option("Encrypt the store and the facts")] = None
+    anchor: AnchorPlace = None
     owner: Annotated[str, owner_option("For whom it runs.")] = ""
 
     @asynccontextmanager
@@ -126,13 +137,13 @@ class AgentOptions:
                 aside(STAND_IN)
             store = None
             if self.store is not None:
-                store = await stack.enter_async_context(open_store("runs", self.store, key, new=new))
+                store = await stack.enter_async_context(open_store("runs", self.store, key, self.anchor, new=new))
             agent = Agent(
                 made, model=model, tools=tools, system_prompt=self.system_prompt, store=store, max_turns=self.max_turns
             )
             if any(AgentMemory in element.needs for _, element in made.walk()):
                 folder = self.store if self.store is not None and names_folder(self.store.expanduser()) else None
-                provider = fact_provider(folder, key, new=True)
+                provider = fact_provider(folder, key, self.anchor, new=True)
                 agent.install(
                     AgentMemory,
                     provider=await stack.enter_async_context(provider),
@@ -166,7 +177,12 @@ class AgentOptions:
     @property
     def _stored(self) -> list[tuple[str, object]]:
         """The options that say where runs are. They do not contain a key."""
-        return [("--store", self.store), ("--key", key_shown(self.key)), ("--owner", self.owner)]
+        return [
+            ("--store", self.store),
+            ("--key", key_shown(self.key)),
+            ("--anchor", self.anchor),
+            ("--owner", self.owner),
+        ]
 
 
 def _command(*parts: str | tuple[str, object]) -> str:

@@ -108,6 +108,14 @@ def _with_keys(run, line, monkeypatch):
         _said(run, f"keys add phone --recovery --key {given}")
 
 
+def _with_anchor(run, line):
+    given = line.partition("--key ")[2]
+    _said(run, "keys new --out ~/.graphagent-key")
+    _said(run, f"facts set city Oslo --key {given}")
+    if "reset" in line:
+        Path("~/elsewhere.anchor").expanduser().write_bytes(b"damaged")
+
+
 def _with_everything(run, line):
     if "assistant.db" in line:
         _said(run, "keys new --out assistant.key")
@@ -135,6 +143,8 @@ def test_a_command_of_the_page_works(line, run, begun, home, monkeypatch):
             _with_facts(run, line)
         case "keys":
             _with_keys(run, line, monkeypatch)
+        case "anchor":
+            _with_anchor(run, line)
         case "forget":
             _with_everything(run, line)
         case "runs":

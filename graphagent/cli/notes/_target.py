@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from graphagent.cli import _output, _stores
-from graphagent.cli._options import AnyOwner, argument, file_option, key_option, option, owner_option, value_of
+from graphagent.cli._options import (
+    AnchorPlace,
+    AnyOwner,
+    argument,
+    file_option,
+    key_option,
+    option,
+    owner_option,
+    value_of,
+)
 from graphagent.errors import (
     AmbiguousNoteError,
     EmbedderChangedError,
@@ -107,6 +116,7 @@ class NotesStore:
 
     store: Annotated[Path | None, file_option("notes")] = None
     key: Annotated[str | None, key_option("Encrypt the notes, or open encrypted ones")] = None
+    anchor: AnchorPlace = None
 
     def use(self, work: Callable[[Store], Awaitable[T]], *, new: bool = False) -> T:
         """Open the store, await `work` with it, close it, and return what `work` returned. `new` creates a missing store.
@@ -116,7 +126,7 @@ class NotesStore:
             StoreError: the default store is meant, and it does not exist yet.
         """
         try:
-            return _stores.with_store("notes", self.store, self.key, work, new=new)
+            return _stores.with_store("notes", self.store, self.key, work, anchor=self.anchor, new=new)
         except (ScopeError, AmbiguousNoteError) as error:
             raise typer.BadParameter(str(error)) from None
         except NoteNotFoundError as error:

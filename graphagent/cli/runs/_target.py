@@ -13,7 +13,16 @@ import anyio
 import typer
 
 from graphagent.cli import _output, _stores
-from graphagent.cli._options import argument, file_option, flag, key_option, key_shown, option, owner_option
+from graphagent.cli._options import (
+    AnchorPlace,
+    argument,
+    file_option,
+    flag,
+    key_option,
+    key_shown,
+    option,
+    owner_option,
+)
 from graphagent.cli._phrases import others, whose
 from graphagent.cli.runs._completion import run_ids, thread_names
 from graphagent.errors import RunError, RunNotFoundError, StoreError
@@ -57,10 +66,11 @@ class RunsStore:
 
     store: Annotated[Path | None, file_option("runs")] = None
     key: Annotated[str | None, key_option("Open an encrypted store")] = None
+    anchor: AnchorPlace = None
 
     def use(self, work: Callable[[Store], Awaitable[T]], *, new: bool = False) -> T:
         """Open the store, await `work` with it, close it, and return what `work` returned. `new` creates a missing store."""
-        return _stores.with_store("runs", self.store, self.key, work, new=new)
+        return _stores.with_store("runs", self.store, self.key, work, anchor=self.anchor, new=new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +103,7 @@ class ReadTarget(RunsTarget):
             ("--agent", self.agent or "MODULE:AGENT"),
             ("--store", self.store and str(self.store)),
             ("--key", key_shown(self.key)),
+            ("--anchor", self.anchor),
             ("--owner", self.owner),
         )
         named = " ".join(f"{name} {shlex.quote(value)}" for name, value in options if value)
@@ -118,7 +129,7 @@ class ReadTarget(RunsTarget):
                 )
             yield agent.store, agent
             return
-        async with _stores.open_store("runs", self.store, self.key) as store:
+        async with _stores.open_store("runs", self.store, self.key, self.anchor) as store:
             if agent is not None:
                 agent.store = store
             yield store, agent

@@ -16,6 +16,7 @@ from graphagent.store import EncryptedStore, SqliteStore
 from graphagent.store._internal import durable_files
 
 if TYPE_CHECKING:
+    from graphagent.protocols import Anchor
     from graphagent.store import KeySource, StoreKeys
 
 
@@ -25,18 +26,28 @@ class EncryptedMemoryProvider(StoreMemoryProvider):
     It is a StoreMemoryProvider over an EncryptedStore over a SqliteStore, which `async with` closes. Each owner, scope and
     subject has its own data key, which forgetting destroys. The facts that were used last stay in memory, up to about
     `cache_bytes`; others are read, decrypted and checked each time. The key is anything that EncryptedStore accepts: see `KeySource`.
+    With `anchor`, an older copy of the file is refused, as by an EncryptedStore.
 
     Every method raises WrongKeyError if the file was encrypted with another key, and DamagedStoreError if it was tampered
     with or is corrupt.
 
     Raises:
         TypeError: `root` is no path.
-        ValueError: the key is not valid, `root` names no folder, or `cache_bytes` is not a number of bytes.
+        ValueError: the key is not valid, `root` names no folder, `cache_bytes` is not a number of bytes, or `anchor` or `anchor_every` is
+            not what an EncryptedStore takes.
         KeySourceError: the variable or the file that `key` names has no key.
         StoreError: the folder belongs to a FileMemoryProvider.
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, key: KeySource, cache_bytes: int = 64 * 2**20) -> None:
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        key: KeySource,
+        cache_bytes: int = 64 * 2**20,
+        anchor: str | os.PathLike[str] | Anchor | None = None,
+        anchor_every: float = 0.0,
+    ) -> None:
         check_path("root=", root, "'facts'")
         check_cache_bytes(cache_bytes)
         names = (os.path.join(root, durable_files.LOCK_FILE), os.path.join(root, SEALED_FILE))  # noqa: PTH118  a Path raises, see below
@@ -46,7 +57,13 @@ class EncryptedMemoryProvider(StoreMemoryProvider):
                 f"{os.fspath(root)!r} holds plain facts; open it with FileMemoryProvider, or take another folder"
             )
         own = cache_bytes // 4
-        self._sealed = EncryptedStore(SqliteStore(Path(root) / SEALED_FILE), key, cache_bytes=cache_bytes - own)
+        self._sealed = EncryptedStore(
+            SqliteStore(Path(root) / SEALED_FILE),
+            key,
+            cache_bytes=cache_bytes - own,
+            anchor=anchor,
+            anchor_every=anchor_every,
+        )
         super().__init__(self._sealed, cache_bytes=own)
 
     @property

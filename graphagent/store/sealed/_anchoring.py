@@ -327,7 +327,36 @@ class Anchoring:
     async def _make(self, base: BaseState) -> None:
         if self.held is not None:
             known = AnchorState.of(self.session.store_id, base, {})
-            await self.held.update(lambda _: known.to_bytes(anchor_key(self.session.sum_key)), make=True)
+
+            def made(content: bytes | None) -> bytes:
+                self._check_own(content)
+                return known.to_bytes(anchor_key(self.session.sum_key))
+
+            await self.held.update(made, make=True)
+
+    async def _there(self) -> bytes | None:
+        """Return the anchor; None if there is none, or if it is damaged and to be written anew."""
+        try:
+            return None if self.held is None else await self.held.read()
+        except AnchorError:
+            if self.accepts:
+                return None
+            raise
+
+    def _check_own(self, content: bytes | None) -> None:
+        """Check that an anchor that is to be written anew is not one that another store needs.
+
+        Raises:
+            AnchorError: it is.
+        """
+        try:
+            known = None if content is None else AnchorState.read(content)
+        except UnreadableError:
+            return
+        if known is not None and known.store_id != self.session.store_id:
+            raise AnchorError(
+                repr(self.held), f"it is that of another store than {self.session.where}; name another one"
+            )
 
     async def begin(self) -> None:
         """Anchor the store if it is due, with what it has.
@@ -352,6 +381,7 @@ class Anchoring:
 
     async def _anchored_anew(self) -> bool:
         session = self.session
+        self._check_own(await self._there())
         await session.renew_root()
         found = {item.key: item.version async for item in session.store.scan(ROOT)}
         version, base_version = found.pop(ROOT), found.pop(_BASE, 0)

@@ -295,6 +295,7 @@ class SealedStore:
         )
         assert session is not None
         await session.anchoring.anew()
+        self.session = None
 
     async def aclose(self) -> None:
         """End the session: nothing is left of it in the store, and the anchor knows of all commits."""

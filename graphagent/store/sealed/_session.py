@@ -147,7 +147,11 @@ class SealedSession:
                         raise DamagedStoreError(where, "the row with its keys is missing")
                 raise PlainStoreError(where)
             if anchor is not None and not accept and await anchor.read() is not None:
-                raise RolledBackError(where, f"it is empty, and its anchor {anchor!r} knows of a store")
+                raise RolledBackError(
+                    where,
+                    f"it is empty, and the anchor {anchor!r} is that of this store when it was not, or of another store",
+                    remedy="Restore the store; or give a new one another anchor",
+                )
             if not make:
                 return None
             made = cls(store, key, await with_secret(secret, fresh_keyset), 1, depths, where)

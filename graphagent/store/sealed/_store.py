@@ -156,6 +156,17 @@ class EncryptedStore:
         """
         return await self._sealed().verify()
 
+    async def is_anchored(self) -> bool:
+        """Return whether older copies of the store are found, after comparing it with its anchor if it has one.
+
+        Raises:
+            RolledBackError: it is older than its anchor, or a part of it is older than the rest.
+            AnchorError: its anchor is missing, damaged or of another store.
+            StoreError: it cannot be opened or read.
+        """
+        session = await self._sealed().ready()
+        return session is not None and session.root.state.anchored
+
     async def reset_anchor(self) -> None:
         """Accept the store as it is, even if it is older than its anchor, and write the anchor anew.
 

@@ -10,12 +10,15 @@ import sys
 
 import anyio
 import pytest
+from keyring.backends.fail import Keyring
 
 from graphagent.errors import AnchorError, DamagedStoreError, RolledBackError
+from graphagent.memory import Concept, EncryptedMemoryProvider, Scope, SingleFact, Subject
 from graphagent.store import DeleteAll, EncryptedStore, Item, MemoryStore, Put, SqliteStore
 from tests import forkserver
 from tests.store.sealed.elsewhere import Elsewhere
 from tests.store.sealed.test_between import MEDDLES, OWNER, WRITES, Between, key, listed, make, told
+from tests.store.sealed.test_keyring import Memory
 from tests.thorough import THOROUGH, some
 
 KEY = bytes(range(32))
@@ -469,3 +472,43 @@ async def test_writers_killed_at_any_moment_leave_a_store_that_its_anchor_accept
         async with EncryptedStore(SqliteStore(path), KEY, anchor=place) as store:
             assert await store.verify() > 0
             await store.commit(Put(("room", "round"), b"v"))
+
+
+async def test_an_anchor_in_the_keyring(monkeypatch):
+    """It is an entry of the keyring, which needs no file; one that is locked, or that has something else, is not taken for a missing one."""
+    keyring = Memory()
+    monkeypatch.setattr("keyring.core._keyring_backend", keyring)
+    inner, place = MemoryStore(), "keyring:graphagent/notes"
+    await opened(inner, place).commit(Put((*ANN, 0), b"old"))
+    old = rows_of(inner)
+    await opened(inner, place).commit(Put((*ANN, 0), b"new"))
+    with pytest.raises(RolledBackError):
+        await opened(with_rows(old), place).get((*ANN, 0))
+    good = keyring.get_password("graphagent", "notes")
+    assert len(good) < 1200  # what the smallest keyrings have room for
+    keyring.set_password("graphagent", "notes", "something else")
+    with pytest.raises(AnchorError, match="damaged"):
+        await opened(inner, place).get((*ANN, 0))
+    keyring.set_password("graphagent", "notes", good)
+    assert (await opened(inner, place).get((*ANN, 0))).value == b"new"
+    monkeypatch.setattr("keyring.core._keyring_backend", Keyring())
+    with pytest.raises(AnchorError, match="NoKeyringError"):
+        await opened(inner, place).get((*ANN, 0))
+
+
+async def test_facts_have_an_anchor_too(tmp_path):
+    """`EncryptedMemoryProvider` takes one, and refuses an older copy of its file."""
+
+    def provider():
+        return EncryptedMemoryProvider(tmp_path / "facts", key=KEY, anchor=tmp_path / "a.anchor", anchor_every=3600)
+
+    subject, scope, city = Subject("user"), Scope.product("app"), Concept("city")
+    for value in ("Oslo", "Bergen"):
+        shutil.copytree(tmp_path / "facts", tmp_path / value) if value == "Bergen" else None
+        async with provider() as facts:
+            await facts.save(SingleFact(city, value), subject, scope, owner="ada")
+    shutil.rmtree(tmp_path / "facts")
+    shutil.copytree(tmp_path / "Bergen", tmp_path / "facts")
+    with pytest.raises(RolledBackError):
+        async with provider() as facts:
+            await facts.load(city, subject, scope, owner="ada")

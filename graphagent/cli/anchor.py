@@ -1,0 +1,133 @@
+"""`graphagent anchor`: show what an anchor knows, and accept an older copy of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import anyio
+import typer
+
+from graphagent._article import counted
+from graphagent.cli import _output
+from graphagent.cli._options import AnchorPlace, Json, Yes, anchor_of, expand_options, key_option, option, value_of
+from graphagent.cli._prompts import confirm
+from graphagent.cli._stores import home, key_source, stores_in
+from graphagent.errors import AnchorError, PlainStoreError, RolledBackError, StoreNotFoundError
+from graphagent.store import EncryptedStore, SqliteStore
+
+T = TypeVar("T")
+anchor = typer.Typer(no_args_is_help=True, help="See whether a store is older than its anchor, and accept it if it is.")
+
+
+@dataclass(frozen=True, slots=True)
+class Anchored:
+    """Sealed stores, a key that opens them, and their anchors."""
+
+    store: Annotated[
+        Path | None,
+        option(
+            "--store",
+            "PATH",
+            "The file of a store, or a folder: the sealed facts, conversations, notes and runs in it. Default: those in "
+            "$GRAPHAGENT_HOME, or else in your user data folder.",
+        ),
+    ] = None
+    key: Annotated[str | None, key_option("A key that opens the store")] = None
+    anchor: AnchorPlace = None
+
+    def each(self, work: Callable[[Path, EncryptedStore], Awaitable[T]]) -> list[T]:
+        """Open the stores one after another, await `work` with each, close it, and return what that returned.
+
+        Raises:
+            BadParameter: no key or no anchor was named, or it is none.
+            StoreError: there is no sealed store, or one does not open with this key.
+        """
+        if self.key is None:
+            raise typer.BadParameter("say with which key the store is opened", param_hint="--key")
+        if self.anchor is None:
+            raise typer.BadParameter("say where the anchor is", param_hint="--anchor")
+        given = key_source(self.key)
+        named = home() if self.store is None else self.store.expanduser()
+        paths = [named] if named.is_file() else stores_in(named)
+
+        async def main() -> list[T]:
+            done: list[T] = []
+            for path in paths:
+                async with AsyncExitStack() as stack:
+                    with value_of():
+                        store = EncryptedStore(SqliteStore(path), given, anchor=anchor_of(self.anchor, path))
+                    await stack.enter_async_context(store)
+                    try:
+                        done.append(await work(path, store))
+                    except PlainStoreError:
+                        if len(paths) == 1:
+                            raise
+            return done
+
+        done = anyio.run(main)
+        if not done:
+            raise StoreNotFoundError(
+                "sealed store", str(named), "name the file of one, or a folder with some: --store PATH"
+            )
+        return done
+
+    def states(self) -> list[tuple[Path, str | None, bool]]:
+        """Return of each store what is wrong with it or its anchor, or None, and whether it is anchored."""
+
+        async def look(path: Path, store: EncryptedStore) -> tuple[Path, str | None, bool]:
+            try:
+                return path, None, await store.is_anchored()
+            except RolledBackError:
+                return path, "older than its anchor", True
+            except AnchorError as error:
+                return path, str(error), True
+
+        return self.each(look)
+
+
+@anchor.command("show", epilog="Example: graphagent anchor show --key file:~/.graphagent-key --anchor /media/stick")
+@expand_options
+def show(target: Anchored, json: Json = False) -> None:
+    """Show whether each store is as new as its anchor. Exits with 1 if one is not."""
+    found = target.states()
+    rows = [
+        (str(path), wrong or ("as new as its anchor" if anchored else "not anchored yet"))
+        for path, wrong, anchored in found
+    ]
+    if json:
+        print(_output.json_text([{"store": path, "state": state} for path, state in rows]))
+    else:
+        _output.table(("store", "state"), rows)
+    if any(wrong for _, wrong, _ in found):
+        raise typer.Exit(1)
+
+
+@anchor.command(
+    "reset",
+    epilog="Example: graphagent anchor reset --store notes.db --key file:~/.graphagent-key --anchor /media/stick",
+)
+@expand_options
+def reset(target: Anchored, yes: Yes = False) -> None:
+    """Accept stores that are older than their anchors, and write the anchors anew, also one that is lost or damaged.
+
+    What was stored since the older copy was made is lost then. A store that is as new as its anchor is left alone.
+    """
+    found = target.states()
+    for path, wrong, anchored in found:
+        print(f"{path}: {wrong or ('as new as its anchor' if anchored else 'not anchored yet')}")
+    chosen = {path for path, wrong, anchored in found if wrong or not anchored}
+    if not chosen:
+        return
+    if not yes:
+        confirm(f"Accept {counted(len(chosen), 'store')} as they are? What is missing in them is lost for good.")
+
+    async def accept(path: Path, store: EncryptedStore) -> None:
+        if path in chosen:
+            await store.reset_anchor()
+
+    target.each(accept)
+    print(f"Accepted: {counted(len(chosen), 'store')}.")
