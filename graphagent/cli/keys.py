@@ -24,6 +24,7 @@ from graphagent.cli._options import (
     value_of,
 )
 from graphagent.cli._private_files import private_file
+from graphagent.cli._progress_bar import progress_bar
 from graphagent.cli._prompts import confirm_by_typing
 from graphagent.cli._stores import home, key_source, stores_in
 from graphagent.errors import PlainStoreError, StoreError, StoreNotFoundError
@@ -217,7 +218,8 @@ def rotate(
                 _output.aside(f"The new key opens {path}, and the old one does not.")
         for path, store in stores.items():
             if data:
-                await store.rotate_data()
+                with progress_bar(f"Sealing the parts of {path} anew") as show:
+                    await store.rotate_data(lambda now, show=show: show(now.domains, now.total))
                 _output.aside(f"Everything in {path} is sealed with new keys.")
 
     target.use(work)

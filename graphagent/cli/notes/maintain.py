@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from graphagent._article import counted
 from graphagent.cli import _output
 from graphagent.cli._jsonl import lines_to, read_whole
 from graphagent.cli._options import Json, Out, argument, owner_option
 from graphagent.cli._phrases import were_new, whose
+from graphagent.cli._progress_bar import progress_bar
 from graphagent.cli.notes._target import EMBEDDERS, EmbedderName, NotesOfAny, NotesStore, open_notes
 from graphagent.errors import DamagedStoreError, StoreError
 
@@ -93,7 +91,7 @@ def import_notes(
         added = 0
         for owner, given in theirs.items():
             async with open_notes(store, owner, embedder=embedder, vectors=True) as notes:
-                with _bar(f"Importing{whose(owner)}") as show:
+                with progress_bar(f"Importing{whose(owner)}") as show:
                     added += await notes.import_(given, on_progress=show)
         return added
 
@@ -169,7 +167,7 @@ def reembed(target: NotesOfAny, embedder: EmbedderName = None, as_json: Json = F
         count = 0
         for owner in await target.owners(store):
             async with open_notes(store, owner, embedder=embedder) as notes:
-                with _bar(f"Making vectors{whose(owner)}") as show:
+                with progress_bar(f"Making vectors{whose(owner)}") as show:
                     count += await notes.reembed(show)
         return count
 
@@ -191,7 +189,7 @@ def reindex(target: NotesStore, as_json: Json = False) -> None:
             count = of
             show(done, of)
 
-        with _bar("Building the index") as show:
+        with progress_bar("Building the index") as show:
             async with open_notes(store, "", on_progress=on_progress) as notes:
                 await notes.reindex()
         return count
@@ -220,13 +218,3 @@ def verify(target: NotesOfAny, as_json: Json = False) -> None:
             error.add_note("Rebuild the index: graphagent notes reindex")
         raise
     print(_output.json_text({"sound": True, "notes": count}) if as_json else f"Sound: {counted(count, 'note')}.")
-
-
-@contextmanager
-def _bar(what: str) -> Generator[Callable[[int, int], None]]:
-    """Show a progress bar on a terminal. Yields what is called with how many are done, and of how many."""
-    console = _output.screen(err=True)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(_output.shown(what), total=None)
-        yield lambda done, of: bar.update(task, completed=done, total=of)
