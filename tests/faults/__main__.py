@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.faults.campaign import KINDS, Outcome, tasks
+from tests.faults.campaign import KINDS, OUR_NAMES, Outcome, tasks
 from tests.faults.oracle import COLUMNS
 from tests.faults.subjects import OTHERS, OURS
 from tests.thorough import SEED
@@ -19,7 +19,6 @@ from tests.thorough import SEED
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 BEGIN, END = "<!-- the table of make faults -->\n", "<!-- its end -->\n"
 HEAD = "| | faults | acknowledged records lost | wrong values | undetected damage | unusable stores |\n|---|--:|--:|--:|--:|--:|\n"
-OUR_NAMES = [subject.name for subject in OURS]
 
 
 def main():

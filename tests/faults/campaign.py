@@ -15,15 +15,17 @@ from pathlib import Path
 
 import anyio
 
-from tests.faults import crashes, damage
+from tests.faults import crashes, damage, processes
 from tests.faults.oracle import Tally
-from tests.faults.subjects import OTHERS, OURS
+from tests.faults.subjects import OURS, SUBJECTS
 
-SUBJECTS = {subject.name: subject for subject in [*OURS, *OTHERS]}
 FILES = ("FileMemoryProvider",)
 PLAIN = ("SqliteStore", "StoreMemoryProvider", "Notes", "Runs")
+ANCHORED = ("EncryptedStore with an anchor",)
 SEALED = tuple(name for name in SUBJECTS if "sealed" in name or name.startswith("Encrypted"))
 ALL = tuple(SUBJECTS)
+OUR_NAMES = tuple(subject.name for subject in OURS)
+UNANCHORED = tuple(name for name in ALL if name not in ANCHORED)
 OF_SQLITE = tuple(name for name in SUBJECTS if name not in {*FILES, "a file of JSON"})
 
 
@@ -80,8 +82,10 @@ KINDS = [
         "rows exchanged, put back, removed, changed, added", damage.forged, 1500, counted=True, stores=SEALED, parts=2
     ),
     Kind("lines exchanged, doubled, removed, edited", damage.lines, 1000, counted=True, stores=FILES),
-    Kind("an older copy put in its place", damage.older, 10, counted=True, without=ALL),
-    Kind("the log of a killed process cut off or flipped", damage.log, 0.01, stores=OF_SQLITE, without=OF_SQLITE),
+    Kind("an older copy put in its place", damage.older, 10, counted=True, without=UNANCHORED),
+    Kind("the log of a killed process cut off or flipped", damage.log, 0.02, stores=OF_SQLITE, without=UNANCHORED),
+    Kind("killed at a system call, by strace", processes.traced, 0.1, stores=OUR_NAMES),
+    Kind("one of eight processes killed", processes.crowd, 4, counted=True, stores=OUR_NAMES),
 ]
 
 

@@ -14,7 +14,7 @@ from graphagent.errors import GraphAgentError
 from tests.faults.calls import Fault, watch
 from tests.faults.disk import Durable, Files
 from tests.faults.oracle import after_crash
-from tests.faults.subjects import OURS, STEPS, closed, do
+from tests.faults.subjects import OURS, closed, do
 
 NEXT = "save 12"
 """What the process after a killed one does."""
@@ -33,7 +33,7 @@ async def recorded(subject, folder, fault=None, offsets=None):
     fresh(folder)
     worst = handle = None
     with watch(folder, fault) as watched:
-        for number, step in enumerate(STEPS):
+        for number, step in enumerate(subject.steps):
             watched.mark("begin", step)
             try:
                 with shifted(offsets[number] if offsets else 0):
@@ -215,7 +215,7 @@ async def clock(subject, folder, chance, many, tally):
     """The clock jumps by up to ten years, back and forth, before each step."""
     years = 10 * 365 * 86_400 * 10**9
     for number in range(round(many)):
-        offsets = [chance.randint(-years, years) for _ in STEPS]
+        offsets = [chance.randint(-years, years) for _ in subject.steps]
         calls, raised = await recorded(subject, folder, offsets=offsets)
         marks = [call[1:] for call in calls if call[0] == "mark"]
         if raised is not None:

@@ -46,7 +46,7 @@ def expected(marks):
             odd = {number for number in must | may if number % 2}
             must -= odd
             may = may | odd if what == "begin" else may - odd
-        else:
+        elif step.startswith("save"):
             (must if what == "ack" else may).add(int(step.split()[1]))
     return must, may | must
 

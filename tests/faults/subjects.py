@@ -34,8 +34,9 @@ KEY = bytes(range(32))
 APP = Scope.product("app")
 PEOPLE = Subject("user"), Subject("pet")
 CONCEPTS = [Concept(f"concept-{number}", f"what {number} is about") for number in range(3)]
-STEPS = ["save 0", "save 1", "save 2", "save 3", "save 4", "forget", "save 6", "save 8"]
+STEPS = ("save 0", "save 1", "save 2", "save 3", "save 4", "forget", "save 6", "save 8")
 """What is done to a store, in this order."""
+ROTATING = ("save 0", "save 1", "rotate", "save 2", "forget", "save 4", "rotate", "save 6", "save 8")
 AFTER = "save 10"
 """What must still be possible after a fault."""
 
@@ -56,13 +57,14 @@ def number_of(found):
 class Stored:
     """Items of a store: each record is two of them, of one commit."""
 
-    def __init__(self, *, sealed, synchronous="FULL"):
-        self.sealed, self.synchronous = sealed, synchronous
-        self.name = "EncryptedStore" if sealed else "SqliteStore"
+    def __init__(self, name, *, sealed=False, anchored=False, steps=STEPS):
+        self.name, self.steps = name, steps
+        self._sealed, self._anchored = sealed, anchored
 
     def open(self, folder):
-        store = SqliteStore(f"{folder}/at/store.db", synchronous=self.synchronous)
-        return EncryptedStore(store, KEY) if self.sealed else store
+        store = SqliteStore(f"{folder}/at/store.db")
+        anchor = f"{folder}/anchor" if self._anchored else None
+        return EncryptedStore(store, KEY, anchor=anchor) if self._sealed else store
 
     async def close(self, store):
         await store.aclose()
@@ -73,6 +75,9 @@ class Stored:
 
     async def forget(self, store):
         await store.commit(DeleteAll(("r", "odd")))
+
+    async def rotate(self, store):
+        await store.keys.rotate_data()
 
     async def records(self, store):
         found = [{}, {}]
@@ -103,6 +108,8 @@ class Stored:
 
 class Facts:
     """Facts of two subjects, each a version of one of a few concepts."""
+
+    steps = STEPS
 
     def __init__(self, name, make):
         self.name, self._make = name, make
@@ -166,6 +173,8 @@ def sealed_facts(folder):
 class Noted:
     """Notes of two scopes."""
 
+    steps = STEPS
+
     def __init__(self, *, sealed):
         self.sealed, self.name = sealed, "Notes, sealed" if sealed else "Notes"
 
@@ -211,7 +220,7 @@ class Noted:
             notes.list_records,
             lambda: recall("pear"),
             lambda: recall("pear 4", scope="/even"),
-            lambda: recall(f"{numbers[0]} end"),
+            lambda: recall("4 end"),
             lambda: recall("nothing"),
             one,
         ]
@@ -224,6 +233,8 @@ def reply(request):
 
 class Runs:
     """Runs of an agent; those with odd numbers are a thread."""
+
+    steps = STEPS
 
     def __init__(self, *, sealed):
         self.sealed, self.name = sealed, "Runs, sealed" if sealed else "Runs"
@@ -272,6 +283,7 @@ class Runs:
 class Json:
     """A naive file: all records in one file, written anew by each save."""
 
+    steps = STEPS
     name = "a file of JSON"
 
     def open(self, folder):
@@ -324,6 +336,7 @@ class Json:
 class Alone:
     """SQLite on its own: a table, read and written as it comes, with the settings that it has by itself."""
 
+    steps = STEPS
     name = "SQLite on its own"
 
     def open(self, folder):
@@ -356,8 +369,10 @@ class Alone:
 
 
 OURS = [
-    Stored(sealed=False),
-    Stored(sealed=True),
+    Stored("SqliteStore"),
+    Stored("EncryptedStore", sealed=True),
+    Stored("EncryptedStore, its keys rotated", sealed=True, steps=ROTATING),
+    Stored("EncryptedStore with an anchor", sealed=True, anchored=True),
     Facts("FileMemoryProvider", FileMemoryProvider),
     Facts("StoreMemoryProvider", stored_facts),
     Facts("EncryptedMemoryProvider", sealed_facts),
@@ -367,12 +382,13 @@ OURS = [
     Runs(sealed=True),
 ]
 OTHERS = [Json(), Alone()]
+SUBJECTS = {subject.name: subject for subject in [*OURS, *OTHERS]}
 
 
 async def do(subject, handle, step):
     """Do a step."""
-    _, *number = step.split()
-    await (subject.save(handle, int(*number)) if number else subject.forget(handle))
+    what, *number = step.split()
+    await getattr(subject, what)(handle, *map(int, number))
 
 
 class closed(AsyncExitStack):
