@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
@@ -77,7 +78,12 @@ def facts_message(facts: Sequence[KnownFact], left_out: int = 0) -> FactsMessage
 
 
 def facts_block(facts: Iterable[KnownFact]) -> str:
-    """Return facts as a block of escaped data, each with its day in UTC and its trust."""
+    """Return facts as a block of escaped data, each with its day in UTC and its trust.
+
+    Where there are several about one concept and subject, they contradict each other, and each says who said it.
+    """
+    given = list(facts)
+    about = Counter((known.fact.concept.keyword, known.subject) for known in given)
     lines = (
         {
             "concept": known.fact.concept.keyword,
@@ -89,11 +95,35 @@ def facts_block(facts: Iterable[KnownFact]) -> str:
             else known.fact.values,
             "about": known.subject.name,
             "date": None if known.forgotten else day_of(known.fact.timestamp),
+            **_validity(known),
             "trust": known.fact.source.trust or None,
+            "contradicts": _SAID_BY[known.fact.source.trust]
+            if about[known.fact.concept.keyword, known.subject] > 1
+            else None,
         }
-        for known in facts
+        for known in given
     )
     return block("facts", lines)
+
+
+_SAID_BY = {
+    "trusted": "the other value; this one was given by the program",
+    "": "the other value; this one was given by the program",
+    "inferred": "the other value; this one was said in a conversation",
+    "untrusted": "the other value, which counts more; this one comes from a tool or a page",
+}
+
+
+def _validity(known: KnownFact) -> dict[str, str]:
+    """Return since when and until when a fact is true: the first and the last day, in the zones in which they were given."""
+    fact = known.fact
+    begins, ends = getattr(fact, "valid_from", None), getattr(fact, "valid_to", None)
+    found: dict[str, str] = {}
+    if begins is not None and not known.forgotten:
+        found["since"] = begins.date().isoformat()
+    if ends is not None and not known.forgotten:
+        found["until"] = (ends - timedelta(microseconds=1)).date().isoformat()
+    return found
 
 
 def day_of(time: int | None) -> str | None:

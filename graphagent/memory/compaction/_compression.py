@@ -295,12 +295,14 @@ async def _summary(ctx: Context, responses: Sequence[ModelResponse], steps: Sequ
 
 def _carried(steps: Iterable[Step]) -> tuple[KnownFact, ...]:
     """Return the facts that a model sees in steps: the last ones of each concept and subject."""
-    found: dict[tuple[str, Subject], KnownFact] = {}
+    found: dict[tuple[str, Subject], list[KnownFact]] = {}
     for step in steps:
         if isinstance(step, FactsStep | SummaryStep):
-            for known in step.facts:
-                found[known.fact.concept.keyword, known.subject] = known
-    return tuple(found.values())
+            here: dict[tuple[str, Subject], list[KnownFact]] = {}
+            for known in step.facts:  # several of one concept contradict each other
+                here.setdefault((known.fact.concept.keyword, known.subject), []).append(known)
+            found |= here
+    return tuple(known for each in found.values() for known in each)
 
 
 def _chunks(steps: Sequence[Step], turns: int) -> Iterator[Sequence[Step]]:

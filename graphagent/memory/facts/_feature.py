@@ -48,6 +48,7 @@ from graphagent.memory.facts._types import (
     MultipleFacts,
     Scope,
     ScopeKind,
+    SingleFact,
     Source,
     Subject,
     Withdrawal,
@@ -657,7 +658,7 @@ class AgentMemory:
         ctx = self._running()
 
         async def unseen() -> list[KnownFact]:
-            shown: dict[tuple[str, Subject], set[tuple[str, ...]]] = {}
+            shown: dict[tuple[str, Subject], set[tuple[object, ...]]] = {}
             for step in ctx.memory.visible:
                 if isinstance(step, FactsStep | SummaryStep):
                     shown |= _values_of(step.facts)
@@ -828,11 +829,13 @@ def _zone_of(given: tzinfo | str | None) -> tzinfo | None:
         ) from None
 
 
-def _values_of(facts: Iterable[KnownFact]) -> dict[tuple[str, Subject], set[tuple[str, ...]]]:
-    """Return what facts say about each concept and subject."""
-    found: dict[tuple[str, Subject], set[tuple[str, ...]]] = {}
+def _values_of(facts: Iterable[KnownFact]) -> dict[tuple[str, Subject], set[tuple[object, ...]]]:
+    """Return what facts say about each concept and subject, and of which time."""
+    found: dict[tuple[str, Subject], set[tuple[object, ...]]] = {}
     for known in facts:
-        found.setdefault((known.fact.concept.keyword, known.subject), set()).add(known.fact.values)
+        fact = known.fact
+        times = (fact.valid_from, fact.valid_to) if isinstance(fact, SingleFact) else ()
+        found.setdefault((fact.concept.keyword, known.subject), set()).add((*fact.values, *times))
     return found
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent.errors import ArgumentsError
 from graphagent.llm import Tool
 from graphagent.memory._blocks import facts_block
+from graphagent.memory.facts._types import UNTRUSTED
 
 if TYPE_CHECKING:
     from graphagent.memory._blocks import KnownFact
@@ -31,7 +32,7 @@ _LINE = 60
 def fitting(found: Sequence[KnownFact], limit: int, characters: int) -> list[KnownFact]:
     """Return the facts for which there is room, in their order.
 
-    Those about the subject with the lowest priority number come first, and of these the newest.
+    Those about the subject with the lowest priority number come first, of these what is not untrusted, and of these the newest.
 
     Args:
         found: The facts.
@@ -101,10 +102,11 @@ def _queries(arguments: Mapping[str, Any]) -> list[str]:
     return cast("list[str]", texts)
 
 
-def _rank(known: KnownFact) -> tuple[int, float]:
-    """Return what comes first: the lower priority number, then the newer fact."""
+def _rank(known: KnownFact) -> tuple[int, bool, float]:
+    """Return what comes first: the lower priority number, then what is not untrusted, then the newer fact."""
     time = known.fact.timestamp
-    return known.subject.priority, float("inf") if time is None else -time
+    untrusted = known.fact.source.trust == UNTRUSTED
+    return known.subject.priority, untrusted, float("inf") if time is None else -time
 
 
 def _length(known: KnownFact) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -10,6 +12,7 @@ from graphagent import END, START, Agent, Strategy, tool
 from graphagent.events import ExtractionFailed
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.memory import (
+    ActionStep,
     AgentMemory,
     Concept,
     FactType,
@@ -17,11 +20,12 @@ from graphagent.memory import (
     Scope,
     SingleFact,
     Source,
+    StoredFacts,
     StoreMemoryProvider,
     Subject,
     Withdrawal,
 )
-from graphagent.nodes import auto_detect_facts, execute_tools, llm_request, save_facts
+from graphagent.nodes import auto_detect_facts, compress_history, execute_tools, llm_request, save_facts
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel, fixed_clock
 
@@ -153,3 +157,44 @@ async def test_no_page_takes_back_or_ends_what_a_person_said(provider):
     await told(provider, {"facts": facts}, calls=[ToolCalls([ToolCall("page")])])
     assert [fact.values for fact in await provider.load(FOOD, USER, HERE)] == [("meat",)]
     assert [fact.value for fact in await provider.load(CITY, USER, HERE)] == ["Oslo"]
+
+
+async def test_a_model_is_shown_times_and_contradictions(provider):
+    """Since when and until when; of two values, who said each and when, the more trusted one first; also by the tool and in summaries."""
+    april = SingleFact(CITY, "Oslo", valid_from=day(2026, 4, 30, 22), valid_to=day(2026, 12, 31, 23))
+    zoned = {name: getattr(april, name).astimezone(ZoneInfo(OSLO)) for name in ("valid_from", "valid_to")}
+    diet, page = Concept("diet"), Source(trust="untrusted")
+    await provider.save(SingleFact(CITY, "Oslo", **zoned), USER, HERE)
+    await provider.save(SingleFact(diet, "vegetarian", source=Source(trust="inferred")), USER, HERE)
+    await provider.save(SingleFact(diet, "steak", source=page), USER, HERE)
+    recalling = ToolCalls([ToolCall("recall_facts", {"queries": ["diet"]})])
+    ask, act, shrink = llm_request(), execute_tools(), compress_history(StoredFacts(diet, subjects=[USER]))
+    strategy = Strategy("talk", START >> ask, ask.on(ToolCalls) >> act >> shrink >> ask, ask.on(str) >> END)
+    model = ScriptedModel([recalling, "Hello."])
+    agent = Agent(strategy, model=model)
+    agent.install(AgentMemory, provider=provider, subjects=[USER], recall="run", learn=False)
+    result = await agent.run("Hello!")
+    first, *_ = model.requests[0].messages
+    assert [json.loads(line) for line in first.text.splitlines() if line.startswith("{")] == [
+        {"concept": "city", "value": "Oslo", "about": "user", "date": "2026-11-28", "since": "2026-05-01", "until": "2026-12-31"},
+        VEGETARIAN, STEAK,
+    ]  # fmt: skip
+    [turn] = [step for step in result.memory.steps if isinstance(step, ActionStep) and step.tool_calls]
+    for text in (
+        turn.observations,
+        *(message.text for message in model.requests[1].messages if "facts" in message.text),
+    ):
+        assert [json.loads(line) for line in text.splitlines() if '"diet"' in line] == [VEGETARIAN, STEAK]
+    await provider.save(SingleFact(diet, "vegan", source=Source(trust="inferred")), USER, HERE)
+    [fact] = await provider.load(diet, USER, HERE)
+    assert fact.value == "vegan"
+
+
+VEGETARIAN = {
+    "concept": "diet", "value": "vegetarian", "about": "user", "date": "2026-11-28", "trust": "inferred",
+    "contradicts": "the other value; this one was said in a conversation",
+}  # fmt: skip
+STEAK = {
+    "concept": "diet", "value": "steak", "about": "user", "date": "2026-11-28", "trust": "untrusted",
+    "contradicts": "the other value, which counts more; this one comes from a tool or a page",
+}  # fmt: skip
