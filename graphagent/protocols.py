@@ -303,8 +303,8 @@ class KeepingProvider(FactProvider, Protocol):
     What is known follows from the versions of a concept in the order of saving, whatever the clock said:
 
     - A SingleFact holds from `valid_from`, or else from when it was recorded (its timestamp, or that of a later version if that is
-      earlier), until `valid_to`. One that has ended ends earlier ones with its value. Of those that hold at a moment, the one that was saved last is known. If it is untrusted, the last one
-      that is not is known too, and comes first.
+      earlier), until `valid_to`. One that has ended ends earlier ones with its value, unless it is trusted less. Of those that hold at
+      a moment, the one that was saved last is known. If it is untrusted, the last one that is not is known too, and comes first.
     - Of MultipleFacts, the values are known that were added by that moment and not withdrawn by then. An untrusted Withdrawal takes back
       untrusted values alone.
 

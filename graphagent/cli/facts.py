@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -483,7 +483,7 @@ def _said(fact: FactVersion) -> str:
 
 
 def _table(
-    columns: tuple[str, ...], rows: list[tuple[str, ...]], *, without: set[str], essential: tuple[str, ...]
+    columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, without: set[str], essential: tuple[str, ...]
 ) -> None:
     kept = [place for place, name in enumerate(columns) if name not in without]
     shown = [tuple(row[place] for place in kept) for row in rows]

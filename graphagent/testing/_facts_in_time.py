@@ -243,8 +243,8 @@ async def forgetting_values(provider: KeepingProvider, scope: Scope, owner: str)
     promise(again.facts == 0, "a value that is not there is forgotten as nothing")
     promise(len(await provider.history(TOOLS, USER, scope, owner=owner)) == 5, "a value that is not there adds nothing")
     text = "forget(value=) raises ValueError without a concept, and for a concept with one value"
-    for filters in ({"concept": CITY}, {}):
-        await _refused(text, partial(provider.forget, value=_VALUE, owner=owner, **filters))
+    for concept in (CITY, None):
+        await _refused(text, partial(provider.forget, concept=concept, value=_VALUE, owner=owner))
     promise(
         values_of(await provider.load(CITY, USER, scope, owner=owner)) == [(_VALUE,)],
         "a forget that raises ValueError removes nothing",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -106,7 +106,8 @@ class Page:
         """Return what is known about a concept at a moment, or now; None if that needs its history, which is not here."""
         with self._lock:
             known = self._known.get(keyword)
-            return [] if known is None else self._at(keyword, known, moment)
+            found = () if known is None else self._at(keyword, known, moment)
+            return None if found is None else list(found)
 
     def all(self, moment: Moment | None) -> list[Fact] | None:
         """Return what is known about all concepts at a moment, or now, in the order in which these were first saved.
@@ -115,6 +116,8 @@ class Page:
         """
         found: list[Fact] = []
         with self._lock:
+            if moment is None:
+                return [fact for known in self._known.values() for fact in known.facts()]
             for keyword, known in self._known.items():
                 facts = self._at(keyword, known, moment)
                 if facts is None:
@@ -147,7 +150,7 @@ class Page:
                 self._histories[keyword] = versions
                 self.size += sum(map(size_of, versions))
 
-    def _at(self, keyword: str, known: Known, moment: Moment | None) -> list[Fact] | None:
+    def _at(self, keyword: str, known: Known, moment: Moment | None) -> Sequence[Fact] | None:
         if moment is None or moment.has(known.last):
             return known.facts(moment)
         history = self._histories.get(keyword)

@@ -54,7 +54,10 @@ def fact_record(fact: FactVersion) -> dict[str, object]:
         "id": fact.id,
     }
     if isinstance(fact, SingleFact):
-        record |= {name: moment.isoformat() for name in _VALIDITY if (moment := getattr(fact, name)) is not None}
+        if fact.valid_from is not None:
+            record["valid_from"] = fact.valid_from.isoformat()
+        if fact.valid_to is not None:
+            record["valid_to"] = fact.valid_to.isoformat()
     elif isinstance(fact, Withdrawal):
         record[_WITHDRAWN] = True
     return record
@@ -78,6 +81,8 @@ def read_fact(record: object) -> FactVersion:
     values, timestamp, version, id_ = fields["values"], fields["timestamp"], fields["version"], fields["id"]
     if type(values) is not list or type(timestamp) is not int or type(version) is not int or not version or not id_:
         raise ValueError("a fact must have a list of values, a timestamp, a version and an id")
+    if len(fields) == len(_FACT_KEYS):
+        return fact_with(concept, cast("list[str]", values), timestamp, id_, version, source)
     validity = validity_of(fields)
     if _WITHDRAWN in fields:
         if fields[_WITHDRAWN] is not True or validity:
@@ -173,7 +178,7 @@ def _fields(record: object, keys: set[str], what: str, optional: AbstractSet[str
     if not isinstance(record, Mapping):
         raise TypeError(f"{what} must be an object, not {type(record).__name__}")
     fields = dict(cast("Mapping[str, Any]", record))
-    if fields.keys() - optional != keys:
+    if fields.keys() != keys and fields.keys() - optional != keys:
         raise ValueError(f"{what} must have exactly the keys {', '.join(sorted(keys))}")
     return fields
 

@@ -37,7 +37,12 @@ _VALUE_SIZE = 60
 
 def is_plain(version: FactVersion) -> TypeGuard[SingleFact]:
     """Return whether a version hides all before it from when it was recorded, for good: it has one value, no times and is not untrusted."""
-    return _replaces(version) and not _has_times(version)
+    return (
+        isinstance(version, SingleFact)
+        and version.valid_from is None
+        and version.valid_to is None
+        and version.source.trust != UNTRUSTED
+    )
 
 
 def recorded_at(version: FactVersion, following: int) -> int:
@@ -217,9 +222,9 @@ class Known:
             self._fold.add(version)
         self.last = version
         """The version that was added last."""
-        self._facts: list[Fact] | None = None
+        self._facts: tuple[Fact, ...] | None = None
 
-    def facts(self, moment: Moment | None = None) -> list[Fact]:
+    def facts(self, moment: Moment | None = None) -> Sequence[Fact]:
         """Return what is known: one fact, or none, or one and another that is trusted less.
 
         A fact with values of several versions is the last version, with these values and the lowest trust of those that say them.
@@ -227,6 +232,8 @@ class Known:
         Args:
             moment: One at which the last version had been recorded. None is the current one.
         """
+        if self._facts is not None:  # nothing has times
+            return self._facts
         if self._later:
             at = (moment or Moment(None)).at
             holding: list[FactVersion] = []
@@ -239,9 +246,8 @@ class Known:
                     if _replaces(version):
                         return _folded(holding, ended)
             return _folded(holding, ended, self._fold.copy())
-        if self._facts is None:
-            self._facts = self._fold.facts()
-        return list(self._facts)
+        self._facts = tuple(self._fold.facts())
+        return self._facts
 
 
 class Newest:
@@ -261,12 +267,16 @@ class Newest:
         """Whether earlier versions say nothing more."""
         self._moment = moment
         self._ended = _Ended(moment.at)
-        self._recorded = moment.now
+        self._recorded: int | None = None
         self._known: Known | None = None
         self._foldable = not isinstance(last, SingleFact) and moment.has(last)
         self._before = before if self._foldable else None
-        self._versions: list[FactVersion] = []
-        self.add(last)
+        self._versions: list[FactVersion] = [last]
+        if is_plain(last) and moment.has(last):
+            self.complete = True
+        else:
+            self._versions.clear()
+            self.add(last)
 
     def add(self, version: FactVersion) -> None:
         """Add the version before the one that was added last."""
@@ -274,7 +284,7 @@ class Newest:
         if before is not None and (before.last.version, before.last.id) == (version.version, version.id):
             self._known, self.complete = before, True
             return
-        self._recorded = recorded_at(version, self._recorded)
+        self._recorded = recorded_at(version, self._moment.now if self._recorded is None else self._recorded)
         if self._foldable:
             self._versions.append(version)
             self.complete = is_plain(version)
@@ -302,7 +312,7 @@ class Newest:
             return [last]
         known = self.known()
         if known is not None:
-            return known.facts(self._moment)
+            return list(known.facts(self._moment))
         return _folded(self._versions, self._ended)
 
 

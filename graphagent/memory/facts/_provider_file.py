@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Never, Self
 
 from anyio import to_thread
 
-from graphagent._concurrency import Worker
+from graphagent._concurrency import Worker, turn
 from graphagent._options import check_path
 from graphagent.errors import StoreError
 from graphagent.memory._byte_cache import check_cache_bytes
@@ -185,7 +185,8 @@ class FileMemoryProvider:
         """Yield every version of every fact of one owner, or of all; those of each scope and subject in the order of saving."""
         name = None if owner is None else checked_owner(owner)
         for location in await to_thread.run_sync(self._files.locations, name):
-            for place, fact in await to_thread.run_sync(self._files.read, location):
+            for number, (place, fact) in enumerate(await to_thread.run_sync(self._files.read, location), 1):
+                await turn(number)
                 yield export_record(place, fact)
 
     async def import_(self, records: Sequence[dict[str, object]]) -> int:

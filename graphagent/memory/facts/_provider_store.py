@@ -403,7 +403,7 @@ class StoreMemoryProvider:
 
     def _combined(self, keys: Key, known: Known, moment: Moment, size: int = 0) -> list[Fact]:
         """Put combined values into the cache, and return them as facts; `size` is known if nothing was added."""
-        facts = known.facts(moment)
+        facts = list(known.facts(moment))
         size = size or _size(keys) + sum(_VALUE_BYTES + len(value) for fact in facts for value in fact.values)
         self._known.put(keys, (known, size), size)
         return facts
