@@ -28,6 +28,7 @@ NAMES = (
     "facts",
     "forgetting",
     "rotation",
+    "anchor",
     "listing",
     "imports",
     "embedders",

@@ -6,6 +6,7 @@ No row is written by all, so none waits for another. Only the beginning and the 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -92,6 +93,8 @@ class Anchoring:
     _writers: _Writers | None = None
     _covered: tuple[BaseState, _Own] | None = None
     """What the last commit of this session has made certain, if the anchor does not know it yet."""
+    _due: float = 0.0
+    """When the next commit begins to wait for the anchor again, in seconds of the monotonic clock."""
     _later: OwnTask | None = field(default=None, repr=False)
 
     @property
@@ -295,7 +298,9 @@ class Anchoring:
             return
         if not self.every:
             await self.write()
-        elif self._later is None or not self._later.is_running:
+        elif (now := time.monotonic()) >= self._due:
+            # Afterwards another one is begun, also if this one has ended with its event loop.
+            self._due = now + self.every
             self._later = OwnTask(self._write_later)
 
     async def _write_later(self) -> None:
