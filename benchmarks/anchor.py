@@ -36,7 +36,9 @@ async def _report(*, quick: bool) -> str:
             without, anchored = await _measured(Path(folder), synchronous, every, 20 if quick else SAVES)
         found = figure(anchored, without)
         when = f"every {every:.0f} s" if every else "with each commit"
-        rows.append([f"{synchronous}, anchor {when}", micro(found.bare), micro(found.seconds), times(found.ratio), target])
+        rows.append(
+            [f"{synchronous}, anchor {when}", micro(found.bare), micro(found.seconds), times(found.ratio), target]
+        )
     return table(["commits", "a saved fact", "with an anchor", "ratio", "target"], rows)
 
 

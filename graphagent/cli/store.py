@@ -11,7 +11,7 @@ import typer
 
 from graphagent._article import counted
 from graphagent.cli import _output
-from graphagent.cli._options import Json, argument, flag, key_option, option, value_of
+from graphagent.cli._options import AnchorPlace, Json, argument, flag, key_option, option, value_of
 from graphagent.cli._prompts import confirm
 from graphagent.cli._stores import all_kept, key_source, open_place
 from graphagent.errors import DamagedStoreError, SealedStoreError, StoreError, StoreExistsError, StoreNotFoundError
@@ -56,7 +56,8 @@ def put_back(
     report = anyio.run(partial(restore, _expanded(path), _expanded(to), replace=replace))
     print(f"Restored: {_what(report)}.")
     _output.aside(
-        "Everything is as it was when the backup was made. What was forgotten since then is there again: forget it again."
+        "Everything is as it was when the backup was made. What was forgotten since then is there again: forget it again. "
+        "A store with an anchor is older than that, so it is refused until you accept it: graphagent anchor reset"
     )
 
 
@@ -79,10 +80,11 @@ def verify(
         ),
     ] = None,
     key: Annotated[str | None, key_option("Open what is sealed")] = None,
+    anchor: AnchorPlace = None,
     as_json: Json = False,
 ) -> None:
     """Read everything that is kept, of whatever kind, and check that nothing was changed, cut off or damaged."""
-    found = anyio.run(_verify, path, key)
+    found = anyio.run(_verify, path, key, anchor)
     if as_json:
         print(_output.json_text(found))
     else:
@@ -101,7 +103,7 @@ def verify(
         raise typer.Exit(1)
 
 
-async def _verify(path: Path | None, key: str | None) -> dict[str, dict[str, int | str]]:
+async def _verify(path: Path | None, key: str | None, anchor: str | None) -> dict[str, dict[str, int | str]]:
     """Return how much each place has, or why it is damaged."""
     found: dict[str, dict[str, int | str]] = {}
     stores = None if path is None else [path]
@@ -113,7 +115,7 @@ async def _verify(path: Path | None, key: str | None) -> dict[str, dict[str, int
     given = None if key is None else key_source(key)
     for name in names:
         try:
-            async with open_place(Path(name), given) as place:
+            async with open_place(Path(name), given, anchor) as place:
                 found[name] = await _counts(place)
         except DamagedStoreError as error:
             remedy = "; rebuild the index: graphagent notes reindex" if error.where.startswith("the index ") else ""
