@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+import traceback
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
 from multiprocessing import get_context
@@ -48,7 +49,7 @@ def main():
             and store not in next(each for each in KINDS if each.name == kind).without
         ):
             print(f"\n{store}, {kind}:", *tally.shown[: given.show], sep="\n  ")
-    sys.exit(any(wrong.counts[column] for column in COLUMNS[1:]))
+    sys.exit(bool(outcome.undone) or any(wrong.counts[column] for column in COLUMNS[1:]))
 
 
 def run(todo, processes):
@@ -57,7 +58,11 @@ def run(todo, processes):
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         running = {pool.submit(task.run): task for task in sorted(todo, key=lambda task: -KINDS[task.kind].parts)}
         for future in as_completed(running):
-            outcome.add(running[future], future.result())
+            try:
+                outcome.add(running[future], future.result())
+            except Exception:
+                print(f"{running[future]} could not be done:", traceback.format_exc(), sep="\n")
+                outcome.undone += 1
             done += 1
             if sys.stderr.isatty():
                 faults = sum(tally.counts["faults"] for tally in outcome.tallies.values())

@@ -134,6 +134,8 @@ class Outcome:
 
     tallies: dict = field(default_factory=dict)
     """By kind and store."""
+    undone: int = 0
+    """How many tasks ended with an error of the campaign itself."""
 
     def add(self, task, tally):
         """Add the outcomes of a task."""

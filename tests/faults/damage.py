@@ -168,7 +168,7 @@ async def lines(subject, folder, chance, many, tally):
     """Lines of readable files that were exchanged, doubled, moved, removed or edited, but for the last line."""
     files, sound = await made(subject, folder)
     for _ in range(round(many)):
-        name = chance.choice(list(files))
+        name = chance.choice([name for name in files if name.endswith(".jsonl")])
         found = files[name].splitlines(keepends=True)
         if len(found) < 3:
             continue
@@ -184,7 +184,7 @@ async def lines(subject, folder, chance, many, tally):
         elif how == "edited":
             changed[one] = found[one].replace(b"pear", b"plum", 1)
         else:
-            changed[0] = chance.choice([*files.values()]).splitlines(keepends=True)[0].replace(b"app", b"apq")
+            changed[0] = found[0].replace(b"app", b"apq", 1)
         if changed != found:
             restore(folder, {**files, name: b"".join(changed)})
             await after_damage(subject, folder, sound, f"{name}: line {one} {how} ({other})", tally)
