@@ -28,7 +28,16 @@ from graphagent.cli._progress_bar import progress_bar
 from graphagent.cli._prompts import confirm_by_typing
 from graphagent.cli._stores import home, key_source, stores_in
 from graphagent.errors import PlainStoreError, StoreError, StoreNotFoundError
-from graphagent.store import EncryptedStore, KeySource, SqliteStore, StoreKey, StoreKeys, new_key, new_recovery_key
+from graphagent.store import (
+    EncryptedStore,
+    KeySource,
+    RotationProgress,
+    SqliteStore,
+    StoreKey,
+    StoreKeys,
+    new_key,
+    new_recovery_key,
+)
 from graphagent.store._internal import put_in_keyring
 
 T = TypeVar("T")
@@ -218,11 +227,19 @@ def rotate(
                 _output.aside(f"The new key opens {path}, and the old one does not.")
         for path, store in stores.items():
             if data:
-                with progress_bar(f"Sealing the parts of {path} anew") as show:
-                    await store.rotate_data(lambda now, show=show: show(now.domains, now.total))
-                _output.aside(f"Everything in {path} is sealed with new keys.")
+                await _rotate_data(path, store)
 
     target.use(work)
+
+
+async def _rotate_data(path: Path, store: StoreKeys) -> None:
+    with progress_bar(f"Sealing the parts of {path} anew") as show:
+
+        def report(now: RotationProgress) -> None:
+            show(now.domains, now.total)
+
+        await store.rotate_data(report)
+    _output.aside(f"Everything in {path} is sealed with new keys.")
 
 
 @keys.command("destroy", epilog="Example: graphagent keys destroy --store memory/facts.db --key file:~/.graphagent-key")
