@@ -27,6 +27,7 @@ NAMES = (
     "growth",
     "facts",
     "forgetting",
+    "backups",
     "rotation",
     "anchor",
     "listing",
