@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from graphagent.store.sealed._anchor_file import MAGIC
 from graphagent.store.sealed._format import Reader, UnreadableError, sum_with
 
-MAGIC = b"ganchor\0"
 FORMAT = 1
 _MOST_EVENTS = 256
 MOST_WRITERS = 32

@@ -23,6 +23,8 @@ from graphagent.store._durable_files import sync_folder
 if sys.platform != "win32":
     import fcntl
 
+MAGIC = b"ganchor\0"
+"""The first bytes of an anchor."""
 _SLOT = 4096
 _HEAD = struct.Struct(">QI32s")
 """Number of the writing, length of what is written, and the SHA-256 of all of the slot but this."""
@@ -99,7 +101,7 @@ class AnchorFile:
         try:
             slots = self._slots(number)
         except AnchorError:
-            if not make:
+            if not make or _is_something_else(number):
                 raise
             slots = dict[int, tuple[int, bytes]]()
         at, last = 1, 0
@@ -147,7 +149,10 @@ class AnchorFile:
             if written and len(content) == size and _digest(written, content) == digest:
                 slots[at] = written, content
         if not slots:
-            raise AnchorError(repr(self), "it is damaged, or is no anchor")
+            raise AnchorError(
+                repr(self),
+                "it is damaged, or is no anchor; restore it, or remove it and begin a new one: graphagent anchor reset",
+            )
         return slots
 
     def _failed(self, what: str, error: OSError) -> AnchorError:
@@ -155,6 +160,13 @@ class AnchorFile:
             return error
         reason = "there is no such file or folder" if error.errno == errno.ENOENT else error.strerror
         return AnchorError(repr(self), f"it cannot be {what}: {reason}")
+
+
+def _is_something_else(number: int) -> bool:
+    """Return whether a file has something, and nothing that was ever in an anchor."""
+    os.lseek(number, 0, os.SEEK_SET)
+    data = os.read(number, 2 * _SLOT)
+    return data != b"" and MAGIC not in data
 
 
 def _packed(written: int, content: bytes) -> bytes:

@@ -379,6 +379,7 @@ async def test_a_file_put_back_is_refused_and_an_anchor_survives_what_happens_to
         with pytest.raises(AnchorError, match="damaged"):
             async with store() as one:
                 await one.get((*ANN, 0))
+    place.write_bytes(content[:100] + bytes(8000))
     async with store() as one:
         await one.reset_anchor()
         await one.commit(Put((*ANN, 0), b"newest"))
