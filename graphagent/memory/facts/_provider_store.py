@@ -1,4 +1,7 @@
-"""`StoreMemoryProvider`: facts in any store."""
+"""`StoreMemoryProvider`: facts in any store.
+
+The file is long because every method says what it does and raises for users.
+"""
 
 from __future__ import annotations
 
