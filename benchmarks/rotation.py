@@ -82,7 +82,7 @@ async def _row(folder: Path, size: int, owners: int, alone: float) -> list[str]:
             raise AssertionError("nothing is left")
     took = float(rotated.stdout)
     return [
-        f"{size:,}", str(owners), f"{took:.1f} s", "≤ 60 s", f"{rate:,.0f}", f"{meanwhile:,.0f}",
+        f"{size:,}", f"{owners:,}", f"{took:.1f} s", "≤ 60 s", f"{rate:,.0f}", f"{meanwhile:,.0f}",
         times(meanwhile / rate), "≥ 0.5 ×",
     ]  # fmt: skip
 

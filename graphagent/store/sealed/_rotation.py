@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from anyio import to_thread
 
 from graphagent.errors import ConflictError, StoreError
+from graphagent.store._bulk import get_many
 from graphagent.store._encoding import encode
 from graphagent.store._items import Item, Rewrite
 from graphagent.store._sealed_detection import KEYS, ROOT
@@ -263,7 +264,7 @@ class DataRotation:
         return Resealed(place, rewritten, before, item_mark(found.version, record))
 
     async def _commit(self, parts: list[_Part]) -> list[_Part]:
-        """Change domains in one commit. Return the parts that have to be prepared again, because others have changed their items."""
+        """Change domains in one commit. Return the parts that have to be prepared again, because others have changed their keys."""
         session, again, overtaken = self._session, list[_Part](), 0
         for _ in range(TRIES):
             fitting = [part for part in parts if not part.domain.gone and part.domain.state.keys == part.before]
@@ -283,14 +284,20 @@ class DataRotation:
             make_way = changed[0] == "d" and overtaken % _FAIR_TRIES == 0
             if make_way:
                 await self._change_keys(_same)
-            for part in list(parts):
+            for part in parts:
                 owns = changed[: part.domain.depth] == ("i", *part.domain.path)
                 if owns:
-                    parts.remove(part)
-                    again.append(part)
+                    await self._drop_changed(part)
                 if owns or make_way or changed == part.domain.row:
                     await session.moved(part.domain, part.domain.version, "(any)")
         raise session.restless("(any)")
+
+    async def _drop_changed(self, part: _Part) -> None:
+        """Leave out the items that others have changed: what is left to do is found when the items of the domain are read back."""
+        rows = await get_many(self._session.store, [each.change.key for each in part.items])
+        part.items = [
+            each for each in part.items if (row := rows.get(each.change.key)) and row.value == each.change.before
+        ]
 
     async def _opens(self, domain: Domain) -> bool:
         """Return whether all items of a domain open with its new key alone, or False if others have changed it meanwhile."""
