@@ -466,9 +466,9 @@ async def test_writers_killed_at_any_moment_leave_a_store_that_its_anchor_accept
             await anyio.to_thread.run_sync(writer.stdout.readline)
         for writer in writers:
             await anyio.sleep(chance.random() * 0.05)
-            os.kill(writer.pid, signal.SIGKILL)
+            writer.kill()
         for writer in writers:
-            await anyio.to_thread.run_sync(writer.wait)
+            assert await anyio.to_thread.run_sync(writer.wait) == -signal.SIGKILL  # and not by an error of its own
             writer.stdout.close()
         async with EncryptedStore(SqliteStore(path), KEY, anchor=place) as store:
             assert await store.verify() > 0
