@@ -434,14 +434,6 @@ def import_facts(
     print(were_new(added, len(records), "version"))
 
 
-@facts.command("verify", epilog="Example: graphagent facts verify --key env:GRAPHAGENT_KEY")
-@expand_options
-def verify(memory: Memory) -> None:
-    """Read everything, and check that nothing was changed, cut off or damaged."""
-    count = memory.use(lambda provider: provider.verify())
-    print(f"Sound: {counted(count, 'version')} of facts.")
-
-
 def _print_json(found: Iterable[tuple[Subject, Scope, FactVersion]], owner: str) -> None:
     records = [
         {

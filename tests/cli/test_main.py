@@ -16,7 +16,7 @@ from tests.cli.programs import PROGRAM
 
 COMMANDS = [
     [], ["chat"], ["run"], ["draw"], ["demo"], ["facts"], ["facts", "list"], ["facts", "show"], ["facts", "set"],
-    ["facts", "forget"], ["facts", "export"], ["facts", "import"], ["facts", "verify"], ["keys"], ["keys", "new"],
+    ["facts", "forget"], ["facts", "export"], ["facts", "import"], ["keys"], ["keys", "new"],
     ["keys", "list"], ["keys", "add"], ["keys", "remove"], ["keys", "rotate"], ["keys", "destroy"],
     ["runs"], ["runs", "list"], ["runs", "show"], ["runs", "replay"], ["runs", "resume"], ["runs", "answer"],
     ["runs", "fork"], ["runs", "rerun"], ["runs", "diff"], ["runs", "export"], ["runs", "import"], ["runs", "prune"],
@@ -24,14 +24,13 @@ COMMANDS = [
 ]  # fmt: skip
 
 READING = [
-    *("facts list", "facts show city", "facts verify", "facts export", "facts forget city", "facts forget --all --yes"),
+    *("facts list", "facts show city", "facts export", "facts forget city", "facts forget --all --yes"),
     *(
         "notes list",
         "notes recall tea",
         "notes tree",
         "notes show a",
         "notes export",
-        "notes verify",
         "notes reset --yes",
     ),
     *("notes forget --scope / --yes", "notes edit a --content b", "notes reindex", "notes reembed --embedder static"),
@@ -45,7 +44,6 @@ READING = [
         "runs export",
     ),
     *(
-        "runs verify",
         "runs prune --yes",
         "runs clear-cache",
         "runs forget a --yes",

@@ -18,12 +18,9 @@ OSLO = {"subject": "user", "keyword": "city", "description": "where they live", 
 READING = (
     "facts list",
     "facts show city",
-    "facts verify",
     "facts export",
     "notes list",
-    "notes verify",
     "runs list",
-    "runs verify",
 )
 
 

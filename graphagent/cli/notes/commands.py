@@ -22,6 +22,5 @@ for _name, _command, _example in (
     ("import", maintain.import_notes, "import memory.jsonl --from mcp --scope /people"),
     ("reembed", maintain.reembed, "reembed --embedder static"),
     ("reindex", maintain.reindex, "reindex"),
-    ("verify", maintain.verify, "verify --key env:GRAPHAGENT_KEY"),
 ):
     notes.command(_name, epilog=f"Example: graphagent notes {_example}")(expand_options(_command))

@@ -1,4 +1,4 @@
-"""`graphagent notes`: the commands for whole stores: export, import, reembed, reindex, verify."""
+"""`graphagent notes`: the commands for whole stores: export, import, reembed, reindex."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphagent.cli._options import Json, Out, argument, owner_option
 from graphagent.cli._phrases import were_new, whose
 from graphagent.cli._progress_bar import progress_bar
 from graphagent.cli.notes._target import EMBEDDERS, EmbedderName, NotesOfAny, NotesStore, open_notes
-from graphagent.errors import DamagedStoreError, StoreError
+from graphagent.errors import StoreError
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -199,22 +199,3 @@ def reindex(target: NotesStore, as_json: Json = False) -> None:
         print(_output.json_text({"notes": count}))
     else:
         print(f"Rebuilt: the index of {counted(count, 'note')}.")
-
-
-def verify(target: NotesOfAny, as_json: Json = False) -> None:
-    """Check that every note is sound and can be found."""
-
-    async def check(store: Store) -> int:
-        count = 0
-        for owner in await target.owners(store):
-            async with open_notes(store, owner) as notes:
-                count += await notes.verify()
-        return count
-
-    try:
-        count = target.use(check)
-    except DamagedStoreError as error:
-        if error.where.startswith("the index "):
-            error.add_note("Rebuild the index: graphagent notes reindex")
-        raise
-    print(_output.json_text({"sound": True, "notes": count}) if as_json else f"Sound: {counted(count, 'note')}.")

@@ -24,7 +24,6 @@ for _name, _command, _example in (
     ("export", maintain.export, "export --out runs.jsonl"),
     ("import", maintain.import_, "import runs.jsonl --store other.db"),
     ("prune", maintain.prune, "prune --status done --older-than 30d --keep 100"),
-    ("verify", maintain.verify, "verify --store runs.db"),
     ("clear-cache", maintain.clear_cache, "clear-cache --owner ada"),
     ("forget", maintain.forget, "forget --owner ada"),
 ):

@@ -207,11 +207,3 @@ def forget(
         missing = "runs" if thread is None else f"runs of a thread {thread!r}"
         _output.fail(f"there are no {missing}{whose(owner)}, so nothing was forgotten")
     print(f"Forgotten: {counted(receipt.runs, 'run')}, {counted(receipt.bytes, 'byte')}.")
-
-
-def verify(target: RunsStore, owner: AnyOwner = None) -> None:
-    """Read all runs, and check that nothing is damaged or missing."""
-    from graphagent.history import verify_runs
-
-    count = target.use(lambda store: verify_runs(store, owner=owner))
-    print(f"{counted(count, 'run')}, and nothing is damaged.")

@@ -187,7 +187,7 @@ def test_who_finds_nothing_is_told_of_embedders(run, store):
 
 def test_nothing_was_kept_yet(run, home):
     """Where the default place is meant, what to begin with is said, and no file is made; a store that was named is named."""
-    for words in (["tree"], ["recall", "tea"], ["list", "--json"], ["verify"]):
+    for words in (["tree"], ["recall", "tea"], ["list", "--json"]):
         ended = run("notes", *words)
         assert (ended.code, ended.out) == (1, "")
         assert ended.said == 'error: nothing has been kept yet; begin with: graphagent notes remember "…"'
@@ -315,7 +315,7 @@ def test_an_export_goes_into_another_store(run, store, home, monkeypatch):
     assert (home / "again.jsonl").read_text("utf-8") == file.read_text("utf-8")
     [first] = _json(run("notes", "show", id_, "--source", "ada", "--json", "--store", "other.db"))["history"]
     assert first["record"]["content"] == "Bærum"
-    assert _json(run("notes", "verify", "--json", *store)) == {"sound": True, "notes": 2}
+    assert _json(run("verify", store[1], "--json", *store[2:]))["notes.db"]["notes"] == 2
 
 
 def test_other_memories_are_imported_all_or_none(run, store, home):
@@ -439,11 +439,11 @@ def test_an_import_that_is_broken_off_leaves_all_or_none(run, home):
     child.close()
     assert child.exitstatus == 130, shown
     assert "Interrupted." in shown
-    there = _json(run("notes", "verify", "--json", "--store", "many.db"))["notes"] if (home / "many.db").exists() else 0
+    there = _json(run("verify", "many.db", "--json"))["many.db"]["notes"] if (home / "many.db").exists() else 0
     assert there in (0, of)
     rest = _json(run("notes", "import", "many.jsonl", "--json", "--store", "many.db"))
     assert rest["new"] == of - there
-    assert _json(run("notes", "verify", "--json", "--store", "many.db"))["notes"] == of
+    assert _json(run("verify", "many.db", "--json"))["many.db"]["notes"] == of
 
 
 def test_a_damaged_index_is_made_anew(run, store, home):
@@ -455,11 +455,11 @@ def test_a_damaged_index_is_made_anew(run, store, home):
         with closing(apsw.Connection("notes.db")) as connection:
             connection.execute("DELETE FROM notes_rows")
         assert _json(run("notes", "recall", "tea", "--json", *store)) == []
-        ended = run("notes", "verify", *store)
+        ended = run("verify", *store[1:])
         assert (ended.code, ended.out) == (1, "")
-        assert ended.said.endswith("Rebuild the index: graphagent notes reindex")
+        assert ended.said.endswith("rebuild the index: graphagent notes reindex")
     assert run("notes", "reindex", *store).out == "Rebuilt: the index of 2 notes.\n"
-    assert run("notes", "verify", *store).out == "Sound: 2 notes.\n"
+    assert run("verify", *store[1:]).out == "notes.db: sound; 2 notes\n"
     for owner in ("", "bob"):
         [match] = _json(run("notes", "recall", "tea", "--owner", owner, "--json", *store))
         assert match["record"]["owner"] == owner
@@ -490,7 +490,7 @@ def test_who_reads_writes_nothing(run, home, store):
     run("run", "single_run", "Hi", "--model", "offline", *(each.replace("notes.db", "runs.db") for each in store))
     (home / "runs.db").rename(home / "notes.db")
     before = (home / "notes.db").read_bytes()
-    for words in (["list"], ["recall", "tea"], ["tree"], ["show", "x"], ["export"], ["verify"], ["reset", "--yes"]):
+    for words in (["list"], ["recall", "tea"], ["tree"], ["show", "x"], ["export"], ["reset", "--yes"]):
         run("notes", *words, *store)
         assert (home / "notes.db").read_bytes() == before, words
     _keep(run, store, "Ada likes tea.")

@@ -367,7 +367,6 @@ def test_steps_of_ones_own_need_the_program(home):
     assert code == 0, said
     assert [each["content"] for each in json.loads(said)] == ["I am glad.", "hi"]
     for words in (
-        "verify --store runs.db",
         "export --out runs.jsonl --store runs.db",
         "import runs.jsonl --store new.db",
     ):
