@@ -9,6 +9,7 @@ import pytest
 from graphagent import Agent
 from graphagent._clock import clock
 from graphagent.errors import NoteNotFoundError
+from graphagent.history import forget
 from graphagent.memory import (
     AgentMemory,
     Concept,
@@ -46,6 +47,14 @@ PROVIDERS = {
     "encrypted": lambda folder: EncryptedMemoryProvider(folder / "m", key=new_key()),
     "store": lambda folder: StoreMemoryProvider(SqliteStore(folder / "a.db")),
 }
+
+
+async def test_a_fact_of_the_first_moment_is_as_old_as_any(tmp_path):
+    """A time of 0 is a time, and not the lack of one."""
+    provider = FileMemoryProvider(tmp_path)
+    for time in (0, 1, -1):
+        await provider.save(SingleFact(Concept(f"at {time}"), "v", time), USER, SCOPE)
+    assert (await forget(provider, older_than=timedelta(days=1))).facts == 3
 
 
 @pytest.mark.every_loop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
@@ -58,6 +58,8 @@ _NO_END = frozenset(
     )
 )
 """What models say in the place of a date that there is not."""
+_LAST_YEAR = "9999"
+"""The year that stands for no end, as in databases."""
 _DAY = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d", re.ASCII)
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -260,6 +262,11 @@ class Line:
     """How far facts that are found in it can be trusted: what a tool returned, and all that was said in knowledge of it, not at all."""
     time: int | None
     """When it was said, in milliseconds UTC."""
+    plain: str = field(init=False, repr=False)
+    """The text as quotes are compared with it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plain", _plain(self.text))
 
 
 def lines_of(steps: Sequence[Step], made_of: Sequence[str], first: int = 0) -> list[Line]:
@@ -282,7 +289,7 @@ def lines_of(steps: Sequence[Step], made_of: Sequence[str], first: int = 0) -> l
 def quoted(quote: str, lines: Iterable[Line]) -> Line | None:
     """Return the line in which words stand: of several the most trusted one, and of these the last. Case and spaces make no difference."""
     words = _plain(quote).strip("\"'“”„«»‘’…. ")
-    there = [line for line in lines if words and words in _plain(line.text)]
+    there = [line for line in lines if words and words in line.plain]
     return max(there, key=lambda line: (line.trust == "inferred", line.step), default=None)
 
 
@@ -391,17 +398,18 @@ def facts_of(
     """
     asked = {_subject_name(subject.name): subject for subject in subjects}
     concepts = {concept.keyword: concept for concept in known}
-    values: dict[tuple[str, str], dict[str, Any]] = {}
+    values: dict[tuple[str, str], dict[object, tuple[Any, dict[str, datetime]]]] = {}
     dropped = 0
     for each in found:
         name, keyword, value = _subject_name(each.subject), each.keyword.strip(), each.value.strip()
         if name not in asked:
             dropped += 1
         elif is_fact(value):
-            values.setdefault((name, keyword), {}).setdefault(value, each)
+            times = dates.of(each)
+            values.setdefault((name, keyword), {}).setdefault((value, *sorted(times.items())), (each, times))
     facts: list[tuple[FactVersion, Subject]] = []
-    for (name, keyword), by_value in values.items():
-        entries = [(entry, dates.of(entry)) for entry in by_value.values()]
+    for (name, keyword), several in values.items():
+        entries = list(several.values())
         lasting = [times for _, times in entries if not dates.ended(times)]
         kind = FactType.MULTIPLE if len(lasting) > 1 and not any(lasting) else FactType.SINGLE
         try:
@@ -410,7 +418,7 @@ def facts_of(
                 concept = Concept(keyword, entries[0][0].description.strip(), concept.fact_type)
             facts += [(fact, asked[name]) for fact in _versions(concept, entries, source_of, dates)]
         except ValueError:
-            dropped += len(by_value)
+            dropped += len(entries)
     return facts, dropped
 
 
@@ -450,7 +458,7 @@ class Dates:
         found: dict[str, datetime] = {}
         for name in ("valid_from", "valid_to"):
             text = getattr(entry, name).strip()
-            if text and is_fact(text) and text.casefold() not in _NO_END:
+            if text and is_fact(text) and text.casefold() not in _NO_END and not text.startswith(_LAST_YEAR):
                 try:
                     found[name] = self._moment(text, last=name == "valid_to")
                 except (ValueError, OverflowError):
@@ -517,7 +525,7 @@ def _versions(
     found: list[FactVersion] = []
     for kind, several in ((Withdrawal, ended), (MultipleFacts, lasting)):
         if several:
-            values = [entry.value.strip() for entry, _ in several]
+            values = dict.fromkeys(entry.value.strip() for entry, _ in several)
             found.append(kind(concept, values, source=source_of(several[-1][0].quote)))
     return found
 
@@ -550,11 +558,18 @@ def lasting_fact(
     return next((fact for fact in reversed(facts) if not isinstance(fact, Withdrawal)), None)
 
 
-def of_known(withdrawal: Withdrawal, known: Iterable[str]) -> Withdrawal | None:
-    """Return a withdrawal of those of its values that are known, as they are spelt there; None if none is."""
+def as_spelt(version: FactVersion, known: Iterable[str]) -> FactVersion | None:
+    """Return a version that ends values with those as they are spelt where they are known, and any other as it is.
+
+    A withdrawal has only values that are known; None if none is.
+    """
+    if isinstance(version, MultipleFacts) or (isinstance(version, SingleFact) and version.valid_to is None):
+        return version
     spelt = {_plain(value): value for value in known}
-    values = [spelt[name] for value in withdrawal.values if (name := _plain(value)) in spelt]
-    return replace(withdrawal, values=tuple(dict.fromkeys(values))) if values else None
+    if isinstance(version, SingleFact):
+        return replace(version, value=spelt.get(_plain(version.value), version.value))
+    values = [spelt[name] for value in version.values if (name := _plain(value)) in spelt]
+    return replace(version, values=tuple(dict.fromkeys(values))) if values else None
 
 
 def is_fact(value: str) -> bool:

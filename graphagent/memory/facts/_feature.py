@@ -424,7 +424,7 @@ class AgentMemory:
                     self._failed(str(error))
                     continue
                 self._check(dates)
-                found += _withdrawable([(fact, subject, within) for fact in facts], there)
+                found += _as_spelt([(fact, subject, within) for fact in facts], there)
             return found
 
         kept = [await self._keep(partial(find, concept)) for concept in concepts]
@@ -472,9 +472,7 @@ class AgentMemory:
                         dropped,
                     )
                 concepts += [fact.concept for fact, _ in found]
-                facts[:0] = _withdrawable(
-                    [(fact, subject, scope) for fact, subject in found for scope in places], there
-                )
+                facts[:0] = _as_spelt([(fact, subject, scope) for fact, subject in found for scope in places], there)
             return facts
 
         kept = await self._keep(find)
@@ -754,21 +752,18 @@ def _trusted(found: Iterable[Found], trust: str) -> list[Fact]:
     return [fact for fact, _, _ in found if not is_less(fact.source.trust, trust)]
 
 
-def _withdrawable(versions: Iterable[Saved], there: Sequence[Found]) -> list[Saved]:
-    """Return versions without withdrawals of what is not known in their place."""
+def _as_spelt(versions: Iterable[Saved], there: Sequence[Found]) -> list[Saved]:
+    """Return versions of which those that end something spell it as it is known; without withdrawals of what is not known in their place."""
     found: list[Saved] = []
     for version, subject, scope in versions:
-        if isinstance(version, Withdrawal):
-            values = [
-                value
-                for fact, *place in there
-                if place == [subject, scope] and fact.concept == version.concept
-                for value in fact.values
-            ]
-            known = _extraction.of_known(version, values)
-            found += [] if known is None else [(known, subject, scope)]
-        else:
-            found.append((version, subject, scope))
+        values = (
+            value
+            for fact, *place in there
+            if place == [subject, scope] and fact.concept == version.concept
+            for value in fact.values
+        )
+        spelt = _extraction.as_spelt(version, values)
+        found += [] if spelt is None else [(spelt, subject, scope)]
     return found
 
 

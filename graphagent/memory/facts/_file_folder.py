@@ -439,9 +439,9 @@ def _left_in(
     else:
         removed = sum(value in fact.values for fact in about)
         left = {fact.version: fact for fact in without_value(about, value)}
-        kept = (
-            [left.pop(fact.version, fact) if fact in about else fact for fact in found.facts] if left else found.facts
-        )
+        kept = [
+            left.pop(fact.version, fact) if fact.concept.keyword == concept.keyword else fact for fact in found.facts
+        ]
         kept += left.values()
     if kept and not removed and not found.torn:  # the concept of a torn line is unknown, so it is erased with any
         return None

@@ -37,7 +37,8 @@ async def forget_older(provider: KeepingProvider, owner: str, before: int) -> Re
         async with limiter:
             try:
                 versions = await provider.history(concept, subject, scope, owner=owner)
-                if versions and (versions[0].timestamp or before) < before:  # none was saved meanwhile
+                saved = versions[0].timestamp if versions else None
+                if saved is not None and saved < before:  # none was saved meanwhile
                     receipts.append(await provider.forget(concept=concept, subject=subject, scope=scope, owner=owner))
             except StoreError as error:
                 failed.append(error)

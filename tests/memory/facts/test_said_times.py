@@ -84,6 +84,7 @@ def said(value, keyword="city", **times):
         ({"valid_to": "2026-12"}, None, day(2026, 12, 31, 23)),
         ({"valid_to": "2027", "valid_from": None}, None, day(2027, 12, 31, 23)),
         ({"valid_from": "unknown", "valid_to": "present"}, None, None),
+        ({"valid_to": "9999-12-31"}, None, None),
     ],
 )
 async def test_days_are_those_of_the_time_zone(provider, times, begins, ends):
@@ -117,6 +118,29 @@ async def test_what_is_no_longer_true_is_not_known_and_was(provider):
     await told(provider, {"facts": [said("Bergen", valid_from="2026-12-01"), said("Oslo", valid_to="2026-03")]})
     assert [fact.value for fact in await provider.load(CITY, USER, HERE, as_of=day(2026, 12, 5))] == ["Bergen"]
     assert await provider.load(CITY, USER, HERE, as_of=day(2026, 6, 1)) == []
+
+
+async def test_what_has_ended_is_that_which_is_known_however_it_is_spelt(provider):
+    """`I no longer live in OSLO` ends the known value; the history has it as it was known."""
+    await provider.save(SingleFact(CITY, "Oslo, Norway"), USER, HERE)
+    await told(provider, {"facts": [said("oslo,  norway", valid_to="2026-11-28")]})
+    assert await provider.load(CITY, USER, HERE) == []
+    assert [fact.value for fact in await provider.history(CITY, USER, HERE)] == ["Oslo, Norway", "Oslo, Norway"]
+
+
+async def test_a_value_that_was_true_twice_has_both_times(provider):
+    """`At Acme until 2012, and again since 2020`, in any order; what is given twice is one fact."""
+    before, again = said("Acme", valid_from="2010", valid_to="2012"), said("Acme", valid_from="2020")
+    for entries in ([before, again], [again, before, again]):
+        await told(provider, {"facts": entries})
+        for moment, known in ((day(2011, 6, 1), 1), (day(2015, 1, 1), 0), (NOW, 1)):
+            assert len(await provider.load(CITY, USER, HERE, as_of=moment)) == known
+        assert (await provider.forget(concept=CITY)).facts == 2
+    await provider.save(MultipleFacts(FOOD, ["meat", "rice"]), USER, HERE)
+    entries = [said("meat", "food", valid_to="2020"), said("meat", "food", valid_from="2024")]
+    await told(provider, {"facts": entries})
+    [food] = await provider.load(FOOD, USER, HERE)
+    assert food.values == ("rice", "meat")
 
 
 async def test_several_times_of_one_concept_are_facts_of_their_own(provider):
