@@ -138,15 +138,6 @@ def _locked(folder: Path, *, alone: bool) -> Generator[bool]:
         os.close(number)
 
 
-def no_items() -> Connection:
-    """Return a connection to an empty store in memory."""
-    import apsw
-
-    connection = cast(Connection, apsw.Connection(":memory:"))
-    connection.execute("; ".join(SCHEMA)).fetchall()
-    return connection
-
-
 def has_log(path: Path) -> bool:
     log = Path(f"{path}-wal")
     return log.exists() and log.stat().st_size > 0

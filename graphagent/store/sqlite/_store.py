@@ -28,6 +28,7 @@ from graphagent.store._sealed_detection import is_plain
 from graphagent.store.sqlite._erasure import marked
 from graphagent.store.sqlite._file import (
     ROWS,
+    SCHEMA,
     Connection,
     as_store_error,
     check_identity,
@@ -38,7 +39,6 @@ from graphagent.store.sqlite._file import (
     is_writable,
     items,
     make,
-    no_items,
     remove_leftovers,
     sync_log,
     unlocked_state,
@@ -277,7 +277,10 @@ class _NoFile:
     """What is read of a file that does not exist: no items."""
 
     def __init__(self) -> None:
-        self._connection = no_items()
+        import apsw
+
+        self._connection = cast(Connection, apsw.Connection(":memory:"))
+        self._connection.execute("; ".join(SCHEMA)).fetchall()
 
     def read(self, function: Callable[[Connection], T]) -> T:
         """Call a function with a connection to an empty store in memory."""
