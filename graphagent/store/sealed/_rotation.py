@@ -44,10 +44,8 @@ from graphagent.store.sealed._session import TRIES, SealedSession, folded
 if TYPE_CHECKING:
     from graphagent.store._items import Key
 
-_ITEMS, _DOMAINS = 800, 64
+_ITEMS, _DOMAINS = 1500, 64
 """About how many items, and how many domains, are changed by one commit."""
-_FAIR_TRIES = 2
-"""How often a commit may be overtaken before others have to make way."""
 
 
 class _OldRecordError(Exception):
@@ -132,10 +130,11 @@ class DataRotation:
             pass
         finally:
             await session.renew_keys(version)
+            await session.renew_root()  # a commit wants to know the root at least as of the key row
 
     async def _reseal_root(self) -> None:
         session = self._session
-        for attempt in range(TRIES):
+        for _ in range(TRIES):
             await session.renew_root()
             found = await session.store.get(ROOT)
             if found is not None and record_number(found.value) >= self._number:
@@ -144,8 +143,7 @@ class DataRotation:
             transaction.reseals_root = True
             if await self._committed(transaction) is None:
                 return
-            if attempt % _FAIR_TRIES == 1:
-                await self._change_keys(_same)
+            await self._change_keys(_same)
         raise session.restless("(all)")
 
     async def _reseal_writers(self) -> None:
@@ -221,6 +219,9 @@ class DataRotation:
         pages: list[_Page] = []
         count = 0
         for domain in batch:
+            if domain.state.count > _ITEMS:
+                # The new key first: what others put from then on is not left for another pass over many items.
+                again += await self._reseal([_Page(domain, domain.version, [])])
             # The version before anything of it is read: what was read ahead may be out of date after the domain has changed.
             pages.append(_Page(domain, domain.version, []))
             async for found in self._session.rows(domain):
@@ -265,7 +266,7 @@ class DataRotation:
 
     async def _commit(self, parts: list[_Part]) -> list[_Part]:
         """Change domains in one commit. Return the parts that have to be prepared again, because others have changed their keys."""
-        session, again, overtaken = self._session, list[_Part](), 0
+        session, again = self._session, list[_Part]()
         for _ in range(TRIES):
             fitting = [part for part in parts if not part.domain.gone and part.domain.state.keys == part.before]
             again += [part for part in parts if part not in fitting]
@@ -280,8 +281,7 @@ class DataRotation:
                 self._items += sum(len(part.items) for part in parts)
                 self._done(0)
                 return again
-            overtaken += changed[0] == "d"
-            make_way = changed[0] == "d" and overtaken % _FAIR_TRIES == 0
+            make_way = changed[0] == "d"
             if make_way:
                 await self._change_keys(_same)
             for part in parts:
