@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 import apsw
 
 from graphagent import END, START, Agent, Strategy
+from graphagent.errors import DamagedStoreError
 from graphagent.history import forget_thread, verify_runs
 from graphagent.memory import (
     Concept,
@@ -273,9 +274,15 @@ class Runs:
             run = await agent.read(f"r{number}")
             return run.result.output, run.result.memory.to_messages(), run.result.usage
 
+        async def listed(**options):
+            found = await list_runs(agent.store, **options)
+            if any(header.status == "damaged" for header in found):
+                raise DamagedStoreError("a header", "it is listed as damaged")
+            return found
+
         return [
-            lambda: list_runs(agent.store),
-            lambda: list_runs(agent.store, thread="odd"),
+            listed,
+            lambda: listed(thread="odd"),
             *(lambda number=number: read(number) for number in numbers),
         ]
 
