@@ -36,7 +36,19 @@ def main():
     began = time.monotonic()
     outcome = run(tasks(given.seed, given.share, given.kind, given.store), given.processes)
     title = heading(given.seed, time.monotonic() - began, outcome)
-    tables = f"{title}\n\n{by_store(outcome)}\n{by_kind(outcome)}\n{not_promised(outcome)}"
+    tables = (
+        "\n\n".join(
+            (
+                title,
+                by_store(outcome),
+                "The same by kinds of faults, of graphagent alone:",
+                by_kind(outcome),
+                "What is not promised:",
+                not_promised(outcome),
+            )
+        ).rstrip()
+        + "\n"
+    )
     print(tables)
     if given.write:
         before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)

@@ -63,24 +63,20 @@ class Kind:
 
 KINDS = [
     Kind("killed at a call", crashes.killed),
-    Kind("killed, and the next process killed too", crashes.killed_again),
-    Kind("killed, and the power lost later", crashes.killed_then_power, parts=2),
-    Kind("power lost after a call", crashes.power, 12, counted=True),
+    Kind("killed, and the next process killed too", crashes.killed_again, 0.5, parts=2),
+    Kind("killed, and the power lost later", crashes.killed_then_power, 0.5, parts=2),
+    Kind("power lost after a call", crashes.power, 8, counted=True),
     Kind("a call fails with EIO", partial(crashes.failing, error=errno.EIO), parts=2),
     Kind("a call fails with ENOSPC", partial(crashes.failing, error=errno.ENOSPC)),
     Kind("the disk is full for 30 calls", partial(crashes.failing, error=errno.ENOSPC, calls=30)),
     Kind("a call fails with EACCES", partial(crashes.failing, error=errno.EACCES)),
     Kind("half of a write is made", partial(crashes.failing, error=0)),
-    Kind("a sync fails, and the power is lost later", crashes.failing_then_power, parts=4),
+    Kind("a sync fails, and the power is lost later", crashes.failing_then_power, 0.5, parts=4),
     Kind("the clock jumps", crashes.clock, 40, counted=True),
     Kind("a bit flipped in each byte", damage.flipped, without=PLAIN, parts=8),
-    Kind("cut off at a length", damage.cut, 0.25, without=FILES, parts=4),
-    Kind(
-        "sectors and pages zeroed, exchanged, moved, added", damage.blocks, 1500, counted=True, without=PLAIN, parts=2
-    ),
-    Kind(
-        "rows exchanged, put back, removed, changed, added", damage.forged, 1500, counted=True, stores=SEALED, parts=2
-    ),
+    Kind("cut off at a length", damage.cut, 0.1, without=FILES, parts=4),
+    Kind("sectors and pages zeroed, exchanged, moved, added", damage.blocks, 800, counted=True, without=PLAIN, parts=2),
+    Kind("rows exchanged, put back, removed, changed, added", damage.forged, 800, counted=True, stores=SEALED, parts=2),
     Kind("lines exchanged, doubled, removed, edited", damage.lines, 1000, counted=True, stores=FILES),
     Kind("an older copy put in its place", damage.older, 10, counted=True, without=UNANCHORED),
     Kind("the log of a killed process cut off or flipped", damage.log, 0.02, stores=OF_SQLITE, without=UNANCHORED),
