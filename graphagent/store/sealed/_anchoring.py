@@ -32,7 +32,7 @@ from graphagent.store.sealed._format import RootState, UnreadableError
 
 if TYPE_CHECKING:
     from graphagent.store.sealed._anchor_sources import HeldAnchor
-    from graphagent.store.sealed._session import SealedSession
+    from graphagent.store.sealed._domains import OpenedRows
 
 _log = logging.getLogger("graphagent")
 _BASE: Key = (*ROOT, 0)
@@ -81,7 +81,7 @@ class Plan:
 class Anchoring:
     """What a session knows of the writers of its store, if the store is anchored, and its anchor, if it has one."""
 
-    session: SealedSession
+    session: OpenedRows
     held: HeldAnchor | None = None
     every: float = 0.0
     """How many seconds the anchor may be behind; 0: it is written with each commit."""

@@ -3,6 +3,8 @@
 A commit of the inner store contains the item rows, each with the version that it must have now, and the rows of their domains and
 of the root, with the new numbers and sums. So whoever else has changed one of the domains meanwhile causes a conflict, after
 which the transaction is made again from what is stored then. So does whoever has changed the keys: nobody seals with old ones.
+
+The file is long because each kind of change plans rows of the same domains, which only together make the commit.
 """
 
 from __future__ import annotations

@@ -10,7 +10,9 @@ from graphagent.store._encoding import encode
 from graphagent.store.sealed._format import DomainState, RootState
 
 if TYPE_CHECKING:
-    from graphagent.store._items import Item, Key
+    from graphagent.errors import StoreError
+    from graphagent.protocols import Store
+    from graphagent.store._items import Change, Item, Key
     from graphagent.store._sorted_dict import SortedDict
 
 _FOREIGN_COMMIT = 64
@@ -93,6 +95,26 @@ class InFlight(Protocol):
     def landed(self, row: Key, found: Item) -> bool:
         """Return whether `found` is what this commit puts under `row`; if so, apply everything that it changes."""
         ...
+
+
+class OpenedRows(Protocol):
+    """The session, as far as the rows need it that say who has written."""
+
+    store: Store
+    where: str
+    root: IntegritySet[RootState, int]
+    keys_version: int
+    sum_key: bytes
+
+    @property
+    def store_id(self) -> bytes: ...
+    def keys_again(self) -> list[Change]: ...
+    def sealed_root(self, state: RootState, version: int) -> bytes: ...
+    def sealed_row(self, kind: bytes, row: Key, version: int, plain: bytes) -> bytes: ...
+    async def unsealed(self, kind: bytes, found: Item) -> bytes | None: ...
+    async def renew_keys(self, seen: int) -> bool: ...
+    async def renew_root(self) -> None: ...
+    def restless(self, room: object) -> StoreError: ...
 
 
 def domain_row(path: Key, generation: int) -> Key:
