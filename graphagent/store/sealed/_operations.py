@@ -42,7 +42,7 @@ _LONGEST_PAUSE = 0.05
 _INLINE_DOMAINS = 32
 """For up to so many domains a commit is applied in the thread of the event loop, for more in a worker thread."""
 _PASSES = 5
-_WAY_SECONDS = 0.05
+_WAY_SECONDS = 0.02
 """How long a commit makes way for whoever has changed the keys, who may be rotating the data (`DataRotation` in `_rotation.py`)."""
 
 

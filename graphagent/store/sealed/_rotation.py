@@ -20,11 +20,13 @@ Against that, the key row is put again, as it is: all commits that are under way
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import anyio
 from anyio import to_thread
 
 from graphagent.errors import ConflictError, StoreError
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
 
 _ITEMS, _DOMAINS = 1500, 64
 """About how many items, and how many domains, are changed by one commit."""
+
+_LEFT_TO_OTHERS = 0.5
+"""How long others have the store for themselves after each commit, as a share of the time that it took to prepare and to make."""
 
 
 class _OldRecordError(Exception):
@@ -237,6 +242,7 @@ class DataRotation:
     async def _reseal(self, pages: Iterable[_Page]) -> list[Domain]:
         again: list[Domain] = []
         parts: list[_Part] = []
+        began = time.perf_counter()
         for domain, seen, found in pages:
             before = domain.state.keys
             keys = _begun(before, self._number)
@@ -249,7 +255,9 @@ class DataRotation:
                 if not await self._session.moved(domain, seen, "(any)"):
                     raise self._session.damaged("(any)", str(error)) from None
                 again.append(domain)
-        return again + [part.domain for part in await self._commit(parts)]
+        again += [part.domain for part in await self._commit(parts)]
+        await anyio.sleep((time.perf_counter() - began) * _LEFT_TO_OTHERS)
+        return again
 
     def _prepared(self, domain: Domain, keys: tuple[NamedKey, ...], rows: Iterable[Item]) -> list[Resealed]:
         return [self._resealed_item(domain, primary(keys), found) for found in rows]
