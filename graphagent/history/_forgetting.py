@@ -10,7 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from graphagent import _clock
-from graphagent.errors import DamagedStoreError, NoteNotFoundError, NotForgottenError, OwnerBusyError, StoreError
+from graphagent.errors import (
+    DamagedStoreError,
+    NoteNotFoundError,
+    NotForgottenError,
+    OwnerBusyError,
+    RunError,
+    StoreError,
+)
 from graphagent.history._places import Place, Places
 from graphagent.history._reach import Reached, Selection
 from graphagent.history._removing import counted, forget_runs, runs_of
@@ -62,10 +69,11 @@ async def forget(
         The counts of what was erased, in each place and altogether.
 
     Raises:
-        ValueError: nothing says what to forget, or something besides `everything`; or notes belong to another owner.
+        ValueError: nothing says what to forget, or something besides `everything`; notes belong to another owner; or something of `also` is
+            in none of the places.
         TypeError: a place is none, or something is not of its type.
         OwnerBusyError: runs of the owner are being executed, and `everything` is to be erased. Nothing was.
-        RunClaimedError: a process executes a run of `also`. Nothing was erased.
+        RunClaimedError: a process executes a run of `also`, or one that continues it. Nothing was erased.
         NotForgottenError: a place could not be changed. It has the receipt of the others; the same call again does the rest.
     """
     found = Places.of(places, owner)
@@ -165,12 +173,20 @@ async def _old_of(places: Places, owner: str, age: timedelta) -> list[tuple[str,
 async def _parts_of(
     places: Places, owner: str, selection: Selection, chosen: Collection[Reached]
 ) -> list[tuple[str, _Work]]:
+    if elsewhere := {each.place for each in chosen} - places.names():
+        raise ValueError(
+            f"also= has something in {', '.join(sorted(elsewhere))}, and the places are {', '.join(sorted(places.names()))}; give all places "
+            f"that reach() was given"
+        )
     works: list[tuple[str, _Work]] = []
     for name, store in places.stores.items():
         wanted = {each.id for each in chosen if (each.kind, each.place) == ("run", name)}
         there = {head.run_id: head for head in await list_runs(store, owner=owner)} if wanted else {}
         for run_id in wanted & there.keys():
             there[run_id].check_free()
+        for head in there.values():
+            if head.previous in wanted & there.keys():
+                head.check_free()
         if runs := sorted(wanted & there.keys()):
             works.append((name, partial(forget_runs, store, owner=owner, run_ids=runs)))
         works.append((name, partial(_clear, store, owner)))
@@ -194,11 +210,11 @@ async def _done(works: Iterable[tuple[str, _Work]]) -> Receipt:
     """
     parts: dict[str, Receipt] = {}
     left: dict[str, str] = {}
-    cause: StoreError | None = None
+    cause: StoreError | RunError | None = None
     for name, work in works:
         try:
             receipt = await work()
-        except StoreError as error:
+        except (StoreError, RunError) as error:  # a run may be begun meanwhile
             left[name], cause = str(error), cause or error
         else:
             parts[name] = replace(Receipt.of({"": parts.get(name, Receipt()), "more": receipt}), parts={})

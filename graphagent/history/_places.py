@@ -56,6 +56,10 @@ class Places:
             raise TypeError("say where to forget: a store, notes or a provider, such as SqliteStore('runs.db')")
         return found
 
+    def names(self) -> set[str]:
+        """Return the names of all places."""
+        return {*self.stores, *self.providers, *self.notes}
+
     def view_in(self, store: Store) -> NoteView | None:
         """Return the notes that were given and are in a store."""
         return next((view for view in self.notes.values() if store_of(view) is store), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
@@ -12,8 +12,8 @@ from graphagent.errors import StoreError
 from graphagent.history._places import Place, Places
 from graphagent.log._internal import EffectRecorded, Log, TranscriptEdited, list_runs, plain, read_segment
 from graphagent.memory import Concept, KnownFact, KnownNote, Scope, ScopeKind, Subject, SummaryStep
-from graphagent.memory._internal import known_of
-from graphagent.memory.notes._internal import all_versions
+from graphagent.memory._internal import as_compared, known_of
+from graphagent.memory.notes._internal import all_versions, with_spaces
 from graphagent.store._internal import cached_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 
 _SHORTEST = 3
 """How many characters a value has at least that is looked for in texts: shorter ones stand everywhere."""
+_SHORTEST_UNSPACED = 2
+"""How many, if it has characters of a script without spaces between words, of which two are often a name."""
+
+
+_DOT = "\N{COMBINING DOT ABOVE}"
+"""Of the Turkish capital İ, which is i with this dot in small letters and may stand for either."""
+
+_Finder = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +184,24 @@ class _Found:
     notes: list[tuple[str, Record]] = field(default_factory=list[tuple[str, "Record"]])
     """All other notes, each with the name of the notes."""
 
-    def pattern(self) -> re.Pattern[str] | None:
-        """Return what finds a value in a text."""
-        long = [re.escape(each) for each in self.values if len(each) >= _SHORTEST]
-        return re.compile(rf"(?<!\w)(?:{'|'.join(long)})(?!\w)", re.IGNORECASE) if long else None
+    def finder(self) -> _Finder:
+        """Return what says whether any of the values stands in a text, as whole words."""
+        words = [_words(value) for value in self.values if _is_long(value)]
+        if not words:
+            return lambda text: False
+        found = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)")
+        return lambda text: found.search(_words(text)) is not None
+
+
+def _words(text: str) -> str:
+    """Return a text as values are looked for in it; where no spaces divide words, each character is one."""
+    return " ".join(with_spaces(as_compared(text).replace(_DOT, "")).split())
+
+
+def _is_long(value: str) -> bool:
+    compared = as_compared(value)
+    shortest = _SHORTEST if with_spaces(compared) == compared else _SHORTEST_UNSPACED
+    return len(compared) >= shortest
 
 
 async def reach(
@@ -217,15 +239,15 @@ async def reach(
         await _look_at_notes(name, view, selection, known)
     reached: list[Reached] = []
     cached: list[Reached] = []
-    pattern = known.pattern()
+    stands_in = known.finder()
     for name, store in found.stores.items():
         for head in await list_runs(store, owner=owner):
-            each = None if head.parent else await _run(store, name, head, selection, known, pattern)
+            each = None if head.parent else await _run(store, name, head, selection, known, stands_in)
             reached += () if each is None else (each,)
         if count := len([item async for item in store.scan(cached_of(owner))]):
             cached.append(Reached("cached", name, count=count))
     seen = {each.id for each in reached if each.prompts or each.summaries}
-    return [*reached, *_facts(known, seen, pattern), *_notes(known, seen, pattern), *cached]
+    return [*reached, *_facts(known, seen, stands_in), *_notes(known, seen, stands_in), *cached]
 
 
 async def _look_at_facts(name: str, provider: KeepingProvider, owner: str, selection: Selection, known: _Found) -> None:
@@ -250,7 +272,7 @@ async def _look_at_notes(name: str, view: NoteView, selection: Selection, known:
 
 
 async def _run(
-    store: Store, name: str, head: RunHeader, selection: Selection, known: _Found, pattern: re.Pattern[str] | None
+    store: Store, name: str, head: RunHeader, selection: Selection, known: _Found, stands_in: _Finder
 ) -> Reached | None:
     """Return a run, if what was chosen has anything to do with it."""
     prompts: list[int] = []
@@ -273,8 +295,8 @@ async def _run(
     try:
         await Log.read(store, head.owner, head.run_id, watch=watch)
         segment = await read_segment(store, head)
-        repeats = pattern is not None and any(
-            pattern.search(text)
+        repeats = any(
+            stands_in(text)
             for data in (*(plain(row) for _, row in segment.rows), *segment.payloads.values())
             for text in _texts(data)
         )
@@ -310,14 +332,14 @@ def _texts(data: object) -> Iterator[str]:
             waiting += cast("list[object]", each)
 
 
-def _facts(known: _Found, runs: Collection[str], pattern: re.Pattern[str] | None) -> Iterator[Reached]:
+def _facts(known: _Found, runs: Collection[str], stands_in: _Finder) -> Iterator[Reached]:
     """Yield the other facts of which a version was saved in one of these runs, or has a value."""
     concepts: dict[tuple[str, str, str, Scope], list[dict[str, Any]]] = {}
     for name, each in known.facts:
         concepts.setdefault((name, each["keyword"], each["subject"], _scope(each)), []).append(each)
     for (name, keyword, subject, scope), versions in concepts.items():
         learned = [run_id for each in versions if (run_id := each["source"]["run_id"]).partition("/")[0] in runs]
-        repeats = pattern is not None and any(pattern.search(value) for each in versions for value in each["values"])
+        repeats = any(stands_in(value) for each in versions for value in each["values"])
         if learned or repeats:
             last = max(versions, key=lambda each: each["version"])
             yield Reached(
@@ -326,14 +348,14 @@ def _facts(known: _Found, runs: Collection[str], pattern: re.Pattern[str] | None
             )  # fmt: skip
 
 
-def _notes(known: _Found, runs: Collection[str], pattern: re.Pattern[str] | None) -> Iterator[Reached]:
+def _notes(known: _Found, runs: Collection[str], stands_in: _Finder) -> Iterator[Reached]:
     """Yield the other notes that were saved in one of these runs, or of which a version has a value."""
     notes: dict[tuple[str, str], list[Record]] = {}
     for name, record in known.notes:
         notes.setdefault((name, record.id), []).append(record)
     for (name, id_), versions in notes.items():
         learned = next((each.run_id for each in versions if each.run_id.partition("/")[0] in runs), "")
-        repeats = pattern is not None and any(pattern.search(each.content) for each in versions)
+        repeats = any(stands_in(each.content) for each in versions)
         if learned or repeats:
             saved = round(versions[0].created_at.timestamp() * 1000)
             yield Reached("note", name, id_, saved, repeats=repeats, run_id=learned)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphagent.memory._blocks import FORGOTTEN as FORGOTTEN
 from graphagent.memory._expiry import checked_age as checked_age
+from graphagent.memory.facts._extraction import as_compared as as_compared
 from graphagent.memory.facts._older import forget_older as forget_older
 from graphagent.memory.facts._references import name_of as name_of
 from graphagent.memory.facts._references import references as references

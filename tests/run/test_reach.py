@@ -124,23 +124,65 @@ async def test_what_cannot_be_read_may_have_it(tmp_path):
     assert found.is_unread
 
 
-async def test_a_run_that_is_executed_is_not_forgotten_and_neither_is_the_rest(tmp_path):
-    """If a run that was chosen is being executed, nothing is removed; what is gone already is left out."""
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("大阪", "私は大阪に住んでいます。"),
+        ("Osaka", "Osakaに住む"),
+        ("서울", "저는 서울에 살아요."),
+        ("กรุงเทพ", "ฉันอยู่กรุงเทพ"),
+        ("Zu\u0308rich", "Ich wohne in Z\u00fcrich."),
+        ("Straße 5", "STRASSE 5"),
+        ("İzmir", "İZMİR"),
+        ("Karl Johans gate 1", "At Karl  Johans\ngate 1, Oslo"),
+        ("C++", "I write C++."),
+    ],
+)
+async def test_a_text_is_found_in_every_language(tmp_path, value, text):
+    """Neither case, spaces and the form of Unicode make a difference, nor what stands beside it where no spaces divide words."""
     store = SqliteStore(tmp_path / "a.db")
     provider = StoreMemoryProvider(store)
+    await provider.save(SingleFact(CITY, value), USER, SCOPE)
+    for name, said in (("with", text), ("without", "Nagasakis 東京 京大 Rust")):
+        await Agent(single_run(), model=ScriptedModel(["Hello."]), store=store).run(said, run_id=name)
+    assert runs(await reach(store, concept=CITY)) == {"with": (False, False, True)}
+
+
+async def test_what_was_found_elsewhere_is_not_passed_over(tmp_path):
+    """`also=` names places that `forget` was not given: nothing is erased, since more would be left than its receipt says."""
+    store, other = SqliteStore(tmp_path / "a.db"), SqliteStore(tmp_path / "b.db")
+    provider = StoreMemoryProvider(store)
+    await provider.save(SingleFact(CITY, "Osaka"), USER, SCOPE)
+    await StoreMemoryProvider(other).save(SingleFact(PET, "Osaka"), USER, SCOPE)
+    found = await reach(store, other, concept=CITY)
+    with pytest.raises(ValueError, match=r"also= has something in .*b\.db.* give all places"):
+        await forget(store, concept=CITY, also=found)
+    assert await provider.load(CITY, USER, SCOPE)
+    assert (await forget(other, store, concept=CITY, also=found)).facts == 2
+
+
+@pytest.mark.parametrize("thread", ["", "t"], ids=["itself", "one that continues it"])
+async def test_a_run_that_is_executed_is_not_forgotten_and_neither_is_the_rest(tmp_path, thread):
+    """If a run that was chosen, or one that continues it, is executed, nothing is removed; what is gone already is left out."""
+    store, other = SqliteStore(tmp_path / "a.db"), SqliteStore(tmp_path / "b.db")
+    provider = StoreMemoryProvider(store)
     await provider.save(SingleFact(CITY, "Osaka"), USER, SCOPE, owner="ada")
+    await StoreMemoryProvider(other).save(SingleFact(CITY, "Osaka"), USER, SCOPE, owner="ada")
     chosen = [Reached("run", repr(store), "r"), Reached("run", repr(store), "gone")]
+    if thread:
+        await made(store, provider, "Hello.").run("Hi", owner="ada", run_id="r", thread=thread)
 
     class Asking:
         name = "asking"
 
         async def respond(self, request, on_text=None):
             with pytest.raises(RunClaimedError):
-                await forget(store, owner="ada", concept=CITY, also=chosen)
+                await forget(other, store, owner="ada", concept=CITY, also=chosen)
             return await ScriptedModel(["Hello."]).respond(request, on_text)
 
     agent = made(store, provider)
     agent.model = Asking()
-    await agent.run("Hi", owner="ada", run_id="r")
-    assert await provider.load(CITY, USER, SCOPE, owner="ada")
+    await agent.run("Hi", owner="ada", run_id="next" if thread else "r", thread=thread or None)
+    for each in (provider, StoreMemoryProvider(other)):
+        assert await each.load(CITY, USER, SCOPE, owner="ada")
     assert (await forget(store, owner="ada", concept=CITY, also=chosen)).runs == 1

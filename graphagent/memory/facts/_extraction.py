@@ -262,11 +262,11 @@ class Line:
     """How far facts that are found in it can be trusted: what a tool returned, and all that was said in knowledge of it, not at all."""
     time: int | None
     """When it was said, in milliseconds UTC."""
-    plain: str = field(init=False, repr=False)
+    compared: str = field(init=False, repr=False)
     """The text as quotes are compared with it."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "plain", _plain(self.text))
+        object.__setattr__(self, "compared", as_compared(self.text))
 
 
 def lines_of(steps: Sequence[Step], made_of: Sequence[str], first: int = 0) -> list[Line]:
@@ -288,8 +288,8 @@ def lines_of(steps: Sequence[Step], made_of: Sequence[str], first: int = 0) -> l
 
 def quoted(quote: str, lines: Iterable[Line]) -> Line | None:
     """Return the line in which words stand: of several the most trusted one, and of these the last. Case and spaces make no difference."""
-    words = _plain(quote).strip("\"'“”„«»‘’…. ")
-    there = [line for line in lines if words and words in line.plain]
+    words = as_compared(quote).strip("\"'“”„«»‘’…. ")
+    there = [line for line in lines if words and words in line.compared]
     return max(there, key=lambda line: (line.trust == "inferred", line.step), default=None)
 
 
@@ -298,7 +298,8 @@ def quotes(entry: Any, lines: Sequence[Line]) -> bool:
     return any(quoted(words, lines) is not None for words in (entry.quote, entry.value))
 
 
-def _plain(text: str) -> str:
+def as_compared(text: str) -> str:
+    """Return a text as texts are compared: case, spaces and the form of Unicode make no difference."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
@@ -426,7 +427,7 @@ def without(entries: Sequence[Any], said: Sequence[Any]) -> list[Any]:
     """Return entries without those whose value, of the same subject, is among others."""
 
     def name(entry: Any) -> tuple[str, str]:
-        return _subject_name(getattr(entry, "subject", "")), _plain(entry.value)
+        return _subject_name(getattr(entry, "subject", "")), as_compared(entry.value)
 
     known = set(map(name, said))
     return [entry for entry in entries if name(entry) not in known]
@@ -565,10 +566,10 @@ def as_spelt(version: FactVersion, known: Iterable[str]) -> FactVersion | None:
     """
     if isinstance(version, MultipleFacts) or (isinstance(version, SingleFact) and version.valid_to is None):
         return version
-    spelt = {_plain(value): value for value in known}
+    spelt = {as_compared(value): value for value in known}
     if isinstance(version, SingleFact):
-        return replace(version, value=spelt.get(_plain(version.value), version.value))
-    values = [spelt[name] for value in version.values if (name := _plain(value)) in spelt]
+        return replace(version, value=spelt.get(as_compared(version.value), version.value))
+    values = [spelt[name] for value in version.values if (name := as_compared(value)) in spelt]
     return replace(version, values=tuple(dict.fromkeys(values))) if values else None
 
 

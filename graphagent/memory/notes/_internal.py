@@ -13,5 +13,6 @@ from graphagent.memory.notes._validation import name as name
 from graphagent.memory.notes.index._storage import NOTES as NOTES
 from graphagent.memory.notes.index._storage import room_of as room_of
 from graphagent.memory.notes.index._storage import to_json as to_json
+from graphagent.memory.notes.index._words import with_spaces as with_spaces
 from graphagent.memory.notes.write._import import Collected as Collected
 from graphagent.memory.notes.write._import import Imported as Imported

@@ -147,7 +147,12 @@ def word_places(text: str) -> list[tuple[int, int]]:
 
 def word_list(text: str) -> list[str]:
     """Return the words of a text: runs of letters and digits, and single characters where no spaces divide words."""
-    return _WORD.findall(text if text.isascii() else _CHARACTER.sub(r" \g<0> ", text))
+    return _WORD.findall(with_spaces(text))
+
+
+def with_spaces(text: str) -> str:
+    """Return a text with spaces around each character of a script that has none between words."""
+    return text if text.isascii() else _CHARACTER.sub(r" \g<0> ", text)
 
 
 def _and_last(match: re.Match[str]) -> str:
