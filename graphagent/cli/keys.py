@@ -13,9 +13,11 @@ import typer
 
 from graphagent.cli import _output
 from graphagent.cli._options import (
+    AnchorPlace,
     Json,
     Out,
     Yes,
+    anchor_of,
     argument,
     expand_options,
     flag,
@@ -66,6 +68,7 @@ class Sealed:
         ),
     ] = None
     key: Annotated[str | None, key_option("A key that opens the store")] = None
+    anchor: AnchorPlace = None
 
     def use(self, work: Callable[[dict[Path, StoreKeys]], Awaitable[T]]) -> T:
         """Open the stores, await `work` with the keys of each, close them, and return what `work` returned.
@@ -84,7 +87,8 @@ class Sealed:
                 opened: dict[Path, StoreKeys] = {}
                 for path in paths:
                     with value_of("--key"):
-                        store = await stack.enter_async_context(EncryptedStore(SqliteStore(path), given))
+                        store = EncryptedStore(SqliteStore(path), given, anchor=anchor_of(self.anchor, path))
+                        await stack.enter_async_context(store)
                     try:
                         if await store.keys.list():  # a wrong key fails here, before any change
                             opened[path] = store.keys

@@ -73,3 +73,18 @@ def test_what_is_no_anchor_of_this_store_is_said(run, home, sealed):
     assert (home / "elsewhere").read_bytes() == before
     assert run("anchor", "show", "--store", "nowhere", *sealed[2:]).code == 1
     assert run("anchor", "show", "--store", "data", "--key", "file:key").code == 2
+
+
+def test_keys_that_a_command_changed_do_not_come_back(run, home, sealed):
+    """With --anchor, `keys` has the anchor know of the change: the store from before is refused, with the old key and with the new one."""
+    assert run("facts", "set", "city", "Oslo", *sealed).code == 0
+    shutil.copytree(home / "data", home / "before")
+    run("keys", "new", "--out", "new")
+    assert run("keys", "rotate", "--new-key", "file:new", *sealed).code == 0
+    assert "Oslo" in run("facts", "list", "--store", "data", "--key", "file:new", *sealed[4:]).out
+    shutil.rmtree(home / "data")
+    (home / "before").rename(home / "data")
+    for key in ("file:key", "file:new"):
+        ended = run("facts", "list", "--store", "data", "--key", key, *sealed[4:])
+        assert ended.code == 1
+        assert "graphagent anchor reset" in ended.said

@@ -178,15 +178,17 @@ class AnchorState:
     """How many writers had begun and ended."""
     digest: bytes
     """The digest of these events."""
+    keys: int
+    """The version of the key row."""
     writers: Mapping[int, int] = field(default_factory=dict[int, int])
     """How many commits each writer had made."""
 
     @classmethod
-    def of(cls, store_id: bytes, base: BaseState, writers: Mapping[int, int]) -> AnchorState:
-        """Return what is to be known of a store with this base and these numbers of commits."""
-        return cls(store_id, base.line, base.count, base.end, dict(writers))
+    def of(cls, store_id: bytes, base: BaseState, keys: int, writers: Mapping[int, int]) -> AnchorState:
+        """Return what is to be known of a store with this base, version of the key row, and numbers of commits."""
+        return cls(store_id, base.line, base.count, base.end, keys, dict(writers))
 
-    def merged(self, base: BaseState, writer: int, commits: int) -> AnchorState | None:
+    def merged(self, base: BaseState, keys: int, writer: int, commits: int) -> AnchorState | None:
         """Return what is known after a writer has made some commits, or None if this is an anchor of another line.
 
         `base` is as that writer has read it last, and may be older than what is known.
@@ -194,10 +196,10 @@ class AnchorState:
         digest = base.digest(self.count)
         if base.line != self.line or (digest is not None and digest != self.digest):
             return None
-        known = self
+        known = replace(self, keys=max(self.keys, keys))
         if base.count >= self.count:
             left = {each: number for each, number in self.writers.items() if each in base.writers}
-            known = AnchorState.of(self.store_id, base, left)
+            known = AnchorState.of(self.store_id, base, known.keys, left)
         if writer:
             most = max(commits, known.writers.get(writer, 0))
             known = replace(known, writers={**known.writers, writer: most})
@@ -221,6 +223,7 @@ class AnchorState:
     def to_bytes(self, key: bytes) -> bytes:
         """Return its bytes, authenticated with the anchor key of the store."""
         head = MAGIC + bytes([FORMAT]) + self.store_id + self.line + self.count.to_bytes(8, "big") + self.digest
+        head += self.keys.to_bytes(8, "big")
         rest = [each.to_bytes(8, "big") + number.to_bytes(8, "big") for each, number in sorted(self.writers.items())]
         signed = head + len(rest).to_bytes(2, "big") + b"".join(rest)
         return signed + hmac.digest(key, signed, "sha256")
@@ -238,10 +241,11 @@ class AnchorState:
         if (number := reader.number(1)) != FORMAT:
             raise UnreadableError(f"has format {number}, and this graphagent reads format {FORMAT}")
         store_id, line, count, digest = reader.take(16), reader.take(32), reader.number(8), reader.take(32)
+        keys = reader.number(8)
         writers = {reader.number(8): reader.number(8) for _ in range(reader.number(2))}
         reader.take(32)
         reader.end()
-        return cls(store_id, line, count, digest, writers)
+        return cls(store_id, line, count, digest, keys, writers)
 
     @classmethod
     def opened(cls, data: bytes, key: bytes) -> AnchorState:

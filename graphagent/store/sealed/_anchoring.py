@@ -1,6 +1,8 @@
 """An anchored store in a session: its row as a writer, the checks against the anchor and the sum, and writing the anchor.
 
 No row is written by all, so none waits for another. Only the beginning and the end of a writer change the base row.
+
+The file is long because the row of a writer, the sum and the anchor are the state of one object, which each commit changes together.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from graphagent.store.sealed._anchor import (
     writer_plain,
 )
 from graphagent.store.sealed._format import RootState, UnreadableError
+from graphagent.store.sealed._keyset import store_id_of
 
 if TYPE_CHECKING:
     from graphagent.store.sealed._anchor_sources import HeldAnchor
@@ -93,6 +96,8 @@ class Anchoring:
     _writers: _Writers | None = None
     _covered: tuple[BaseState, _Own] | None = None
     """What the last commit of this session has made certain, if the anchor does not know it yet."""
+    _keys: int = 0
+    """The version of the key row that the anchor knows."""
     _due: float = 0.0
     """When the next commit begins to wait for the anchor again, in seconds of the monotonic clock."""
     _later: OwnTask | None = field(default=None, repr=False)
@@ -115,15 +120,27 @@ class Anchoring:
             return
         # The anchor is read first: the store is ahead of it, and may only get further ahead meanwhile.
         content = await self.held.read()
+        known = None if content is None else self._opened(content)
+        if known is not None:
+            await self._check_keys(known)
         writers = self._writers = await self._read()
-        if content is None:
+        if known is None:
             if writers is not None and writers.base.count:
                 raise AnchorError(repr(self.held), f"it is missing, and {self.session.where} is anchored; {_REMEDY}")
             if writers is not None:  # nothing was committed since the store was anchored
                 await self._make(writers.base)
             return
-        if self._opened(content).exceeds(writers and writers.base, writers.commits if writers else {}):
+        if known.exceeds(writers and writers.base, writers.commits if writers else {}):
             raise self._rolled_back("it is older than its anchor")
+
+    async def _check_keys(self, known: AnchorState) -> None:
+        if (
+            self.session.keys_version < known.keys
+        ):  # they were read before the anchor, and may have been changed in between
+            await self.session.renew_keys(self.session.keys_version)
+            if self.session.keys_version < known.keys:
+                raise self._rolled_back("its keys are older than its anchor")
+        self._keys = known.keys
 
     def _opened(self, content: bytes) -> AnchorState:
         try:
@@ -307,9 +324,15 @@ class Anchoring:
         await anyio.sleep(self.every)
         await self.write()
 
-    async def write(self) -> None:
-        """Write what the anchor does not know yet. If that fails, it is logged, and tried again after the next commit."""
+    async def write(self, keys: int = 0) -> None:
+        """Write what the anchor does not know yet. If that fails, it is logged, and tried again after the next commit.
+
+        `keys` is the version of the key row that somebody using this session has put, which the session has not read yet.
+        """
         covered, self._covered = self._covered, None
+        keys, writers = max(keys, self.session.keys_version), self._writers
+        if covered is None and keys > self._keys and writers is not None:
+            covered = writers.base, _Own()
         if self.held is None or covered is None:
             return
         base, own = covered
@@ -317,27 +340,33 @@ class Anchoring:
         def merged(content: bytes | None) -> bytes | None:
             if content is None:
                 raise AnchorError(repr(self.held), "it is missing")
-            known = self._opened(content).merged(base, own.number, own.commits)
+            known = self._opened(content).merged(base, keys, own.number, own.commits)
             return None if known is None else known.to_bytes(anchor_key(self.session.sum_key))
 
         try:
-            sync = getattr(self.session.store, "sync", None)
-            if sync is not None:
-                await sync()  # a commit may be less durable than the anchor
+            await self._sync()
             await self.held.update(merged)
+            self._keys = max(self._keys, keys)
         except StoreError as error:  # what was committed is kept in any case
             self._covered = self._covered or covered
             _log.warning("the anchor of %s was not written: %s", self.session.where, error)
 
     async def _make(self, base: BaseState) -> None:
         if self.held is not None:
-            known = AnchorState.of(self.session.store_id, base, {})
+            known = AnchorState.of(self.session.store_id, base, self.session.keys_version, {})
 
             def made(content: bytes | None) -> bytes:
                 self._check_own(content)
                 return known.to_bytes(anchor_key(self.session.sum_key))
 
+            await self._sync()
             await self.held.update(made, make=True)
+
+    async def _sync(self) -> None:
+        """Make durable what the anchor is about to know: a commit may be less durable than the anchor."""
+        sync = getattr(self.session.store, "sync", None)
+        if sync is not None:
+            await sync()
 
     async def _there(self) -> bytes | None:
         """Return the anchor; None if there is none, or if it is damaged and to be written anew."""
@@ -443,6 +472,16 @@ class Anchoring:
         except StoreError as error:  # the row stays, and a later one ends this one
             _log.debug("a session of %s was not ended: %s", self.session.where, error)
         await self.write()
+
+
+async def has_older_keys(held: HeldAnchor, row: Item) -> bool:
+    """Return whether an anchor, which cannot be authenticated without the keys, says that the key row was put back."""
+    try:
+        content = await held.read()
+        known = None if content is None else AnchorState.read(content)
+    except (AnchorError, UnreadableError):
+        return False
+    return known is not None and known.store_id == store_id_of(row.value) and row.version < known.keys
 
 
 _REMEDY = "restore it, or begin a new one with what the store has now: graphagent anchor reset"

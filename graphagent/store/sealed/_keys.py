@@ -209,7 +209,7 @@ class StoreKeys:
             row = keyset.destroyed_row(_clock.now())
             changes: list[Change] = [DeleteAll((room,)) for room in sorted(ROOMS - set(KEYS))]
             try:
-                await self._store.commit(Put(KEYS, row, expected=version), *changes)
+                await self._commit(version, Put(KEYS, row, expected=version), *changes)
             except ConflictError:
                 continue
             return
@@ -240,11 +240,25 @@ class StoreKeys:
         for _ in range(_TRIES):
             keyset, version = await self._found()
             try:
-                await self._store.commit(*await with_secret(secret, partial(changed, keyset, version)))
+                await self._commit(version, *await with_secret(secret, partial(changed, keyset, version)))
             except ConflictError:
                 continue
             return
         raise self._restless()
+
+    async def _commit(self, version: int, *changes: Change) -> None:
+        """Put another key row in the place of that of this version, and have the anchor know of it."""
+        session = await self._ready()
+        try:
+            await self._store.commit(*changes)
+        except NotErasedError:  # it is committed
+            await self._anchored(session, version + 1)
+            raise
+        await self._anchored(session, version + 1)
+
+    async def _anchored(self, session: SealedSession | None, version: int) -> None:
+        if session is not None:
+            await session.anchoring.write(version)
 
     def _restless(self) -> StoreError:
         return StoreError(f"the keys of {self._where} are changed by others all the time; try again")

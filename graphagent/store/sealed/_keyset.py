@@ -299,6 +299,11 @@ def _opened_1(head: bytes, store_id: bytes, reader: Reader, secret: Secret) -> K
     return Keyset(store_id, keys).with_slot(FIRST_NAME, secret, now=0, own=True)
 
 
+def store_id_of(row: bytes) -> bytes:
+    """Return the id of a store from its key row, without checking the row."""
+    return row[8:24]
+
+
 def _head(store_id: bytes) -> bytes:
     head = MAGIC + bytes([FORMAT]) + store_id
     return head + _checksum(head, 8)

@@ -24,14 +24,21 @@ import anyio.to_thread
 
 from graphagent._article import counted
 from graphagent._concurrency import Gate
-from graphagent.errors import ConflictError, DamagedStoreError, PlainStoreError, RolledBackError, StoreError
+from graphagent.errors import (
+    ConflictError,
+    DamagedStoreError,
+    PlainStoreError,
+    RolledBackError,
+    StoreError,
+    WrongKeyError,
+)
 from graphagent.store._encoding import decode, encode
 from graphagent.store._items import Change, Item, Key, Put, Segment
 from graphagent.store._paging import Scan
 from graphagent.store._sealed_detection import KEYS, ROOMS, ROOT
 from graphagent.store._sorted_dict import SortedDict
 from graphagent.store.sealed._anchor import state_digest
-from graphagent.store.sealed._anchoring import Anchoring
+from graphagent.store.sealed._anchoring import Anchoring, has_older_keys
 from graphagent.store.sealed._domains import Domain, InFlight, IntegritySet, Location, domain_row
 from graphagent.store.sealed._format import (
     DomainState,
@@ -162,7 +169,12 @@ class SealedSession:
                 continue
         else:
             raise StoreError(f"{where} is being made and unmade by others; try again")
-        keyset = await opened_keyset(found, key, where)
+        try:
+            keyset = await opened_keyset(found, key, where)
+        except WrongKeyError:
+            if anchor is None or accept or not await has_older_keys(anchor, found):
+                raise
+            raise RolledBackError(where, "its keys are older than its anchor, and this key is not among them") from None
         session = cls(store, key, keyset, found.version, depths, where, cache_bytes=cache_bytes)
         session.anchoring = Anchoring(session, anchor, anchor_every, accept)
         await session.anchoring.check()

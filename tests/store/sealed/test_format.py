@@ -270,7 +270,8 @@ def read_anchor(content, rows, key):
     line, count, digest, writers = read_writers(rows, store_id, keys)
     signed = content[:-32]
     assert content[-32:] == hmac.digest(hmac.digest(keys[3][None], b"graphagent/1 anchor", "sha256"), signed, "sha256")
-    head = b"ganchor\0\x01" + store_id + line + count.to_bytes(8, "big") + digest + len(writers).to_bytes(2, "big")
+    head = b"ganchor\0\x01" + store_id + line + count.to_bytes(8, "big") + digest
+    head += rows["k",][1].to_bytes(8, "big") + len(writers).to_bytes(2, "big")
     each = [writer.to_bytes(8, "big") + commits.to_bytes(8, "big") for writer, commits in sorted(writers.items())]
     assert signed == head + b"".join(each)
 
