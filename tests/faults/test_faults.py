@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import errno
 from dataclasses import replace
 
 import pytest
 
+from graphagent.errors import StoreError
 from tests.faults import campaign, crashes, processes
+from tests.faults.calls import Fault
 from tests.faults.disk import Durable, Files
 from tests.faults.oracle import COLUMNS, Tally
-from tests.faults.subjects import OURS
+from tests.faults.subjects import OURS, SUBJECTS
 from tests.thorough import SEED, THOROUGH, some
 
 SHARE = 0.06 if THOROUGH else 0.01
@@ -42,6 +45,14 @@ def test_faults_go_wrong_where_nothing_is_done_against_them(kind, column):
     """A naive file of JSON loses its records, or reads others: so there is something to be found."""
     [task, *_] = campaign.tasks(SEED, 0.5, kind, "JSON")
     assert task.run().counts[column] > 0
+
+
+async def test_whatever_call_fails_is_an_error_of_graphagent(tmp_path):
+    """Looking for a store that does not exist yet, making it and opening it included."""
+    subject = SUBJECTS["EncryptedMemoryProvider"]
+    for at in range(1, 20):
+        _, raised = await crashes.recorded(subject, str(tmp_path / "at"), Fault(errno.EIO, at))
+        assert raised is None or isinstance(raised, StoreError), at
 
 
 def check(todo):

@@ -151,17 +151,16 @@ def exists(path: Path) -> bool:
         DamagedStoreError: the file is missing, but its log exists.
     """
     try:
-        path.stat()
-    except FileNotFoundError:
-        if has_log(path):
-            # SQLite would apply the commits of the lost file to a new one.
-            raise DamagedStoreError(
-                os.fspath(path), f"the file is missing, but the log '{path.name}-wal' that belongs to it is there"
-            ) from None
-        return False
+        if path.exists():
+            return True
+        if not has_log(path):
+            return False
     except OSError as error:
         raise as_store_error(error, path) from error
-    return True
+    # SQLite would apply the commits of the lost file to a new one.
+    raise DamagedStoreError(
+        os.fspath(path), f"the file is missing, but the log '{path.name}-wal' that belongs to it is there"
+    )
 
 
 def is_writable(path: Path) -> bool:
