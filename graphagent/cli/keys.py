@@ -221,6 +221,8 @@ def rotate(
     ] = False,
 ) -> None:
     """Replace the key that is given by a new one. Without --data this takes one commit, however much is stored."""
+    if new_key is None and name is not None:
+        raise typer.BadParameter("the new key gets this name; give --new-key too", param_hint="--name")
     key = None if data and new_key is None else _new(new_key)
 
     async def work(stores: dict[Path, StoreKeys]) -> None:

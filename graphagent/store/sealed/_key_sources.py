@@ -89,7 +89,7 @@ _HELD = "a key (base64 text of 32 bytes; new_key() makes one) or a recovery key"
 _PLACES = ("env:", "file:", "keyring:")
 _PASSPHRASE = "passphrase:"  # noqa: S105  the word before the place of one
 _LONGEST = 4096
-"""How many bytes of a key file are read."""
+"""How many bytes a key file may have."""
 
 
 def new_key() -> str:
@@ -229,6 +229,9 @@ def _check_place(source: str) -> None:
         raise ValueError(f"'passphrase:' stands before 'env:NAME', 'file:PATH' or 'keyring:SERVICE/NAME'; {_FORMS}")
     if not name:
         raise ValueError(f"there is no name after the colon; {_FORMS}")
+    if _secret_in(name) is not None or (kind == "env" and not name.isidentifier() and name not in os.environ):
+        # Errors show the name of a place, so what may be a secret must not be taken for one.
+        _refuse(f"after '{kind}:' stands the name of a place, and this may be a key or a pass phrase itself")
     if kind != "keyring":
         _from_place(source)
     elif not all(name.rpartition("/")):
@@ -262,16 +265,25 @@ def _from_place(source: str) -> Secret:
 def _read_private(source: str, path: Path) -> str:
     try:
         with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            if os.name == "nt" or (status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077):
-                return file.read(_LONGEST).decode("utf-8", "replace")
+            status, content = os.fstat(file.fileno()), file.read(_LONGEST + 1)
+        text = content.decode("utf-8-sig")
     except FileNotFoundError:
         raise KeySourceError(
             source, f"there is no key file {str(path)!r}; put the key there again, or make one: graphagent keys new"
         ) from None
     except OSError as error:
         raise KeySourceError(source, f"the key file {str(path)!r} cannot be read: {error.strerror}") from None
-    raise KeySourceError(source, f"the key file {str(path)!r} may be read by others; make it yours alone: chmod 600")
+    except UnicodeDecodeError:
+        raise KeySourceError(
+            source, f"the key file {str(path)!r} is not text in UTF-8, and so has neither {_HELD} nor a pass phrase"
+        ) from None
+    if os.name != "nt" and (status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077):
+        raise KeySourceError(
+            source, f"the key file {str(path)!r} may be read by others; make it yours alone: chmod 600"
+        )
+    if len(content) > _LONGEST:
+        raise KeySourceError(source, f"the key file {str(path)!r} is longer than {_LONGEST} bytes")
+    return text
 
 
 def put_in_keyring(entry: str, key: str) -> None:

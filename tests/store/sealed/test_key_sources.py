@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from graphagent.errors import KeySourceError, WrongKeyError
 from graphagent.memory import EncryptedMemoryProvider
 from graphagent.store import EncryptedStore, MemoryStore, Passphrase, Put, new_key, new_recovery_key
+from graphagent.store.sealed._key_sources import HeldKey, _from_place
 from tests.thorough import examples
 
 KEY = bytes(range(100, 132))
@@ -53,7 +54,8 @@ def test_a_new_key_is_fresh():
 
 @pytest.mark.parametrize(
     "wrong",
-    [b"short", b"", b"x" * 33, TEXT.encode(), "", "not base64!", "c2hvcnQ=", TEXT[:-1], TEXT + "AAAA", "é" * 44, "env:", "file:", None, 7, ["x"]],
+    [b"short", b"", b"x" * 33, TEXT.encode(), "", "not base64!", "c2hvcnQ=", TEXT[:-1], TEXT + "AAAA", "é" * 44, "env:", "file:", None, 7, ["x"],
+     f"env:{TEXT}", f"file:{TEXT}", f"keyring:{TEXT}", f"file:{new_recovery_key()}", "env:X7K2-", "passphrase:env:plum quarry ledger"],
 )  # fmt: skip
 def test_what_is_no_key_is_refused_at_once(wrong):
     """What is no key source raises a ValueError that names the forms and does not show what was given."""
@@ -64,6 +66,8 @@ def test_what_is_no_key_is_refused_at_once(wrong):
     if wrong and isinstance(wrong, (str, bytes)) and not str(wrong).endswith(":"):
         assert str(wrong) not in str(caught.value)
         assert repr(wrong) not in str(caught.value)
+        if isinstance(wrong, str):
+            assert wrong.rpartition(":")[2] not in str(caught.value)
     assert caught.value.__cause__ is None
 
 
@@ -102,6 +106,18 @@ async def test_a_place_that_lost_its_key(tmp_path):
     with pytest.raises(KeySourceError, match="no key file"):
         await early.commit(Put(("a", "b"), b"v"))
     assert [item async for item in inner.scan(())] == []
+
+
+def test_a_file_has_all_of_a_pass_phrase_or_is_refused(tmp_path):
+    """None is cut off or guessed: a file that is too long or in another encoding is named, and a byte order mark is not part of it."""
+    file = tmp_path / "phrase"
+    file.touch(0o600)
+    for content, wrong in ((b"a " * 2049, "longer than 4096"), ("é".encode("latin-1"), "UTF-8")):
+        file.write_bytes(content)
+        with pytest.raises(KeySourceError, match=wrong):
+            HeldKey(f"passphrase:file:{file}")
+    file.write_text("plum quarry\n", encoding="utf-8-sig")
+    assert _from_place(f"passphrase:file:{file}").material == b"plum quarry"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="file modes are of POSIX")
