@@ -124,7 +124,8 @@ def _paths(call: str, source: object, target: object) -> tuple[Path, Path]:
         raise StoreError(f"{target_path} is inside of {source_path}; name a path outside")
     if real.is_relative_to(other) and target_path.is_dir():
         raise StoreError(f"{source_path} is inside of {target_path}; name another path for the copy")
-    return source_path, target_path
+    # What a link names is replaced, and the link stays: it may be to another disk.
+    return source_path, other if target_path.is_symlink() and target_path.exists() else target_path
 
 
 def _back_up(source: Path, target: Path, replace_it: bool) -> BackupReport:

@@ -306,3 +306,19 @@ async def test_what_was_forgotten_comes_back_with_a_backup(tmp_path):
     assert await read(tmp_path / "s.db") == [b"value"]
     with apsw.Connection(str(tmp_path / "s.db")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+async def test_what_a_link_names_is_replaced_and_the_link_stays(tmp_path):
+    """A store, or a folder, may be a link to another disk: restoring replaces what is there, and leaves nothing else behind."""
+    disk = tmp_path / "disk"
+    await write(disk / "a.db", b"old")
+    (tmp_path / "folder").symlink_to(disk)
+    (tmp_path / "b.db").symlink_to(disk / "a.db")
+    await backup(disk, tmp_path / "saved")
+    for source, target in (("saved", "folder"), ("saved/a.db", "b.db")):
+        await write(disk / "a.db", b"new")
+        await restore(tmp_path / source, tmp_path / target, replace=True)
+        assert await read(disk / "a.db") == [b"old"]
+    assert (tmp_path / "folder").is_symlink()
+    assert (tmp_path / "b.db").is_symlink()
+    assert {each.name for each in tmp_path.iterdir()} == {"disk", "folder", "b.db", "saved"}
