@@ -141,6 +141,10 @@ def forget(
             raise typer.BadParameter(
                 "it goes with a fact or a note, and not with --all or --older-than", param_hint="--also"
             )
+        if age == timedelta(0):
+            raise typer.BadParameter(
+                f"{chosen.older_than!r} is no age; everything is older: --all", param_hint="--older-than"
+            )
         anyio.run(_forget_all, chosen, age, dry_run, yes)
     else:
         anyio.run(_forget_some, chosen, options, also, dry_run, yes)
@@ -151,17 +155,19 @@ async def _forget_all(chosen: Chosen, age: timedelta | None, dry_run: bool, yes:
     from graphagent.history._internal import held
 
     async with open_everything(chosen.stores, chosen.key, chosen.anchor) as places:
-        there = await held(*places, owner=chosen.owner)
-        if not there.parts:
+        there = await held(*places, owner=chosen.owner, older_than=age)
+        if not there.parts and age is None:
             _output.fail(f"there is nothing{whose(chosen.owner)} here, so nothing was forgotten")
         for place, each in there.parts.items():
             _output.say(f"{place}: {_counts(each)}")
+        if not there.parts:
+            _output.say(f"Nothing is older than {chosen.older_than}.")
         if dry_run:
             return
         owner = whose(chosen.owner) or " without an owner"
         if age is not None:
             if not yes:
-                confirm(f"Forget what is older than {chosen.older_than}{owner}, of {_counts(there)}, for good?")
+                confirm(f"Forget what is older than {chosen.older_than}{owner}, {_counts(there)}, for good?")
             print(f"Forgotten: {_counts(await forget(*places, owner=chosen.owner, older_than=age))}.")
             return
         if not yes:

@@ -23,8 +23,8 @@ from graphagent.history._reach import Reached, Selection
 from graphagent.history._removing import counted, forget_runs, runs_of
 from graphagent.history._runs import choose_runs
 from graphagent.log._internal import list_runs
-from graphagent.memory._internal import checked_age, facts_of, forget_older
-from graphagent.memory.notes._internal import forget_owner, store_of
+from graphagent.memory._internal import checked_age, facts_of, forget_older, older_facts
+from graphagent.memory.notes._internal import all_versions, forget_owner, store_of
 from graphagent.memory.notes._internal import room_of as notes_of_owner
 from graphagent.store import DeleteAll, Receipt
 from graphagent.store._internal import cached_of, erase_expired
@@ -93,20 +93,49 @@ async def forget(
     return await _done(works)
 
 
-async def held(*places: Place, owner: str = "") -> Receipt:
+async def held(*places: Place, owner: str = "", older_than: timedelta | None = None) -> Receipt:
     """Return how much some places have of an owner, in each and altogether; of providers, without the bytes.
+
+    With `older_than`, only facts, notes and runs are counted that `forget` would erase for this age, without their bytes.
 
     Raises:
         TypeError, ValueError: as `forget`.
         StoreError: a place cannot be read.
     """
     found = Places.of(places, owner)
-    of_notes, prefixes = _prefixes(owner)
-    parts = {name: await counted(store, prefixes) for name, store in found.stores.items()}
-    parts.update({name: await counted(store_of(view), of_notes) for name, view in found.notes_apart().items()})
-    for name, provider in found.providers.items():
-        parts[name] = Receipt(facts=len([record async for record in provider.export(owner=owner)]))
+    if older_than is not None:
+        parts = await _old_in(found, owner, checked_age(older_than))
+    else:
+        of_notes, prefixes = _prefixes(owner)
+        parts = {name: await counted(store, prefixes) for name, store in found.stores.items()}
+        parts.update({name: await counted(store_of(view), of_notes) for name, view in found.notes_apart().items()})
+        for name, provider in found.providers.items():
+            parts[name] = Receipt(facts=len([record async for record in provider.export(owner=owner)]))
     return Receipt.of({name: each for name, each in parts.items() if each != Receipt()})
+
+
+async def _old_in(places: Places, owner: str, age: timedelta) -> dict[str, Receipt]:
+    before = _before(age)
+    parts: dict[str, Receipt] = {}
+    for name, store in places.stores.items():
+        parts[name] = Receipt(runs=len(await _old_runs(store, owner, age)))
+    for name, view in (await places.all_notes(owner)).items():
+        old = {record.id for record in await all_versions(view) if record.created_at.timestamp() * 1000 < before}
+        parts[name] = replace(parts.get(name, Receipt()), notes=len(old))
+    for name, provider in (await places.all_providers(owner)).items():
+        facts = sum((await older_facts(provider, owner, before)).values())
+        parts[name] = replace(parts.get(name, Receipt()), facts=facts)
+    return parts
+
+
+def _before(age: timedelta) -> int:
+    return _clock.now() - age // timedelta(milliseconds=1)
+
+
+async def _old_runs(store: Store, owner: str, age: timedelta) -> list[str]:
+    heads = await list_runs(store, owner=owner)
+    continued = {head.previous for head in heads if head.running}
+    return [head.run_id for head in choose_runs(heads, older_than=age) if head.run_id not in continued]
 
 
 async def note_ids(*places: Place, owner: str, named: Iterable[str]) -> list[str]:
@@ -155,12 +184,9 @@ def _all_of(places: Places, owner: str) -> list[tuple[str, _Work]]:
 
 async def _old_of(places: Places, owner: str, age: timedelta) -> list[tuple[str, _Work]]:
     works: list[tuple[str, _Work]] = []
-    before = _clock.now() - age // timedelta(milliseconds=1)
+    before = _before(age)
     for name, store in places.stores.items():
-        heads = await list_runs(store, owner=owner)
-        continued = {head.previous for head in heads if head.running}
-        old = [head.run_id for head in choose_runs(heads, older_than=age) if head.run_id not in continued]
-        if old:
+        if old := await _old_runs(store, owner, age):
             works.append((name, partial(forget_runs, store, owner=owner, run_ids=old)))
         works.append((name, partial(_clear_expired, store, owner)))
     for name, view in (await places.all_notes(owner)).items():

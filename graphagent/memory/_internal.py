@@ -6,6 +6,7 @@ from graphagent.memory._blocks import FORGOTTEN as FORGOTTEN
 from graphagent.memory._expiry import checked_age as checked_age
 from graphagent.memory.facts._extraction import as_compared as as_compared
 from graphagent.memory.facts._older import forget_older as forget_older
+from graphagent.memory.facts._older import older_facts as older_facts
 from graphagent.memory.facts._references import name_of as name_of
 from graphagent.memory.facts._references import references as references
 from graphagent.memory.facts._store_items import facts_of as facts_of

@@ -95,11 +95,16 @@ def test_a_note_is_named_by_a_part_of_its_id(run, kept):
 
 def test_what_is_old_is_forgotten(run, kept):
     """Of one owner, where nothing newer is among it; an age that is none is refused."""
+    young = run("forget", "--older-than", "1d", "--owner", "bob", "--dry-run", *kept)
+    assert (young.code, young.err) == (0, "Nothing is older than 1d.\n")
     assert run("forget", "--older-than", "1d", "--owner", "bob", "--yes", *kept).out == "Forgotten: 0 bytes.\n"
+    shown = run("forget", "--older-than", "0.001s", "--owner", "bob", "--dry-run", *kept).err
+    assert all(each in shown for each in ("1 version of facts", "1 note", "1 run"))
     done = run("forget", "--older-than", "0.001s", "--owner", "bob", *kept, stdin="y\n")
     assert "Forgotten: 1 version of facts, 1 note, 1 run, " in done.out
     assert run("facts", "show", "city", "--owner", "canary-ada", *kept).code == 0
-    assert run("forget", "--older-than", "soon", "--owner", "bob", "--yes", *kept).code == 2
+    for wrong in ("soon", "0d"):
+        assert run("forget", "--older-than", wrong, "--owner", "bob", "--yes", *kept).code == 2
 
 
 def test_no_is_no(run, kept):

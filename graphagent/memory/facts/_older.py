@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +19,35 @@ _TOGETHER = 256
 """How many are forgotten at once: what waits for a store shares one rewrite of its file."""
 
 
+_Place = tuple[str, str, str, str]
+"""Keyword, subject, and kind and name of the scope."""
+
+
+async def older_facts(provider: KeepingProvider, owner: str, before: int) -> dict[_Place, int]:
+    """Return the concepts of an owner whose last version was saved before a time, in milliseconds UTC, each with its number of versions.
+
+    Raises:
+        StoreError: they could not be read.
+    """
+    last: dict[_Place, int | None] = {}
+    versions = Counter[_Place]()
+    async for record in provider.export(owner=owner):
+        each: dict[str, Any] = record
+        place = (each["keyword"], each["subject"], each["scope"]["kind"], each["scope"]["name"])
+        time = each["timestamp"]
+        known = last.get(place, time)
+        last[place] = None if time is None or known is None else max(time, known)
+        versions[place] += 1
+    return {place: versions[place] for place, time in last.items() if time is not None and time < before}
+
+
 async def forget_older(provider: KeepingProvider, owner: str, before: int) -> Receipt:
     """Erase all facts of an owner whose last version was saved before a time, with their history. Those without a time stay.
 
     Raises:
         StoreError: it could not be done.
     """
-    last: dict[tuple[str, str, str, str], int | None] = {}
-    async for record in provider.export(owner=owner):
-        each: dict[str, Any] = record
-        place = (each["keyword"], each["subject"], each["scope"]["kind"], each["scope"]["name"])
-        time = each["timestamp"]
-        last[place] = None if time is None or last.get(place, 0) is None else max(time, last.get(place) or 0)
+    old = await older_facts(provider, owner, before)
     receipts, failed, limiter = list[Receipt](), list[StoreError](), anyio.CapacityLimiter(_TOGETHER)
 
     async def forget(keyword: str, about: str, kind: str, name: str) -> None:
@@ -44,9 +62,8 @@ async def forget_older(provider: KeepingProvider, owner: str, before: int) -> Re
                 failed.append(error)
 
     async with anyio.create_task_group() as group:
-        for place, time in last.items():
-            if time is not None and time < before:
-                group.start_soon(forget, *place)
+        for place in old:
+            group.start_soon(forget, *place)
     if failed:
         raise failed[0]
     return replace(Receipt.of({str(number): receipt for number, receipt in enumerate(receipts)}), parts={})
