@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -94,8 +94,15 @@ async def test_a_clock_that_is_set_back_brings_nothing_back_and_erases_nothing_e
     memory = AgentMemory(provider=provider, agent_name="a", keep_for=timedelta(days=10))
     at(100)
     await memory.save(SingleFact(OLD, "first"), USER)
+    at(105)
+    assert await memory.history(OLD, USER)
     at(111)
     assert await memory.load(OLD, [USER]) == []
+    assert (
+        await memory.history(OLD, USER)
+        == await memory.history(OLD, USER, at=datetime.fromtimestamp(105 * 86_400, UTC))
+        == []
+    )
     at(101)
     assert await memory.load(OLD, [USER]) == []
     await memory.save(SingleFact(NEW, "second"), USER)

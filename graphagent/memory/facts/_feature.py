@@ -496,11 +496,14 @@ class AgentMemory:
             ValueError: `at` has no time zone.
         """
         check_given("history(concept, subject, scope)", concept=concept, subject=subject, place=scope)
-        provider = self._keeping("history")
+        provider, within = self._keeping("history"), self._scope(scope)
         options = self._options()
-        if at is not None:
-            options["at"] = at
-        found = await provider.history(concept, subject, self._scope(scope), **options)
+        by: dict[str, Any] = {} if at is None else {"at": at}
+        found = await provider.history(concept, subject, within, **options, **by)
+        if found and self._expiry is not None:
+            last = found if at is None else await provider.history(concept, subject, within, **options)
+            if last and self._expiry.has_passed(last[0].timestamp, options.get("owner", "")):
+                return []
         self._heard(found)
         return found
 

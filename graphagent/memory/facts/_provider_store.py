@@ -103,32 +103,39 @@ class StoreMemoryProvider:
             ValueError: the concept has one value.
         """
         check_given("withdraw(withdrawal, subject, scope)", withdrawal=withdrawal, subject=subject, scope=scope)
-        known = await self.load(withdrawal.concept, subject, scope, owner=owner)
-        await self._append(of_known(withdrawal, known), domain_of((checked_owner(owner), scope, subject.name)))
+        domain = domain_of((checked_owner(owner), scope, subject.name))
+        while True:
+            last = await self._last((*domain, withdrawal.concept.keyword))
+            known = await self.load(withdrawal.concept, subject, scope, owner=owner)
+            # If a version comes between, such as one that says that the value was forgotten, it may not be known any more.
+            if await self._added(of_known(withdrawal, known), domain, number_of(last)):
+                return
 
     async def _append(self, fact: FactVersion, domain: Key) -> None:
         keys = (*domain, fact.concept.keyword)
-        number = self._versions.get(keys) or 0
-        apart = False
-        while True:
-            number = number or number_of(await self._last(keys))
-            version = number + 1
-            changes: list[Change] = [put_of(keys, stamped(fact, version))]
-            if number:
-                changes.append(Exists((*keys, number)))  # it may have been forgotten since
-            else:
-                changes += with_keywords(
-                    domain, await self._highest((*domain, CONCEPTS)), [fact.concept.keyword], apart=apart
-                )
-            try:
-                await self._store.commit(*changes)
-            except ConflictError:
-                # Somebody else was faster, so this loop ends; tasks that begin concepts at the same time put rows of their own.
-                number, apart = 0, True
-                self._versions.take(keys)
-                continue
-            self._versions.put(keys, version, _size(keys))
-            return
+        number, apart = self._versions.get(keys) or 0, False
+        while not await self._added(fact, domain, number or number_of(await self._last(keys)), apart=apart):
+            # Somebody else was faster, so this loop ends; tasks that begin concepts at the same time put rows of their own.
+            number, apart = 0, True
+
+    async def _added(self, fact: FactVersion, domain: Key, number: int, *, apart: bool = False) -> bool:
+        """Add a version after the one of a number, which is 0 before the first, and return whether that was the last one."""
+        keys = (*domain, fact.concept.keyword)
+        version = number + 1
+        changes: list[Change] = [put_of(keys, stamped(fact, version))]
+        if number:
+            changes.append(Exists((*keys, number)))  # it may have been forgotten since
+        else:
+            changes += with_keywords(
+                domain, await self._highest((*domain, CONCEPTS)), [fact.concept.keyword], apart=apart
+            )
+        try:
+            await self._store.commit(*changes)
+        except ConflictError:
+            self._versions.take(keys)
+            return False
+        self._versions.put(keys, version, _size(keys))
+        return True
 
     async def load(
         self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None

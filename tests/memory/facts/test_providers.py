@@ -397,8 +397,8 @@ def test_a_killed_process_loses_nothing_that_it_acknowledged(kind, tmp_path):
 
 async def test_another_key_opens_nothing(tmp_path):
     """With another key every call is a WrongKeyError, nothing reads as empty, and no byte changes."""
-    await EncryptedMemoryProvider(tmp_path, key=KEY).save(SingleFact(CITY, "Oslo"), USER, APP)
     async with EncryptedMemoryProvider(tmp_path, key=KEY) as provider:
+        await provider.save(SingleFact(CITY, "Oslo"), USER, APP)
         await provider.verify()
     before = (tmp_path / "facts.db").read_bytes()
     stranger = EncryptedMemoryProvider(tmp_path, key=KEY[::-1])

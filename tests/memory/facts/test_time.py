@@ -7,6 +7,7 @@ import pickle
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta, timezone
+from functools import partial
 from itertools import count
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -387,6 +388,29 @@ async def test_a_forgotten_value_leaves_the_disk(tmp_path, subtests):
             assert not any(b"MEATBALLS" in data for data in files)
             for each in (provider, other):
                 await each.__aexit__(None, None, None)
+
+
+async def test_a_value_that_is_forgotten_while_it_is_withdrawn_does_not_come_back():
+    """What another provider, or another task, does before the withdrawal is written is noticed."""
+    waiting = []
+
+    class Slow(MemoryStore):
+        async def commit(self, *changes):
+            while waiting:
+                await waiting.pop()()
+            await super().commit(*changes)
+
+    store = Slow()
+    provider, other = StoreMemoryProvider(store), StoreMemoryProvider(store)
+    for by in (provider, other):
+        await provider.save(MultipleFacts(DIET, ["meat", "rice"]), USER, APP)
+        waiting.append(partial(by.forget, concept=DIET, value="meat"))
+        with pytest.raises(ValueNotFoundError):
+            await provider.withdraw(Withdrawal(DIET, ["meat"]), USER, APP)
+        assert not any("meat" in version.values for version in await other.history(DIET, USER, APP))
+    waiting.append(partial(other.save, MultipleFacts(DIET, ["fish"]), USER, APP))
+    await provider.withdraw(Withdrawal(DIET, ["rice"]), USER, APP)
+    assert [fact.values for fact in await other.load(DIET, USER, APP)] == [("fish",)]
 
 
 def agent_of(step, provider):
