@@ -154,7 +154,7 @@ def age_of(text: str | None, option: str = "--older-than") -> timedelta | None:
         return None
     fits = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip().lower())
     if fits is None:
-        raise typer.BadParameter(f"{text!r} is no time; write a number and s, m, h, d or w: 30d", param_hint=option)
+        raise typer.BadParameter(f"{text!r} is not a time; write a number and s, m, h, d or w: 30d", param_hint=option)
     try:
         return timedelta(seconds=float(fits[1]) * _SECONDS[fits[2]])
     except OverflowError:
@@ -187,7 +187,7 @@ def time_of(text: str | None, option: str, *, end: bool = False) -> datetime | N
         raise typer.BadParameter(f"{text!r} is longer ago than time is counted", param_hint=option) from None
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no time; write a date such as 2026-01-31 or 2026-01-31T09:30, or how long ago, such as 30d",
+            f"{text!r} is not a time; write a date such as 2026-01-31 or 2026-01-31T09:30, or how long ago, such as 30d",
             param_hint=option,
         ) from None
 

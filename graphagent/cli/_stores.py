@@ -20,6 +20,7 @@ from graphagent.cli._prompts import ask_unseen
 from graphagent.errors import PlainStoreError, SealedStoreError, StoreError, StoreNotFoundError
 from graphagent.memory import EncryptedMemoryProvider, FileMemoryProvider, StoreMemoryProvider
 from graphagent.store import EncryptedStore, Passphrase, SqliteStore
+from graphagent.store._internal import is_store_file
 
 if TYPE_CHECKING:
     from graphagent.history import Place
@@ -35,6 +36,8 @@ CONVERSATIONS = "conversations.db"
 """The file of the threads of `graphagent chat` in the folder of a memory."""
 _NAMES = {"facts": "memory", "notes": "notes.db", "runs": "runs.db"}
 """What is where in the default folder."""
+_OWN = (CONVERSATIONS, _NAMES["notes"], _NAMES["runs"])
+"""The files of stores that commands keep beside facts."""
 _READABLE = "*/*/*/*.jsonl"
 """The readable files of a memory in its folder: those of an owner, a kind of scopes, a scope, a subject."""
 _BEGIN = {"facts": "chat", "notes": 'notes remember "…"'}
@@ -215,7 +218,7 @@ async def open_everything(
 ) -> AsyncGenerator[list[Place]]:
     """Open all that is kept in some files and folders, or else in the default folder: encrypted with the key, where it is sealed.
 
-    In a folder, these are the memory that it is or has, and the files of notes, runs and conversations that commands keep in it.
+    In a folder, these are the memory that it is or has, and the files of stores in it and in its folder `memory`.
 
     Raises:
         BadParameter: a path does not exist, or has nothing; or something is sealed, and there is no key.
@@ -236,7 +239,7 @@ def all_kept(stores: Sequence[Path] | None) -> list[Path]:
     """
     places: list[Path] = []
     for given in [home()] if stores is None else [each.expanduser() for each in stores]:
-        found = [given] if given.is_file() else [each for each in _kept_in(given) if each.exists()]
+        found = [given] if given.is_file() else list(_kept_in(given))
         if not found and stores is not None:
             raise typer.BadParameter(f"{str(given)!r} has nothing that is kept by graphagent", param_hint="--store")
         places += found
@@ -246,20 +249,32 @@ def all_kept(stores: Sequence[Path] | None) -> list[Path]:
 
 
 def _kept_in(folder: Path) -> Iterator[Path]:
-    """Yield the memories and the files that commands keep in a folder, whether they exist or not."""
-    memory = folder / _NAMES["facts"]
-    for each in (folder, memory):
+    """Yield the memories and the files of stores in a folder and in its folder `memory`: those of commands and of programs."""
+    for each in (folder / _NAMES["facts"], folder):
         if (each / SEALED).exists() or any(each.glob(_READABLE)):
             yield each
-        yield each / CONVERSATIONS
-    yield folder / _NAMES["notes"]
-    yield folder / _NAMES["runs"]
+        for file in sorted(
+            each.glob("*")
+        ):  # a file that a command made is found even if nothing of it is left to recognise
+            if file.name in _OWN or (file.name != SEALED and is_store_file(file)):
+                yield file
 
 
-def stores_in(folder: Path) -> list[Path]:
-    """Return the files of the stores that commands keep in a folder, sealed or not; readable files of facts are no store."""
-    found = [each / SEALED if each.is_dir() else each for each in _kept_in(folder)]
-    return [each for each in found if each.is_file()]
+def stores_in(named: Path, kind: str = "store") -> list[Path]:
+    """Return the file that is named, or the files of the stores in a folder, sealed or not; readable facts are not a store.
+
+    Raises:
+        StoreNotFoundError: there is no such file or folder, or the folder has no store.
+    """
+    if named.is_file():
+        return [named]
+    found = [each / SEALED if each.is_dir() else each for each in _kept_in(named)]
+    if stores := [each for each in found if each.is_file()]:
+        return stores
+    advice = "name the file of a store, or a folder with some: --store PATH"
+    if named.is_dir():
+        raise StoreError(f"the folder {str(named)!r} has no {kind}; {advice}")
+    raise StoreNotFoundError(kind, str(named), advice)
 
 
 def _memory_in(path: Path, key: KeySource | None, anchor: str | None) -> KeepingProvider | None:

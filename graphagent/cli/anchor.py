@@ -16,7 +16,7 @@ from graphagent.cli import _output
 from graphagent.cli._options import AnchorPlace, Json, Yes, anchor_of, expand_options, key_option, option, value_of
 from graphagent.cli._prompts import confirm
 from graphagent.cli._stores import home, key_source, stores_in
-from graphagent.errors import AnchorError, PlainStoreError, RolledBackError, StoreNotFoundError
+from graphagent.errors import AnchorError, PlainStoreError, RolledBackError, StoreError
 from graphagent.store import EncryptedStore, SqliteStore
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class Anchored:
         option(
             "--store",
             "PATH",
-            "The file of a store, or a folder: the sealed facts, conversations, notes and runs in it. Default: those in "
+            "The file of a store, or a folder: the sealed stores in it. Default: those in "
             "$GRAPHAGENT_HOME, or else in your user data folder.",
         ),
     ] = None
@@ -52,7 +52,7 @@ class Anchored:
             raise typer.BadParameter("say where the anchor is", param_hint="--anchor")
         given = key_source(self.key)
         named = home() if self.store is None else self.store.expanduser()
-        paths = [named] if named.is_file() else stores_in(named)
+        paths = stores_in(named, "sealed store")
 
         async def main() -> list[T]:
             done: list[T] = []
@@ -70,9 +70,7 @@ class Anchored:
 
         done = anyio.run(main)
         if not done:
-            raise StoreNotFoundError(
-                "sealed store", str(named), "name the file of one, or a folder with some: --store PATH"
-            )
+            raise StoreError(f"there is no sealed store in {str(named)!r}")
         return done
 
     def states(self) -> list[tuple[Path, str | None, bool]]:
@@ -123,7 +121,7 @@ def reset(target: Anchored, yes: Yes = False) -> None:
     if not chosen:
         return
     if not yes:
-        confirm(f"Accept {counted(len(chosen), 'store')} as they are? What is missing in them is lost for good.")
+        confirm(f"Accept {counted(len(chosen), 'store')} without what was stored since? That is lost for good.")
 
     async def accept(path: Path, store: EncryptedStore) -> None:
         if path in chosen:

@@ -278,7 +278,7 @@ class _Conversation:
             self.note("Nothing is known yet.")
             return
         _output.table(
-            ("fact", "value", "since"),
+            ("fact", "value", "recorded"),
             [(fact.concept.keyword, ", ".join(fact.values), _output.moment(fact.timestamp)) for fact in known],
             essential=("fact", "value"),
         )

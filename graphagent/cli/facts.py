@@ -6,6 +6,7 @@ The file is long because each command declares and describes its own options.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +42,7 @@ from graphagent.cli._phrases import others, were_new
 from graphagent.cli._prompts import confirm
 from graphagent.cli._stores import open_facts
 from graphagent.cli.forget import Chosen, what_stays
-from graphagent.errors import StoreError
+from graphagent.errors import StoreError, ValueNotFoundError
 from graphagent.memory import (
     Concept,
     Fact,
@@ -191,7 +192,7 @@ def list_facts(
             )
             for subject, scope, fact in known
         ]  # fmt: skip
-        columns = ("fact", "value", "about", "scope", "version", "since", "from", "until", "trust")
+        columns = ("fact", "value", "about", "scope", "version", "recorded", "from", "until", "trust")
         without = set[str]() if any(row[6] or row[7] for row in rows) else {"from", "until"}
         if all(row[8] != "untrusted" for row in rows):
             without.add("trust")
@@ -231,9 +232,19 @@ def show(
         )
         for subject, scope, fact in versions
     ]  # fmt: skip
-    columns = ("version", "value", "since", "from", "until", "about", "scope", "source", "trust")
+    columns = ("version", "value", "recorded", "from", "until", "about", "scope", "source", "trust")
     timed = any(row[3] or row[4] for row in rows)
     _table(columns, rows, without=set() if timed else {"from", "until"}, essential=("version", "value"))
+
+
+async def _elsewhere(provider: KeepingProvider, keyword: str, subject: Subject, scope: Scope, owner: str) -> list[str]:
+    """Return the options that name the other subjects and scopes in which an owner has a fact under a keyword."""
+    places = await Selection(owner=owner).places(provider, keyword)
+    return [
+        shlex.join(("--subject", about.name, "--scope", _named(place)))
+        for about, place in places
+        if (about, place) != (subject, scope)
+    ]
 
 
 @facts.command("set", epilog="Example: graphagent facts set city Oslo")
@@ -271,7 +282,7 @@ def set_fact(
     if not keyword.strip():
         raise typer.BadParameter("a keyword has some text, and this one is blank", param_hint="KEYWORD")
 
-    async def save(provider: KeepingProvider) -> FactVersion:
+    async def save(provider: KeepingProvider) -> tuple[FactVersion, list[str]]:
         past = await provider.history(_concept(keyword), about, place, owner=owner)
         several = multiple or (past[0].concept.fact_type is FactType.MULTIPLE if past else len(given) > 1)
         if len(given) > 1 and not several:
@@ -293,10 +304,15 @@ def set_fact(
                 else SingleFact(concept, given[0], source=source, valid_from=valid_from, valid_to=valid_to)
             )
         await provider.save(fact, about, place, owner=owner)
-        return await _newest(provider, concept, about, place, owner)
+        elsewhere = [] if past else await _elsewhere(provider, keyword, about, place, owner)
+        return await _newest(provider, concept, about, place, owner), elsewhere
 
-    saved = memory.use(save, new=True)
+    saved, elsewhere = memory.use(save, new=True)
     print(f"{keyword}, version {saved.version}: {_output.shortened(', '.join(saved.values))}")
+    if elsewhere:
+        _output.aside(
+            f"This is a new fact. There was one under {keyword!r} already, and it is as it was: {'; '.join(elsewhere)}"
+        )
 
 
 @facts.command("withdraw", epilog="Example: graphagent facts withdraw diet meat")
@@ -317,8 +333,14 @@ def withdraw(
 
     async def take_back(provider: KeepingProvider) -> FactVersion:
         concept = replace(_concept(keyword), fact_type=FactType.MULTIPLE)
-        with value_of("KEYWORD"):
-            await provider.withdraw(Withdrawal(concept, values, source=source), about, place, owner=owner)
+        try:
+            with value_of("KEYWORD"):
+                await provider.withdraw(Withdrawal(concept, values, source=source), about, place, owner=owner)
+        except ValueNotFoundError as error:
+            elsewhere = await _elsewhere(provider, keyword, about, place, owner)
+            if not elsewhere:
+                raise
+            raise StoreError(f"{error}; there is {keyword!r} with {' or '.join(elsewhere)}") from None
         return await _newest(provider, concept, about, place, owner)
 
     left = memory.use(take_back)

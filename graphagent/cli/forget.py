@@ -143,7 +143,7 @@ def forget(
             )
         if age == timedelta(0):
             raise typer.BadParameter(
-                f"{chosen.older_than!r} is no age; everything is older: --all", param_hint="--older-than"
+                f"{chosen.older_than!r} is not an age; everything is older: --all", param_hint="--older-than"
             )
         anyio.run(_forget_all, chosen, age, dry_run, yes)
     else:
@@ -266,4 +266,4 @@ def _counts(receipt: Receipt) -> str:
         for name, word in names.items()
         if counts[name]
     ]
-    return ", ".join([*said, *([counted(receipt.bytes, "byte")] if receipt.bytes or not said else [])])
+    return ", ".join([*said, *([counted(receipt.bytes, "byte")] if receipt.bytes else [])]) or "nothing"

@@ -29,7 +29,7 @@ from graphagent.cli._private_files import private_file
 from graphagent.cli._progress_bar import progress_bar
 from graphagent.cli._prompts import confirm_by_typing
 from graphagent.cli._stores import home, key_source, stores_in
-from graphagent.errors import PlainStoreError, StoreError, StoreNotFoundError
+from graphagent.errors import PlainStoreError, StoreError
 from graphagent.store import (
     EncryptedStore,
     KeySource,
@@ -63,7 +63,7 @@ class Sealed:
         option(
             "--store",
             "PATH",
-            "The file of a store, or a folder: the sealed facts, conversations, notes and runs in it. Default: those in "
+            "The file of a store, or a folder: the sealed stores in it. Default: those in "
             "$GRAPHAGENT_HOME, or else in your user data folder.",
         ),
     ] = None
@@ -77,7 +77,7 @@ class Sealed:
             BadParameter: no key was named, or it is no key.
             StoreError: there is no sealed store, or one does not open with this key. Nothing was changed then.
         """
-        paths = self._paths()
+        paths = stores_in(home() if self.store is None else self.store.expanduser())
         if self.key is None:
             raise typer.BadParameter("say with which key the store is opened now", param_hint="--key")
         given = key_source(self.key)
@@ -100,17 +100,6 @@ class Sealed:
                 return await work(opened)
 
         return anyio.run(main)
-
-    def _paths(self) -> list[Path]:
-        named = home() if self.store is None else self.store.expanduser()
-        if named.is_file():
-            return [named]
-        paths = stores_in(named)
-        if not paths:
-            raise StoreNotFoundError(
-                "store", str(named), "name the file of a store, or a folder with some: --store PATH"
-            )
-        return paths
 
 
 @keys.command("new", epilog="Example: graphagent keys new --out ~/.graphagent-key")

@@ -57,7 +57,7 @@ def put_back(
     print(f"Restored: {_what(report)}.")
     _output.aside(
         "Everything is as it was when the backup was made. What was forgotten since then is there again: forget it again. "
-        "A store with an anchor is older than that, so it is refused until you accept it: graphagent anchor reset"
+        "A store with an anchor is older than its anchor, so it is refused until you accept it: graphagent anchor reset"
     )
 
 

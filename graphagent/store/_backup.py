@@ -223,7 +223,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _kind(path: Path) -> str | None:
     """Return whether a file is a `store`, has readable `facts`, or lies at the `side` of a store; None if it is something else."""
-    from graphagent.store.sqlite._copying import is_store
+    from graphagent.store.sqlite._copying import is_store_file
     from graphagent.store.sqlite._file import SIDES
 
     if path.is_symlink():
@@ -233,7 +233,7 @@ def _kind(path: Path) -> str | None:
     for side in SIDES:
         if path.name.endswith(side) and Path(os.fspath(path).removesuffix(side)).exists():
             return "side"
-    return "store" if path.suffix in (".db", ".sqlite", ".sqlite3") and is_store(path) else None
+    return "store" if is_store_file(path) else None
 
 
 def _copy_facts(root: Path, source: Path, target: Path) -> int | None:

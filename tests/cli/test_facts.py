@@ -74,7 +74,7 @@ def test_a_fact_holds_from_and_to(run, memory):
     assert '"valid_to":"2022-01-01T00:00:00+00:00"' in run("facts", "export", *memory).out
     for wrong, told in (
         (("city", "Rome", "--from", "2022-01-01", "--to", "2021-01-01"), "must be after valid_from="),
-        (("city", "Rome", "--from", "soon"), "'soon' is no time"),
+        (("city", "Rome", "--from", "soon"), "'soon' is not a time"),
         (("tools", "Vim", "Git", "--to", "2021-01-01"), "'tools' has several values"),
     ):
         refused = run("facts", "set", *wrong, *memory)
@@ -104,6 +104,16 @@ def test_a_value_is_withdrawn_or_forgotten(run, memory):
         assert refused.code == 2
         assert "'city' has one value" in refused.said
     assert run("facts", "forget", "--value", "rice", "--all", "--yes", *memory).code == 2
+
+
+def test_where_a_keyword_is_known_already_is_said(run, memory):
+    """The scope of a program is another than that of the chat, so `set` makes a new fact, and `withdraw` finds no value."""
+    run("facts", "set", "diet", "meat", "--multiple", "--scope", "agent:single_run", *memory)
+    ended = run("facts", "withdraw", "diet", "meat", *memory)
+    assert (ended.code, "--subject user --scope agent:single_run" in ended.said) == (1, True)
+    assert "--subject user --scope agent:single_run" in run("facts", "set", "diet", "rice", *memory).said
+    assert "--scope" not in run("facts", "set", "diet", "soup", *memory).said
+    assert run("facts", "withdraw", "diet", "meat", "--scope", "agent:single_run", *memory).code == 0
 
 
 def test_a_value_may_come_from_standard_input(run, memory):

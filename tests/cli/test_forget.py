@@ -97,7 +97,7 @@ def test_what_is_old_is_forgotten(run, kept):
     """Of one owner, where nothing newer is among it; an age that is none is refused."""
     young = run("forget", "--older-than", "1d", "--owner", "bob", "--dry-run", *kept)
     assert (young.code, young.err) == (0, "Nothing is older than 1d.\n")
-    assert run("forget", "--older-than", "1d", "--owner", "bob", "--yes", *kept).out == "Forgotten: 0 bytes.\n"
+    assert run("forget", "--older-than", "1d", "--owner", "bob", "--yes", *kept).out == "Forgotten: nothing.\n"
     shown = run("forget", "--older-than", "0.001s", "--owner", "bob", "--dry-run", *kept).err
     assert all(each in shown for each in ("1 version of facts", "1 note", "1 run"))
     done = run("forget", "--older-than", "0.001s", "--owner", "bob", *kept, stdin="y\n")

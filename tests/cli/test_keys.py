@@ -145,4 +145,4 @@ def test_wrong_calls(run, home, key):
     assert listed(run, "--key", file) == [("main", "key", True)]
     run("facts", "set", "city", "Oslo", "--store", "plain")
     ended = run("keys", "list", "--store", "plain", "--key", file)
-    assert (ended.code, "there is no store" in ended.said) == (1, True)
+    assert (ended.code, "has no store" in ended.said) == (1, True)

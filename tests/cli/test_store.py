@@ -74,3 +74,15 @@ def test_what_cannot_be_backed_up_says_what_to_do(run, kept):
     assert "has nothing that is kept" in run("verify", "typo.db").said
     assert "itself" in run("backup", str(kept / "notes.db"), str(kept / "notes.db")).said
     assert not Path("x").exists()
+
+
+def test_every_store_of_a_folder_is_found_whatever_its_name(run, kept):
+    """The store of a program is verified, has its keys listed and is forgotten with those that commands made; other files are not."""
+    (kept / "notes.db").rename(kept / "assistant.db")
+    (kept / "config.db").write_text("colour = blue")
+    (kept / "config.sqlite").write_bytes(b"")
+    assert "assistant.db: sound; 1 note\n" in run("verify", *KEY).out
+    assert "assistant.db" in run("keys", "list", *KEY).out
+    assert "1 note" in run("forget", "--all", "--yes", *KEY).out
+    assert "1 note" not in run("verify", *KEY).out
+    assert "has no sealed store" in run("anchor", "show", "--store", str(kept / "memory"), *KEY, "--anchor", "a").said

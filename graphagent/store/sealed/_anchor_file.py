@@ -151,14 +151,18 @@ class AnchorFile:
         if not slots:
             raise AnchorError(
                 repr(self),
-                "it is damaged, or is no anchor; restore it, or remove it and begin a new one: graphagent anchor reset",
+                "it is damaged, or is not an anchor; restore it, or remove it and begin a new one: graphagent anchor reset",
             )
         return slots
 
     def _failed(self, what: str, error: OSError) -> AnchorError:
         if isinstance(error, AnchorError):
             return error
-        reason = "there is no such file or folder" if error.errno == errno.ENOENT else error.strerror
+        reason, folder = error.strerror, Path(self._path).parent
+        if error.errno == errno.ENOENT:
+            reason = "there is no such file"
+            if not folder.is_dir():
+                reason = f"there is no folder {str(folder)!r}; create it, or attach the disk that has it"
         return AnchorError(repr(self), f"it cannot be {what}: {reason}")
 
 

@@ -125,7 +125,7 @@ class _KeyringAnchor:
         try:
             return None if text is None else base64.b64decode(text, validate=True)
         except binascii.Error:
-            raise AnchorError(repr(self), "it is damaged, or is no anchor") from None
+            raise AnchorError(repr(self), "it is damaged, or is not an anchor") from None
 
     def write(self, content: bytes) -> None:
         import keyring

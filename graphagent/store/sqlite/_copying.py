@@ -104,6 +104,11 @@ def _name(fresh: Path, target: Path) -> None:
         fresh.rename(target)  # this file system has no links
 
 
+def is_store_file(path: Path) -> bool:
+    """Return whether a file in a folder is a store, sound or damaged, and has an ending by which SQLite's files are known."""
+    return path.suffix in (".db", ".sqlite", ".sqlite3") and path.is_file() and is_store(path)
+
+
 def is_store(path: Path) -> bool:
     """Return whether a file is a store, sound or damaged."""
     try:

@@ -88,10 +88,10 @@ def test_a_note_has_its_time_and_metadata_and_is_recalled_by_its_time(run, store
     assert recalled("--since", "2024-03-05", "--until", "2025-01-01") == ["We chose PostgreSQL."]
     assert len(recalled("--since", "2024-03-05")) == 2
     for words, wrong in (
-        (("remember", "x", "--at", "soon"), "'soon' is no time"),
+        (("remember", "x", "--at", "soon"), "'soon' is not a time"),
         (("remember", "x", "--metadata", "ticket"), "'ticket' is no metadata; write NAME=VALUE"),
         (("remember", "x", "--metadata", "=1"), "'=1' is no metadata"),
-        (("recall", "x", "--since", "soon"), "'soon' is no time"),
+        (("recall", "x", "--since", "soon"), "'soon' is not a time"),
     ):
         ended = run("notes", *words, *store)
         assert (ended.code, wrong in ended.said) == (2, True)
@@ -576,9 +576,9 @@ def test_a_reranker_decides_the_order(run, store, monkeypatch):
         (["recall", "x", "--limit", "0"], 2, "--limit"),
         (["show", "nonsense"], 1, "there is no note 'nonsense'"),
         (["show", ""], 1, "there is no note ''"),
-        (["forget", "--older-than", "soon"], 2, "'soon' is no time"),
-        (["list", "--since", "soon"], 2, "'soon' is no time"),
-        (["list", "--until", "2026-02-30"], 2, "for --until: '2026-02-30' is no time"),
+        (["forget", "--older-than", "soon"], 2, "'soon' is not a time"),
+        (["list", "--since", "soon"], 2, "'soon' is not a time"),
+        (["list", "--until", "2026-02-30"], 2, "for --until: '2026-02-30' is not a time"),
         (["list", "--since", "99999999999d"], 2, "for --since: '99999999999d' is longer ago than"),
         (["list", "--since", "900000d"], 2, "for --since: '900000d' is longer ago than"),
         (["edit", "nonsense", "--content", "x"], 1, "there is no note 'nonsense'"),

@@ -206,7 +206,7 @@ def test_runs_are_pruned(run, begun):
     ("options", "code", "said"),
     [
         ([], 2, "say which runs: name them, or give --older-than, --status, --thread or --keep"),
-        (["--older-than", "soon"], 2, "'soon' is no time; write a number and s, m, h, d or w: 30d"),
+        (["--older-than", "soon"], 2, "'soon' is not a time; write a number and s, m, h, d or w: 30d"),
         (["--older-than", "9" * 20 + "w"], 2, "is longer ago than time is counted"),
         (["--status", "old"], 2, "'old' is no status"),
         (["x"], 1, "there is no run 'x'"),

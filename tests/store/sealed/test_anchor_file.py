@@ -79,14 +79,14 @@ def test_a_file_that_is_no_anchor_is_left_alone(tmp_path):
     """What is no anchor is neither read nor written as one; a missing one is made where it is asked for, for this user alone."""
     path = tmp_path / "letter.txt"
     path.write_text("Dear Ada")
-    with pytest.raises(AnchorError, match="damaged, or is no anchor"):
+    with pytest.raises(AnchorError, match="damaged, or is not an anchor"):
         AnchorFile(path).update(lambda _: b"new")
     with pytest.raises(AnchorError, match="remove it"):
         AnchorFile(path).update(lambda _: b"new", make=True)
     assert path.read_text() == "Dear Ada"
     with pytest.raises(AnchorError, match="cannot be written: there is no such file"):
         AnchorFile(tmp_path / "none").update(lambda _: b"new")
-    with pytest.raises(AnchorError, match="cannot be made: there is no such file or folder"):
+    with pytest.raises(AnchorError, match=r"cannot be made: there is no folder .*unplugged"):
         AnchorFile(tmp_path / "unplugged" / "a.anchor").update(lambda _: b"new", make=True)
     AnchorFile(tmp_path / "new").update(lambda _: b"new", make=True)
     assert (tmp_path / "new").stat().st_mode & 0o077 == 0
