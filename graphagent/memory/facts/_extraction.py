@@ -60,6 +60,8 @@ _NO_END = frozenset(
 """What models say in the place of a date that there is not."""
 _LAST_YEAR = "9999"
 """The year that stands for no end, as in databases."""
+_ALIKE = str.maketrans("‘’‚‛ʼ“”„‟«»‐–—−", "'" * 5 + '"' * 6 + "-" * 4)
+"""Marks that models write for one another when they quote."""
 _DAY = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d", re.ASCII)
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -288,7 +290,7 @@ def lines_of(steps: Sequence[Step], made_of: Sequence[str], first: int = 0) -> l
 
 def quoted(quote: str, lines: Iterable[Line]) -> Line | None:
     """Return the line in which words stand: of several the most trusted one, and of these the last. Case and spaces make no difference."""
-    words = as_compared(quote).strip("\"'“”„«»‘’…. ")
+    words = as_compared(quote).strip("\"'. ")
     there = [line for line in lines if words and words in line.compared]
     return max(there, key=lambda line: (line.trust == "inferred", line.step), default=None)
 
@@ -299,8 +301,8 @@ def quotes(entry: Any, lines: Sequence[Line]) -> bool:
 
 
 def as_compared(text: str) -> str:
-    """Return a text as texts are compared: case, spaces and the form of Unicode make no difference."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    """Return a text as texts are compared: case, spaces, the form of Unicode, quotation marks and dashes make no difference."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().translate(_ALIKE).split())
 
 
 def detection_messages(

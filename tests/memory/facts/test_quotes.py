@@ -114,11 +114,16 @@ async def test_a_person_is_heard_after_a_tool_was_called():
 
 
 async def test_a_fact_names_the_step_that_it_quotes():
-    """Case and spaces make no difference; without a quote that stands there, it names the whole."""
-    quotes = {"one": "“i live  in oslo”", "two": "the page says so", "three": "nobody said this", "four": ""}
+    """Case, spaces, the form of Unicode and of quotation marks make no difference; without a quote that stands there, it names the whole."""
+    quotes = {
+        "one": "“i don't live  in zu\u0308rich - any more”",
+        "two": "the page says so",
+        "three": "nobody said this",
+        "four": "",
+    }
     facts = [{"subject": "user", "keyword": name, "value": "?!" + name, "quote": each} for name, each in quotes.items()]
     agent, provider = talk(ScriptedModel([LOOK, "Read.", {"facts": facts}, {"facts": []}]), "The page says so.")
-    result = await agent.run("I live in Oslo.")
+    result = await agent.run("I don\u2019t live in Z\u00fcrich \u2013 any more.")
     steps = {fact.concept.keyword: fact.source.step for fact in await provider.load_all(USER, HERE)}
     assert steps == {"one": 0, "two": 1, "three": len(result.memory.steps) - 1, "four": len(result.memory.steps) - 1}
     assert {fact.source.trust for fact in await provider.load_all(USER, HERE)} == {"untrusted"}
