@@ -30,6 +30,7 @@ from graphagent.store.sealed._anchor import (
     state_digest,
     writer_plain,
 )
+from graphagent.store.sealed._anchor_file import MAGIC
 from graphagent.store.sealed._format import RootState, UnreadableError
 from graphagent.store.sealed._keyset import store_id_of
 
@@ -368,21 +369,14 @@ class Anchoring:
         if sync is not None:
             await sync()
 
-    async def _there(self) -> bytes | None:
-        """Return the anchor; None if there is none, or if it is damaged and to be written anew."""
-        try:
-            return None if self.held is None else await self.held.read()
-        except AnchorError:
-            if self.accepts:
-                return None
-            raise
-
     def _check_own(self, content: bytes | None) -> None:
-        """Check that an anchor that is to be written anew is not one that another store needs.
+        """Check that an anchor that is to be written anew is not one that another store needs, or something else, such as a key.
 
         Raises:
             AnchorError: it is.
         """
+        if content and not content.startswith(MAGIC):
+            raise AnchorError(repr(self.held), "it is something else than an anchor; name another place")
         try:
             known = None if content is None else AnchorState.read(content)
         except UnreadableError:
@@ -415,7 +409,8 @@ class Anchoring:
 
     async def _anchored_anew(self) -> bool:
         session = self.session
-        self._check_own(await self._there())
+        if self.held is not None:  # whether it can be written is found before the store is changed
+            await self.held.update(self._check_own, make=True)
         await session.renew_root()
         found = {item.key: item.version async for item in session.store.scan(ROOT)}
         version, base_version = found.pop(ROOT), found.pop(_BASE, 0)

@@ -14,7 +14,7 @@ from keyring.backends.fail import Keyring
 
 from graphagent.errors import AnchorError, DamagedStoreError, DestroyedStoreError, RolledBackError
 from graphagent.memory import Concept, EncryptedMemoryProvider, Scope, SingleFact, Subject
-from graphagent.store import DeleteAll, EncryptedStore, Item, MemoryStore, Put, SqliteStore
+from graphagent.store import DeleteAll, EncryptedStore, Item, MemoryStore, Put, SqliteStore, new_key
 from graphagent.store._encoding import encode
 from tests import forkserver
 from tests.store.sealed.elsewhere import Elsewhere
@@ -451,6 +451,13 @@ async def test_a_file_put_back_is_refused_and_an_anchor_survives_what_happens_to
         with pytest.raises(AnchorError, match="damaged"):
             async with store() as one:
                 await one.get((*ANN, 0))
+    place.unlink()
+    place.mkdir()  # it cannot be written, so nothing is accepted
+    before = path.read_bytes()
+    with pytest.raises(AnchorError, match="directory"):
+        await store().reset_anchor()
+    assert path.read_bytes() == before
+    place.rmdir()
     place.write_bytes(content[:100] + bytes(8000))
     async with store() as one:
         await one.reset_anchor()
@@ -563,6 +570,13 @@ async def test_an_anchor_in_the_keyring(monkeypatch):
         await opened(inner, place).get((*ANN, 0))
     keyring.set_password("graphagent", "notes", good)
     assert (await opened(inner, place).get((*ANN, 0))).value == b"new"
+    for other in ("something else", new_key()):  # the key of a store, perhaps
+        keyring.set_password("graphagent", "notes", other)
+        before = rows_of(inner)
+        with pytest.raises(AnchorError, match="no anchor|something else"):
+            await opened(inner, place).reset_anchor()
+        assert keyring.get_password("graphagent", "notes") == other
+        assert rows_of(inner) == before
     monkeypatch.setattr("keyring.core._keyring_backend", Keyring())
     with pytest.raises(AnchorError, match="NoKeyringError"):
         await opened(inner, place).get((*ANN, 0))
