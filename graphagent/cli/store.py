@@ -180,3 +180,7 @@ async def _copy(path: Path, part: Path, old: KeySource | None, new: KeySource | 
             raise StoreError(
                 f"{part} is a copy that was begun with --new-key; give that again, or remove this file"
             ) from None
+        except StoreExistsError:
+            raise StoreExistsError(
+                str(part), "it is no copy of FROM that was interrupted; remove it, and copy again"
+            ) from None

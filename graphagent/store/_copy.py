@@ -35,7 +35,7 @@ async def copy_store(source: Store, target: Store) -> int:
     the notes are opened.
 
     Raises:
-        StoreExistsError: the target is not empty, and has no copy that was interrupted.
+        StoreExistsError: the target is not empty, and has neither a copy that was interrupted nor a complete one.
         SealedStoreError: one of them is sealed, and was opened without its key.
         DamagedStoreError: the source is damaged; or the target, once it was read again, does not have what was copied.
         StoreError: one of them cannot be read or written; or the source is a copy that was interrupted, or is changed all the time.
@@ -46,7 +46,7 @@ async def copy_store(source: Store, target: Store) -> int:
         raise ValueError("copy_store takes two stores, and this is one and the same")
     if await source.get(_COPYING) is not None:
         raise StoreError(f"{source!r} is a copy that was interrupted; copy into it again from where it was copied")
-    await _begin(target)
+    await _begin(source, target)
     for _ in range(_PASSES):
         count, changed = await _bring(source, target)
         if await _count(target) != count:
@@ -55,20 +55,31 @@ async def copy_store(source: Store, target: Store) -> int:
             break
     else:
         raise StoreError(f"{source!r} is changed by others all the time; copy it when it is at rest")
-    await target.commit(Delete(_COPYING))
     verify = getattr(target, "verify", None)
     if verify is not None:
         await verify()
+    await target.commit(Delete(_COPYING))
     return count
 
 
-async def _begin(target: Store) -> None:
+async def _begin(source: Store, target: Store) -> None:
     if await target.get(_COPYING) is not None:
         return
-    if [item async for item in target.scan((), limit=1)]:
+    if [item async for item in target.scan((), limit=1)] and not await _is_copy(source, target):
         where = str(getattr(target, "path", repr(target)))
         raise StoreExistsError(where, "a copy needs an empty store; give another one")
     await target.commit(Put(_COPYING, b"", expected=0))
+
+
+async def _is_copy(source: Store, target: Store) -> bool:
+    """Return whether a store is a complete copy, whose caller was interrupted before it took note of that."""
+    count = 0
+    async with aclosing(_pages(source)) as pages:
+        async for items in pages:
+            if await get_many(target, [item.key for item in items]) != {item.key: item for item in items}:
+                return False
+            count += len(items)
+    return await _count(target) == count
 
 
 async def _bring(source: Store, target: Store) -> tuple[int, int]:

@@ -59,6 +59,13 @@ def test_a_store_is_copied_under_another_key(run, kept):
     assert run("verify", "copy.db", *KEY).code != 0
     assert "betel" in run("notes", "recall", "betel", "--store", "copy.db", "--key", "file:new").out
     assert not Path("copy.db.part").exists()
+    Path("copy.db").rename("copy.db.part")  # as a process leaves it that is killed before the last step
+    assert run(*command).code == 0
+    Path("copy.db").rename("copy.db.part")
+    assert run("notes", "remember", "Another one.", "--store", str(kept), *KEY).code == 0
+    assert "copy.db.part is there already" in run(*command).said
+    Path("copy.db.part").unlink()
+    assert run(*command).code == 0
     ended = run(*command)
     assert ended.code == 1
     assert "copy.db is there already" in ended.said

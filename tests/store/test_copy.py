@@ -55,6 +55,7 @@ async def test_everything_is_copied_at_its_version(tmp_path, source, to):
     before = await items(one)
     assert await copy_store(one, two) == len(before)
     assert await items(two) == before == await items(one)
+    assert await copy_store(one, two) == len(before)  # who was interrupted before it took note of the end copies again
     async with Notes(two) as notes:
         [match] = await notes.recall("betel")
         assert match.record.version == 3
