@@ -140,7 +140,7 @@ def fact_provider(
             f"{str(folder)!r} is the name of a file, and a memory is a folder", param_hint="--store"
         )
     is_sealed = (folder / SEALED).exists()
-    _check_anchor(key, anchor)
+    check_anchor(key, anchor)
     if key is None:
         if is_sealed:
             raise typer.BadParameter(
@@ -191,7 +191,7 @@ async def open_store(
         StoreError: the store cannot be read, or the default place is meant, and nothing has been kept there yet.
     """
     path = place_of(what, store, new=new)
-    _check_anchor(key, anchor)
+    check_anchor(key, anchor)
     key = key if key is None else key_source(key, new=not path.exists())
     async with SqliteStore(path) as plain:
         with value_of("--key"):
@@ -224,7 +224,7 @@ async def open_everything(
         BadParameter: a path does not exist, or has nothing; or something is sealed, and there is no key.
         StoreError: something cannot be read, or the default folder is meant, and nothing has been kept there yet.
     """
-    _check_anchor(key, anchor)
+    check_anchor(key, anchor)
     given = None if key is None else key_source(key)
     async with AsyncExitStack() as opened:
         yield [await opened.enter_async_context(open_place(each, given, anchor)) for each in all_kept(stores)]
@@ -312,7 +312,8 @@ async def open_place(path: Path, key: KeySource | None, anchor: str | None = Non
         yield store
 
 
-def _check_anchor(key: KeySource | None, anchor: str | None) -> None:
+def check_anchor(key: KeySource | None, anchor: str | None) -> None:
+    """Raise a `BadParameter` if there is an anchor and no key."""
     if anchor is not None and key is None:
         raise typer.BadParameter("only what is encrypted has an anchor; give --key too", param_hint="--anchor")
 

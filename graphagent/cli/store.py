@@ -11,9 +11,9 @@ import typer
 
 from graphagent._article import counted
 from graphagent.cli import _output
-from graphagent.cli._options import AnchorPlace, Json, argument, flag, key_option, option, value_of
+from graphagent.cli._options import AnchorPlace, Json, anchor_of, argument, flag, key_option, option, value_of
 from graphagent.cli._prompts import confirm
-from graphagent.cli._stores import all_kept, key_source, open_place
+from graphagent.cli._stores import all_kept, check_anchor, key_source, open_place
 from graphagent.errors import DamagedStoreError, SealedStoreError, StoreError, StoreExistsError, StoreNotFoundError
 from graphagent.memory import Notes, StoreMemoryProvider
 from graphagent.store import EncryptedStore, KeySource, SqliteStore, backup, copy_store, restore
@@ -57,7 +57,7 @@ def put_back(
     print(f"Restored: {_what(report)}.")
     _output.aside(
         "Everything is as it was when the backup was made. What was forgotten since then is there again: forget it again. "
-        "A store with an anchor is older than its anchor, so it is refused until you accept it: graphagent anchor reset"
+        "If anything was stored since then, the store is older than its anchor, and refused until you accept it: graphagent anchor reset"
     )
 
 
@@ -145,6 +145,7 @@ def copy(
     new_key: Annotated[
         str | None, option("--new-key", "KEY", "Encrypt TO with this key, in one of the forms of --key.")
     ] = None,
+    anchor: AnchorPlace = None,
 ) -> None:
     """Copy everything in a store into a new one: facts, notes, runs, threads, under another key or none.
 
@@ -156,20 +157,21 @@ def copy(
         raise StoreNotFoundError("store", str(path), "give the file of one that exists")
     if to.exists():
         raise StoreExistsError(str(to), "give another path")
+    check_anchor(key, anchor)
     part = to.with_name(to.name + _PART)
     old = None if key is None else key_source(key)
     new = None if new_key is None else key_source(new_key, new=not part.exists(), what="The new pass phrase")
     if new is None and key is not None:
         confirm("FROM is encrypted, and TO would not be: give --new-key. Copy it in plain text?")
-    count = anyio.run(_copy, path, part, old, new)
+    count = anyio.run(_copy, path, part, old, new, anchor)
     give_name(part, to)
     print(f"Copied: {counted(count, 'item')}.")
 
 
-async def _copy(path: Path, part: Path, old: KeySource | None, new: KeySource | None) -> int:
+async def _copy(path: Path, part: Path, old: KeySource | None, new: KeySource | None, anchor: str | None) -> int:
     async with SqliteStore(path) as source, SqliteStore(part) as target:
         with value_of("--key"):
-            one: Store = source if old is None else EncryptedStore(source, old)
+            one: Store = source if old is None else EncryptedStore(source, old, anchor=anchor_of(anchor, path))
         with value_of("--new-key"):
             two: Store = target if new is None else EncryptedStore(target, new)
         try:

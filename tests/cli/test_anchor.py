@@ -45,6 +45,8 @@ def test_an_older_copy_of_what_commands_keep_is_refused_until_it_is_accepted(run
         assert ended.code == 1
         assert "graphagent anchor reset" in ended.said
     assert "graphagent anchor reset" in run("verify", "data", *sealed[2:]).said
+    copied = run("store", "copy", "data/facts.db", "copied.db", "--new-key", "file:key", *sealed[2:])
+    assert "graphagent anchor reset" in copied.said
     assert states(run, *sealed) == (1, {"facts.db": "older than its anchor", "notes.db": sound, "runs.db": sound})
     ended = run("anchor", "reset", "--yes", *sealed)
     assert "Accepted: 1 store." in ended.out
