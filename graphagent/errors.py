@@ -316,7 +316,7 @@ class OwnerBusyError(RunError):
         named = ", ".join(map(repr, self.run_ids[:_CANDIDATES])) + (" …" if len(self.run_ids) > _CANDIDATES else "")
         whose = f"of owner {owner!r}" if owner else "without an owner"
         super().__init__(
-            f"{counted(len(self.run_ids), 'run')} {whose} are being executed: {named}; wait until they end, or break them off with "
+            f"{counted(len(self.run_ids), 'run')} {whose} being executed: {named}; wait until the end, or break off all runs with "
             f"forget_runs(store, owner={owner!r})"
         )
 

@@ -1,4 +1,7 @@
-"""Extraction of facts from a conversation: the requests to a model, and the facts in its answers."""
+"""Extraction of facts from a conversation: the requests to a model, and the facts in its answers.
+
+The file is long because what a model is asked for and how each part of its answer is read are changed together.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,9 @@ _LAST_YEAR = "9999"
 """The year that stands for no end, as in databases."""
 _ALIKE = str.maketrans("‘’‚‛ʼ“”„‟«»‐–—−", "'" * 5 + '"' * 6 + "-" * 4)
 """Marks that models write for one another when they quote."""
-_DAY = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
+_DAY = re.compile(r"(\d{4})(?:[-/.](\d\d?)(?:[-/.](\d\d?)Z?)?)?", re.ASCII)
+_NEAR = {"yesterday": -1, "today": 0, "tomorrow": 1}
+"""Days that models name as the prompt does, by how far from today they are."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d", re.ASCII)
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -147,7 +152,7 @@ def _formats() -> tuple[
         @field_validator("quote", "valid_from", "valid_to", mode="before")
         @classmethod
         def _if_given(cls, text: object) -> object:
-            return "" if text is None else text if isinstance(text, str) else str(text)
+            return _only_text_of(text)
 
     class Found(Value, About):
         """A value with what it is about."""
@@ -208,6 +213,15 @@ def _text_of(value: object) -> object:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value) if isinstance(value, int | float) else value
+
+
+def _only_text_of(given: object) -> str:
+    """Return what stands where one text is to stand, which models write as a number, as nothing, or as a list of one."""
+    only: object = given
+    if isinstance(given, list):
+        several = cast("list[object]", given)
+        only = several[0] if len(several) == 1 else str(several)
+    return "" if only is None else only if isinstance(only, str) else str(only)
 
 
 def _spread(entry: object) -> list[object]:
@@ -477,6 +491,8 @@ class Dates:
 
     def _moment(self, text: str, *, last: bool) -> datetime:
         """Return when a day, month or year begins, or, of the last one, ends; if today was the last day, that is now."""
+        if text.casefold() in _NEAR:
+            text = (self._now.date() + timedelta(days=_NEAR[text.casefold()])).isoformat()
         parts = _DAY.fullmatch(text)
         if parts is None:
             if not _TIME.match(text):

@@ -85,6 +85,8 @@ def said(value, keyword="city", **times):
         ({"valid_to": "2027", "valid_from": None}, None, day(2027, 12, 31, 23)),
         ({"valid_from": "unknown", "valid_to": "present"}, None, None),
         ({"valid_to": "9999-12-31"}, None, None),
+        ({"valid_from": "2019/8/1", "valid_to": "Tomorrow"}, day(2019, 7, 31, 22), day(2026, 11, 29, 23)),
+        ({"valid_from": ["yesterday"], "valid_to": "2027.1.5"}, day(2026, 11, 26, 23), day(2027, 1, 5, 23)),
     ],
 )
 async def test_days_are_those_of_the_time_zone(provider, times, begins, ends):
@@ -112,7 +114,7 @@ async def test_a_date_that_cannot_be_read_loses_neither_its_fact_nor_the_others(
 async def test_what_is_no_longer_true_is_not_known_and_was(provider):
     """`I used to live in Oslo`: what is known ends today, and held before; without another value, nothing is known now."""
     await provider.save(SingleFact(CITY, "Oslo", int(day(2026, 1, 1).timestamp() * 1000)), USER, HERE)
-    await told(provider, {"facts": [said("Oslo", valid_to="2026-11-28")]})
+    await told(provider, {"facts": [said("Oslo", valid_to="today")]})
     assert await provider.load(CITY, USER, HERE) == []
     assert [fact.value for fact in await provider.load(CITY, USER, HERE, as_of=day(2026, 6, 1))] == ["Oslo"]
     await told(provider, {"facts": [said("Bergen", valid_from="2026-12-01"), said("Oslo", valid_to="2026-03")]})
