@@ -31,6 +31,9 @@ _SHORTEST_UNSPACED = 2
 _DOT = "\N{COMBINING DOT ABOVE}"
 """Of the Turkish capital İ, which is i with this dot in small letters and may stand for either."""
 
+_WORD = re.compile(r"\w+|[^\w\s]")
+_IN_WORD = re.compile(r"\w")
+
 _Finder = Callable[[str], bool]
 
 
@@ -186,11 +189,22 @@ class _Found:
 
     def finder(self) -> _Finder:
         """Return what says whether any of the values stands in a text, as whole words."""
-        words = [_words(value) for value in self.values if _is_long(value)]
-        if not words:
-            return lambda text: False
-        found = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)")
-        return lambda text: found.search(_words(text)) is not None
+        # Looked up by their first word, since there may be thousands, and logs are long.
+        beginning: dict[str, list[str]] = {}
+        for value in filter(_is_long, self.values):
+            words = _words(value)
+            for first in _WORD.findall(words)[:1]:
+                beginning.setdefault(first, []).append(words)
+
+        def stands_in(text: str) -> bool:
+            words = _words(text)
+            return any(
+                words.startswith(value, first.start()) and not _IN_WORD.match(words, first.start() + len(value))
+                for first in (_WORD.finditer(words) if beginning else ())
+                for value in beginning.get(first[0], ())
+            )
+
+        return stands_in
 
 
 def _words(text: str) -> str:
