@@ -277,6 +277,17 @@ def stores_in(named: Path, kind: str = "store") -> list[Path]:
     raise StoreNotFoundError(kind, str(named), advice)
 
 
+def stores_of_programs(folder: Path | None) -> str:
+    """Return a hint that names the stores in a folder in which a program may keep facts; empty if there are none."""
+    found = iter(()) if folder is None else _kept_in(folder.expanduser())
+    files = [str(each) for each in found if each.is_file() and each.name not in _OWN]
+    return (
+        f" A program may keep facts in a store of this folder: --store {' or '.join(map(shlex.quote, files))}"
+        if files
+        else ""
+    )
+
+
 def _memory_in(path: Path, key: KeySource | None, anchor: str | None) -> KeepingProvider | None:
     """Return the provider of the facts in a folder; None if it is a file."""
     if not path.is_dir():

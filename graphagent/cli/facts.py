@@ -40,7 +40,7 @@ from graphagent.cli._options import (
 )
 from graphagent.cli._phrases import others, were_new
 from graphagent.cli._prompts import confirm
-from graphagent.cli._stores import open_facts
+from graphagent.cli._stores import open_facts, stores_of_programs
 from graphagent.cli.forget import Chosen, what_stays
 from graphagent.errors import StoreError, ValueNotFoundError
 from graphagent.memory import (
@@ -198,7 +198,9 @@ def list_facts(
             without.add("trust")
         _table(columns, rows, without=without, essential=("fact", "value"))
     if not known:
-        _output.aside(f"Nothing is known{selection.whose} here.{others(owners, selection.owner, 'facts')}")
+        _output.aside(
+            f"Nothing is known{selection.whose} here.{others(owners, selection.owner, 'facts')}{stores_of_programs(selection.store)}"
+        )
 
 
 @facts.command("show", epilog="Example: graphagent facts show city")

@@ -161,7 +161,7 @@ async def _forget_all(chosen: Chosen, age: timedelta | None, dry_run: bool, yes:
         for place, each in there.parts.items():
             _output.say(f"{place}: {_counts(each)}")
         if not there.parts:
-            _output.say(f"Nothing is older than {chosen.older_than}.")
+            _output.say(f"Nothing{whose(chosen.owner) or ' without an owner'} is older than {chosen.older_than}.")
         if dry_run:
             return
         owner = whose(chosen.owner) or " without an owner"

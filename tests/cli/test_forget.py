@@ -96,7 +96,7 @@ def test_a_note_is_named_by_a_part_of_its_id(run, kept):
 def test_what_is_old_is_forgotten(run, kept):
     """Of one owner, where nothing newer is among it; an age that is none is refused."""
     young = run("forget", "--older-than", "1d", "--owner", "bob", "--dry-run", *kept)
-    assert (young.code, young.err) == (0, "Nothing is older than 1d.\n")
+    assert (young.code, young.err) == (0, "Nothing of owner 'bob' is older than 1d.\n")
     assert run("forget", "--older-than", "1d", "--owner", "bob", "--yes", *kept).out == "Forgotten: nothing.\n"
     shown = run("forget", "--older-than", "0.001s", "--owner", "bob", "--dry-run", *kept).err
     assert all(each in shown for each in ("1 version of facts", "1 note", "1 run"))

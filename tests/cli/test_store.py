@@ -90,6 +90,7 @@ def test_every_store_of_a_folder_is_found_whatever_its_name(run, kept):
     (kept / "config.sqlite").write_bytes(b"")
     assert "assistant.db: sound; 1 note\n" in run("verify", *KEY).out
     assert "assistant.db" in run("keys", "list", *KEY).out
+    assert "--store home/assistant.db" in run("facts", "list", "--store", "home", "--owner", "nobody").said
     assert "1 note" in run("forget", "--all", "--yes", *KEY).out
     assert "1 note" not in run("verify", *KEY).out
     assert "has no sealed store" in run("anchor", "show", "--store", str(kept / "memory"), *KEY, "--anchor", "a").said
