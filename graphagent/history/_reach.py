@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
+from anyio import to_thread
+
 from graphagent._article import a, counted, kind_of
 from graphagent.errors import StoreError
 from graphagent.history._places import Place, Places
@@ -309,11 +311,8 @@ async def _run(
     try:
         await Log.read(store, head.owner, head.run_id, watch=watch)
         segment = await read_segment(store, head)
-        repeats = any(
-            stands_in(text)
-            for data in (*(plain(row) for _, row in segment.rows), *segment.payloads.values())
-            for text in _texts(data)
-        )
+        stored = [*(plain(row) for _, row in segment.rows), *segment.payloads.values()]
+        repeats = await to_thread.run_sync(lambda: any(stands_in(text) for data in stored for text in _texts(data)))
     except StoreError:
         is_unread = True
     is_source = head.run_id in known.sources
