@@ -18,7 +18,7 @@ import orjson
 
 from graphagent._article import counted
 from graphagent.errors import DamagedStoreError
-from graphagent.memory.facts._json import Place, fact_record, place_record, read_fact, read_place
+from graphagent.memory.facts._json import Place, fact_record, has_fact_keys, place_record, read_fact, read_place
 from graphagent.memory.facts._known import Known, Moment, known_at, size_of
 from graphagent.store._internal import durable_files
 
@@ -235,6 +235,8 @@ def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> 
         number += 1
         read = _read(line)
         if isinstance(read, str):
+            if _is_by_hand(line):
+                raise DamagedStoreError(f"{path}, line {number}", read, remedy="Correct this line")
             left = [*whole[count:], rest]
             if not _is_last(left):
                 raise DamagedStoreError(f"{path}, line {number}", read, remedy=_BY_HAND)
@@ -313,6 +315,17 @@ def _record(line: bytes) -> tuple[Any, str | None]:
     if crc != expected.encode() + _CRC_END:
         raise ValueError("its bytes do not fit its crc")
     return orjson.loads(body + b"}"), expected
+
+
+def _is_by_hand(line: bytes) -> bool:
+    """Return whether somebody has written a line: what a crash leaves of one is cut off, or has a crc."""
+    try:
+        record, crc = _record(line)
+    except ValueError:
+        return False
+    if crc is None and isinstance(record, dict):
+        record.pop(_AFTER, None)  # pyright: ignore[reportUnknownMemberType]
+    return crc is None and has_fact_keys(cast("object", record))
 
 
 def _is_last(left: list[bytes]) -> bool:

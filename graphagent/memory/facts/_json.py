@@ -63,6 +63,11 @@ def fact_record(fact: FactVersion) -> dict[str, object]:
     return record
 
 
+def has_fact_keys(record: object) -> bool:
+    """Return whether data has the keys of a fact and no others, whatever they hold."""
+    return isinstance(record, dict) and cast("dict[str, object]", record).keys() - _OPTIONAL_KEYS == _FACT_KEYS
+
+
 def place_record(place: Place) -> dict[str, object]:
     """Return an owner, scope and subject as JSON data."""
     owner, scope, subject = place

@@ -115,6 +115,25 @@ async def test_history_decodes_the_lines_of_its_concept(tmp_path, monkeypatch):
         assert len(decoded) < 20 or name == "values"  # which every line has, as a name
 
 
+async def test_what_is_wrong_with_a_line_that_was_edited_by_hand_is_said(tmp_path):
+    """Also with the last one, which is not taken for one that a crash has torn, and is not put aside."""
+    await FileMemoryProvider(tmp_path).save(SingleFact(CITY, "Oslo"), USER, APP)
+    [file] = tmp_path.rglob("*.jsonl")
+    first, line = file.read_text("utf-8").splitlines()
+    for date, known in (("2026-05-01", False), ("2026-05-01T00:00:00+02:00", True)):
+        edited = line[: line.index(',"crc"')] + f',"valid_from":"{date}"}}'
+        file.write_text(f"{first}\n{edited}\n", "utf-8")
+        if known:
+            assert await FileMemoryProvider(tmp_path).load(CITY, USER, APP)
+            continue
+        for call in (
+            lambda each: each.load(CITY, USER, APP),
+            lambda each: each.save(SingleFact(CITY, "Moss"), USER, APP),
+        ):
+            with pytest.raises(DamagedStoreError, match=r"line 2.*with an offset from UTC.*Correct this line"):
+                await call(FileMemoryProvider(tmp_path))
+
+
 async def test_a_line_may_be_edited_by_hand(tmp_path):
     """Whoever takes the crc out of a line may change it; an editor that drops the last line break does no harm."""
     provider = FileMemoryProvider(tmp_path)
