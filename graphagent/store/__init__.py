@@ -17,7 +17,6 @@ from graphagent.store._items import Item as Item
 from graphagent.store._items import Key as Key
 from graphagent.store._items import Put as Put
 from graphagent.store._items import Receipt as Receipt
-from graphagent.store._items import Rewrite as Rewrite
 from graphagent.store._memory import MemoryStore as MemoryStore
 from graphagent.store.sealed._key_sources import KeySource as KeySource
 from graphagent.store.sealed._key_sources import Passphrase as Passphrase

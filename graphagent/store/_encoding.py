@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 
 from graphagent._article import kind_of
-from graphagent.store._items import Change, Delete, DeleteAll, Exists, Key, Put, Rewrite, Segment
+from graphagent.store._items import Change, Delete, DeleteAll, Exists, Key, Put, Segment
 
 INT = struct.Struct(">xQ")
 """An int segment. Its first byte, which says that it is one, is skipped and has to be checked separately."""
@@ -119,20 +119,20 @@ def check_change(change: Change) -> bytes:
     Raises:
         ValueError: the key is not a key, the value is not bytes or too large, or no item can have the version.
     """
-    if isinstance(change, Put | Rewrite):
-        if not isinstance(change.value, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"a value is bytes, not {type(change.value).__name__}")  # noqa: TRY004 - as for keys
+    if isinstance(change, Put):
+        for what, value in (("a value", change.value), ("Put(before=)", change.before)):
+            if not isinstance(value, bytes) and (value is not None or what == "a value"):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ValueError(f"{what} is bytes, not {type(value).__name__}")  # noqa: TRY004 - as for keys
         if len(change.value) > MAX_VALUE:
             raise ValueError(f"a value has {len(change.value)} bytes; at most {MAX_VALUE} can be kept under one key")
-    if isinstance(change, Rewrite) and not isinstance(change.before, bytes | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"Rewrite(before=) is bytes or None, not {type(change.before).__name__}")  # noqa: TRY004 - as for keys
-    if isinstance(change, Put | Rewrite | Exists):
-        expected = change.expected if isinstance(change, Rewrite) else change.version
-        if expected is not None and (type(expected) is not int or expected < 1):
-            name = f"{type(change).__name__}({'expected' if isinstance(change, Rewrite) else 'version'}="
-            raise ValueError(f"{name}{expected!r}): the version of an item that exists is an int of 1 or more")
-    if isinstance(change, Put | Rewrite | Delete | Exists):
+        if change.before is not None and not change.expected:
+            raise ValueError("Put(before=) says which bytes a version has; give expected=, the version of the item")
+    if isinstance(change, Put | Exists) and change.version is not None:
+        if type(change.version) is not int or change.version < 1:
+            name = type(change).__name__
+            raise ValueError(f"{name}(version={change.version!r}): the version of an item is an int of 1 or more")
+    if isinstance(change, Put | Delete | Exists):
         return encode_key(change.key)
     if isinstance(change, DeleteAll):  # pyright: ignore[reportUnnecessaryIsInstance]
         return encode(change.prefix)
-    raise ValueError(f"a change is a Put, a Rewrite, a Delete, a DeleteAll or an Exists, not {kind_of(change)}")
+    raise ValueError(f"a change is a Put, a Delete, a DeleteAll or an Exists, not {kind_of(change)}")

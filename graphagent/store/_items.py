@@ -19,7 +19,7 @@ class Item(NamedTuple):  # not a dataclass, because a scan makes many
     key: Key
     value: bytes
     version: int
-    """1 after the first put, and one more after each further put. Rewriting leaves it."""
+    """1 after the first put, and one more after each further put, unless that says another."""
 
     def __repr__(self) -> str:
         return f"Item(version={self.version})"
@@ -34,22 +34,13 @@ class Put:
     expected: int | None = None
     """The version that the item must have now. 0: it must not exist. None: any."""
     version: int | None = None
-    """The version that the item has then, as an item has that is copied from another store. None: one more than it had."""
+    """The version that the item has then. None: one more than it had.
 
-
-@dataclass(frozen=True, slots=True)
-class Rewrite:
-    """Store other bytes under a key at the same version: bytes that mean the same, such as the value under another encryption key.
-
-    Whoever expects the version of the item still finds it.
+    The one that is expected is for bytes that mean the same, such as the value under another encryption key: whoever expects
+    the version of the item still finds it. Any other is for items that are copied from another store.
     """
-
-    key: Key = field(repr=False)
-    value: bytes = field(repr=False)
-    expected: int
-    """The version that the item must have now, 1 or above."""
     before: bytes | None = field(default=None, repr=False)
-    """The bytes that the item must have now, which others may have rewritten at the same version. None: any."""
+    """The bytes that the item of the expected version must have now. None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +68,10 @@ class Exists:
     """The version that the item must have now, 1 or above. None: any."""
 
 
-Change = Put | Rewrite | Delete | DeleteAll | Exists
+Change = Put | Delete | DeleteAll | Exists
 
 
-def check_expected(change: Put | Rewrite | Delete | Exists, version: int) -> None:
+def check_expected(change: Put | Delete | Exists, version: int) -> None:
     """Check that an item is at the version that a change of it expects; 0 means that there is none.
 
     Raises:
@@ -91,10 +82,8 @@ def check_expected(change: Put | Rewrite | Delete | Exists, version: int) -> Non
         raise ConflictError(change.key, expected, version)
 
 
-def version_after(change: Put | Rewrite, version: int) -> int:
-    """Return the version of an item after a change that finds it at a version; 0 means that there is none."""
-    if isinstance(change, Rewrite):
-        return version
+def version_after(change: Put, version: int) -> int:
+    """Return the version of an item after a put that finds it at a version; 0 means that there is none."""
     return version + 1 if change.version is None else change.version
 
 
@@ -103,14 +92,14 @@ def only_removes(changes: Iterable[Change]) -> bool:
     return all(isinstance(each, DeleteAll) or (isinstance(each, Delete) and each.expected is None) for each in changes)
 
 
-def check_before(change: Rewrite, value: bytes) -> None:
-    """Check that an item has the bytes that a change of it expects.
+def check_before(change: Put, item: Item) -> None:
+    """Check that an item has the bytes that a put expects.
 
     Raises:
         ConflictError: it has not.
     """
-    if change.before not in (None, value):
-        raise ConflictError(change.key, change.expected, change.expected)
+    if change.before not in (None, item.value):
+        raise ConflictError(change.key, item.version, item.version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from graphagent.store._items import (
     Item,
     Key,
     Put,
-    Rewrite,
     check_before,
     check_expected,
     version_after,
@@ -126,9 +125,9 @@ class MemoryStore:
         known = staged[place] if place in staged else self._items.get(place)
         version = known.version if known else 0
         check_expected(change, version)
-        if isinstance(change, Rewrite) and known is not None:
-            check_before(change, known.value)
-        if isinstance(change, Put | Rewrite):
+        if isinstance(change, Put) and known is not None:
+            check_before(change, known)
+        if isinstance(change, Put):
             item = staged[place] = Item(change.key, change.value, version_after(change, version))
             added.put(place, item)
         elif isinstance(change, Delete):

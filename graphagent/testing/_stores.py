@@ -11,7 +11,7 @@ from anyio import to_thread
 
 from graphagent import _clock
 from graphagent.errors import ConflictError
-from graphagent.store import Change, Delete, DeleteAll, Exists, Item, Key, Put, Rewrite
+from graphagent.store import Change, Delete, DeleteAll, Exists, Item, Key, Put
 from graphagent.testing._promise import accepts, answer, iterates, keeps, promise
 
 if TYPE_CHECKING:
@@ -230,45 +230,55 @@ async def _sequences(store: Store, room: str) -> None:
 
 
 async def _rewriting(store: Store, room: str) -> None:
-    """Rewrite stores other bytes at the same version."""
+    """A put may say which version the item has then, and which bytes it has now."""
     key, absent, new = (room, "who", "item"), (room, "who", "absent"), (room, "who", "new")
     await store.commit(Put(key, b"1"), Put(key, b"2"))
-    text = "Rewrite replaces the value, and leaves the version"
+    text = "a put with a version replaces the value, and the item has that version"
     for value in (b"", b"x" * 10_000, b"\0 x"):
-        promise(await _refused(store, Rewrite(key, value, expected=2)) is None, "Rewrite rewrites what has the version")
+        promise(
+            await _refused(store, Put(key, value, expected=2, version=2)) is None,
+            "a put with a version puts what has the expected version",
+        )
         promise(await store.get(key) == Item(key, value, 2), text)
         promise(await _scan(store, (room,)) == [Item(key, value, 2)], text)
     for rewrite, version in (
-        (Rewrite(key, b"no", expected=1), 2),
-        (Rewrite(key, b"no", expected=3), 2),
-        (Rewrite(absent, b"no", expected=1), 0),
-        (Rewrite(key, b"no", expected=2, before=b"\0 y"), 2),
+        (Put(key, b"no", expected=1, version=1), 2),
+        (Put(key, b"no", expected=3, version=3), 2),
+        (Put(absent, b"no", expected=1, version=1), 0),
+        (Put(key, b"no", expected=2, version=2, before=b"\0 y"), 2),
     ):
         error = await _refused(store, Put(new, b"x"), rewrite)
         promise(
             error is not None,
-            "commit raises ConflictError where an item has another version or other bytes than Rewrite expects",
+            "commit raises ConflictError where an item has another version or other bytes than a put expects",
         )
         found = (error.key, error.expected, error.found) if error else ()
-        text = "the ConflictError of Rewrite has the key, the expected and the found version"
+        text = "a ConflictError has the key, the expected and the found version"
         promise(found == (rewrite.key, rewrite.expected, version), text)
     promise(
         await _scan(store, (room,)) == [Item(key, b"\0 x", 2)], "a commit that raises ConflictError changes nothing"
     )
     for value, before in ((b"", b"\0 x"), (b"y" * 10_000, b""), (b"\0 z", b"y" * 10_000)):
-        text = "Rewrite rewrites what has the bytes that it expects"
-        promise(await _refused(store, Rewrite(key, value, expected=2, before=before)) is None, text)
+        text = "a put with bytes before puts over the bytes that it expects"
+        promise(await _refused(store, Put(key, value, expected=2, version=2, before=before)) is None, text)
         promise(await store.get(key) == Item(key, value, 2), text)
     # The commit counts on from the version that was rewritten.
     changes = (
         Put(key, b"3"),
-        Rewrite(key, b"4", expected=3),
+        Put(key, b"4", expected=3, version=3),
         Put(new, b"5"),
-        Rewrite(new, b"6", expected=1, before=b"5"),
+        Put(new, b"6", expected=1, version=1, before=b"5"),
     )
-    promise(await _refused(store, *changes) is None, "Rewrite sees what its commit has put")
+    promise(await _refused(store, *changes) is None, "a put with a version sees what its commit has put")
     rewritten = [await store.get(key), await store.get(new)]
-    promise(rewritten == [Item(key, b"4", 3), Item(new, b"6", 1)], "Rewrite sees what its commit has put")
+    promise(rewritten == [Item(key, b"4", 3), Item(new, b"6", 1)], "a put with a version sees what its commit has put")
+    text = "a put with a version puts an item at any version, such as one that is copied from another store"
+    promise(
+        await _refused(store, Put(absent, b"copied", expected=0, version=7), Put(key, b"7", version=9)) is None, text
+    )
+    promise(await store.get(absent) == Item(absent, b"copied", 7), text)
+    promise(await _refused(store, Put(absent, b"next", expected=7)) is None, text)
+    promise([await store.get(absent), await store.get(key)] == [Item(absent, b"next", 8), Item(key, b"7", 9)], text)
 
 
 async def _prefixes(store: Store, room: str) -> None:
@@ -460,7 +470,7 @@ async def _durable(store: _Own, reopen: Callable[[_Own], Store], room: str) -> N
         [Put(one, b"2"), Put(two, b"\0\xff"), Put(odd, b"")],
         [Put(odd, bytes(100_000)), Put(one, b"3", expected=2)],
         [Put(two, b"no"), Put(one, b"no", expected=1)],
-        [Rewrite(two, b"again", expected=1)],
+        [Put(two, b"again", expected=1, version=1)],
         [Delete(one)],
         [Put((room, "b", number), b"%d" % number) for number in range(300)],
         [DeleteAll((room, "b")), Put(one, b"4")],

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphagent.errors import ConflictError
-from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Item, MemoryStore, Put, Rewrite, SqliteStore
+from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Item, MemoryStore, Put, SqliteStore
 from graphagent.store._encoding import bounds, decode, encode
 from tests.thorough import examples
 
@@ -19,8 +19,8 @@ segments = st.one_of(st.sampled_from(["", "a", "b", "\0", "\0\xff", "ab"]), st.i
 keys = st.lists(segments, min_size=1, max_size=5).map(tuple)
 values = st.sampled_from([b"", b"v", b"\0\xff", b"w" * 400, b"x" * 401, b"y" * 5000])
 changes = st.one_of(
-    st.builds(Put, keys, values, st.none() | st.integers(0, 2)),
-    st.builds(Rewrite, keys, values, st.integers(1, 2), st.none() | values),
+    st.builds(Put, keys, values, st.none() | st.integers(0, 2), st.none() | st.integers(1, 3)),
+    st.builds(Put, keys, values, st.integers(1, 2), st.none() | st.integers(1, 2), values),
     st.builds(Exists, keys, st.none() | st.integers(1, 2)),
     st.builds(Delete, keys, st.none() | st.integers(0, 2)),
     st.builds(DeleteAll, st.lists(segments, max_size=3).map(tuple)),
@@ -42,8 +42,8 @@ def apply(model, batch):
             return None
         if getattr(change, "before", None) not in (None, version and model[change.key].value):
             return None
-        if isinstance(change, Put | Rewrite):
-            model[change.key] = Item(change.key, change.value, version + isinstance(change, Put))
+        if isinstance(change, Put):
+            model[change.key] = Item(change.key, change.value, change.version or version + 1)
         elif isinstance(change, Delete):
             model.pop(change.key, None)
     return model

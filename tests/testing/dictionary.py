@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphagent.errors import ConflictError
-from graphagent.store import Delete, DeleteAll, Exists, Item, Put, Rewrite
+from graphagent.store import Delete, DeleteAll, Exists, Item, Put
 from graphagent.store._items import version_after
 
 
@@ -40,7 +40,7 @@ class Dictionary:
             bytes_differ = getattr(each, "before", None) is not None and found and items[each.key].value != each.before
             if expected not in (None, found) or bytes_differ:
                 raise ConflictError(each.key, expected, found)
-            if isinstance(each, Put | Rewrite):
+            if isinstance(each, Put):
                 items[each.key] = Item(each.key, each.value, version_after(each, found))
             elif isinstance(each, Delete):
                 items.pop(each.key, None)

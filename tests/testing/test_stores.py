@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from graphagent.errors import ConflictError, StoreError
-from graphagent.store import Delete, DeleteAll, Exists, Item, MemoryStore, Put, Rewrite, SqliteStore
+from graphagent.store import Delete, DeleteAll, Exists, Item, MemoryStore, Put, SqliteStore
 from graphagent.testing import check_store
 from tests.testing.dictionary import Dictionary
 from tests.testing.mutants import Mutants
@@ -431,7 +431,6 @@ class ToldOtherwise(Three):
 
 
 MUTANTS.like("ExistsToldOtherwise", ToldOtherwise, "the ConflictError of Exists has the key, the required")
-MUTANTS.like("RewriteToldOtherwise", ToldOtherwise, "the ConflictError of Rewrite has the key", of=Rewrite)
 
 
 @MUTANTS.breaks("what is missing has no version")
@@ -444,11 +443,16 @@ class FirstVersionMissing(Three):
         await self.inner.commit(*(each for each in changes if each not in missing))
 
 
-@MUTANTS.breaks("Rewrite rewrites what has the version")
+def rewrites(change):
+    """Whether a change replaces the bytes of an item at the version that it has."""
+    return isinstance(change, Put) and change.version is not None and change.version == change.expected
+
+
+@MUTANTS.breaks("a put with a version puts what has the expected version")
 class NeverRewrites(Three):
     async def commit(self, *changes):
         for each in changes:
-            if isinstance(each, Rewrite):
+            if rewrites(each):
                 raise ConflictError(each.key, each.expected, 0)
         await self.inner.commit(*changes)
 
@@ -456,50 +460,60 @@ class NeverRewrites(Three):
 MUTANTS.like(
     "RewriteIsPut",
     Changes,
-    "Rewrite replaces the value, and leaves the version",
-    changed=lambda _, change: Put(change.key, change.value, change.expected) if isinstance(change, Rewrite) else change,
+    "a put with a version replaces the value, and the item has that version",
+    changed=lambda _, change: Put(change.key, change.value, change.expected) if rewrites(change) else change,
 )
 MUTANTS.like(
     "RewriteIsNothing",
     Changes,
-    "Rewrite replaces the value, and leaves the version",
-    changed=lambda _, change: Exists(change.key, change.expected) if isinstance(change, Rewrite) else change,
+    "a put with a version replaces the value, and the item has that version",
+    changed=lambda _, change: Exists(change.key, change.expected) if rewrites(change) else change,
 )
 
 
-@MUTANTS.breaks("commit raises ConflictError where an item has another version or other bytes than Rewrite expects")
+@MUTANTS.breaks("commit raises ConflictError where an item has another version or other bytes than a put expects")
 class RewritesAnyway(Three):
     async def commit(self, *changes):
         async def now(change):
             item = await self.inner.get(change.key)
             return replace(change, expected=item.version) if item else change
 
-        await self.inner.commit(*[await now(each) if isinstance(each, Rewrite) else each for each in changes])
+        await self.inner.commit(*[await now(each) if rewrites(each) else each for each in changes])
 
 
 MUTANTS.like(
     "AnyBytes",
     Changes,
-    "commit raises ConflictError where an item has another version or other bytes than Rewrite expects",
-    changed=lambda _, change: replace(change, before=None) if isinstance(change, Rewrite) else change,
+    "commit raises ConflictError where an item has another version or other bytes than a put expects",
+    changed=lambda _, change: replace(change, before=None) if rewrites(change) else change,
 )
 
 
-@MUTANTS.breaks("Rewrite rewrites what has the bytes that it expects")
+@MUTANTS.breaks("a put with bytes before puts over the bytes that it expects")
 class NeverTheBytes(Three):
     async def commit(self, *changes):
         for each in changes:
-            if isinstance(each, Rewrite) and each.before is not None and len(changes) == 1:
+            if rewrites(each) and each.before is not None and len(changes) == 1:
                 raise ConflictError(each.key, each.expected, each.expected)
         await self.inner.commit(*changes)
 
 
-@MUTANTS.breaks("Rewrite sees what its commit has put")
+MUTANTS.like(
+    "AlwaysTheNextVersion",
+    Changes,
+    "a put with a version puts an item at any version",
+    changed=lambda _, change: (
+        replace(change, version=None) if isinstance(change, Put) and not rewrites(change) else change
+    ),
+)
+
+
+@MUTANTS.breaks("a put with a version sees what its commit has put")
 class RewritesFirst(Three):
     """Makes the rewriting before the other changes."""
 
     async def commit(self, *changes):
-        await self.inner.commit(*sorted(changes, key=lambda each: not isinstance(each, Rewrite)))
+        await self.inner.commit(*sorted(changes, key=lambda each: not rewrites(each)))
 
 
 # 5. Half commits

@@ -18,7 +18,7 @@ import anyio
 from graphagent._concurrency import OwnTask
 from graphagent.errors import AnchorError, ConflictError, DamagedStoreError, RolledBackError, StoreError
 from graphagent.store._encoding import encode
-from graphagent.store._items import Change, Delete, Exists, Item, Key, Put, Rewrite
+from graphagent.store._items import Change, Delete, Exists, Item, Key, Put
 from graphagent.store._sealed_detection import KEYS, ROOT
 from graphagent.store.sealed._anchor import (
     AnchorState,
@@ -304,9 +304,9 @@ class Anchoring:
         if writers is None:
             return []
         sealed = self.session.sealed_row
-        base = Rewrite(_BASE, sealed(b"base", _BASE, writers.version, writers.base.plain()), writers.version)
-        others = (((*ROOT, writer), commits, added) for writer, (commits, added) in writers.rows.items())
-        return [base, *(Rewrite(key, sealed(b"writer", key, n, writer_plain(added)), n) for key, n, added in others)]
+        rows: list[tuple[Key, bytes, bytes, int]] = [(_BASE, b"base", writers.base.plain(), writers.version)]
+        rows += [((*ROOT, each), b"writer", writer_plain(added), n) for each, (n, added) in writers.rows.items()]
+        return [Put(key, sealed(kind, key, n, plain), expected=n, version=n) for key, kind, plain, n in rows]
 
     # The anchor
 

@@ -24,7 +24,6 @@ from graphagent.store._items import (
     Item,
     Key,
     Put,
-    Rewrite,
     check_before,
     check_expected,
     version_after,
@@ -58,9 +57,10 @@ class Resealed(NamedTuple):
 
     place: bytes
     """The encoded inner key."""
-    change: Rewrite
+    change: Put
     before: bytes
     """What the item adds to the sum of its domain with the record before."""
+    version: int
     mark: bytes
     """The mark of the new record."""
 
@@ -156,9 +156,9 @@ class SealedTransaction:
         now = await self._item(before, location)
         version = now.version if now else 0
         check_expected(change, version)
-        if isinstance(change, Rewrite) and change.before is not None:
-            check_before(change, await self._value(before, location, version))
-        if isinstance(change, Put | Rewrite):
+        if isinstance(change, Put) and change.before is not None:
+            check_before(change, Item(change.key, await self._value(before, location, version), version))
+        if isinstance(change, Put):
             self._put(before, now, location, clear, change)
         elif now is not None:
             self.changes.append(Delete(location.inner, expected=version))
@@ -186,7 +186,7 @@ class SealedTransaction:
         now: _PlannedItem | None,
         location: Location,
         clear: bytes,
-        change: Put | Rewrite,
+        change: Put,
     ) -> None:
         session = self.session
         if before is None or before.state is None:
@@ -205,10 +205,7 @@ class SealedTransaction:
         before_it = session.item_digest(location.place, now.mark) if now else None
         total = sum_with(state.total, session.item_digest(location.place, mark), without=before_it)
         state = replace(state, count=state.count + (now is None), total=total)
-        if isinstance(change, Put):
-            self.changes.append(Put(location.inner, record, expected=found, version=change.version))
-        else:
-            self.changes.append(Rewrite(location.inner, record, expected=found))
+        self.changes.append(Put(location.inner, record, expected=found, version=change.version))
         self.items[location.place] = _PlannedItem(location.path, version, mark)
         self.existing.add(location.place)
         self.domains[location.path] = before._replace(state=state)
@@ -221,7 +218,7 @@ class SealedTransaction:
         for each in items:
             total = sum_with(total, self.session.item_digest(each.place, each.mark), without=each.before)
             self.changes.append(each.change)
-            self.items[each.place] = _PlannedItem(domain.path, each.change.expected, each.mark)
+            self.items[each.place] = _PlannedItem(domain.path, each.version, each.mark)
         self.domains[domain.path] = before._replace(state=replace(domain.state, keys=keys, total=total))
         self.read[domain.path] = domain, before.version
 
@@ -278,11 +275,7 @@ class SealedTransaction:
     async def _value(self, before: _PlannedDomain | None, location: Location, version: int) -> bytes:
         """Return the value of an item that exists after the changes so far."""
         record = next(
-            (
-                each.value
-                for each in reversed(self.changes)
-                if isinstance(each, Put | Rewrite) and each.key == location.inner
-            ),
+            (each.value for each in reversed(self.changes) if isinstance(each, Put) and each.key == location.inner),
             None,
         )
         found = (

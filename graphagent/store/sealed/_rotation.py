@@ -32,7 +32,7 @@ from anyio import to_thread
 from graphagent.errors import ConflictError, StoreError
 from graphagent.store._bulk import get_many
 from graphagent.store._encoding import encode
-from graphagent.store._items import Item, Rewrite
+from graphagent.store._items import Item, Put
 from graphagent.store._sealed_detection import KEYS, ROOT
 from graphagent.store.sealed._commit import Resealed, SealedTransaction
 from graphagent.store.sealed._domains import Domain, MismatchError
@@ -168,7 +168,9 @@ class DataRotation:
         try:
             changes = await transaction.finish()
             # The rows first: if one was changed meanwhile, nothing was done in vain.
-            await session.store.commit(*sorted(changes, key=lambda change: isinstance(change, Rewrite)))
+            await session.store.commit(
+                *sorted(changes, key=lambda change: isinstance(change, Put) and change.before is not None)
+            )
         except ConflictError as error:
             if error.key == KEYS:
                 await session.renew_keys(session.keys_version)
@@ -269,8 +271,9 @@ class DataRotation:
         if session.opened((key,), place, found._replace(value=record)) != opened:
             raise StoreError(f"{session.where}: an item did not open as it was sealed anew; nothing of it was stored")
         before = session.item_digest(place, item_mark(found.version, found.value))
-        rewritten = Rewrite(found.key, record, expected=found.version, before=found.value)
-        return Resealed(place, rewritten, before, item_mark(found.version, record))
+        version = found.version
+        put = Put(found.key, record, expected=version, version=version, before=found.value)
+        return Resealed(place, put, before, version, item_mark(version, record))
 
     async def _commit(self, parts: list[_Part]) -> list[_Part]:
         """Change domains in one commit. Return the parts that have to be prepared again, because others have changed their keys."""

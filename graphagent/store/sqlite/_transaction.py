@@ -14,8 +14,8 @@ from graphagent.store._items import (
     Delete,
     DeleteAll,
     Exists,
+    Item,
     Put,
-    Rewrite,
     check_before,
     check_expected,
     version_after,
@@ -68,7 +68,7 @@ class Job:
         if self.along is not None or len(self.changes) > QUICK_CHANGES:
             return False
         for change, _ in self.changes:
-            if isinstance(change, Put | Rewrite):
+            if isinstance(change, Put):
                 self.size += len(change.value)
             elif not isinstance(change, Exists):
                 return False
@@ -155,9 +155,7 @@ def _make(connection: Connection, job: Job, path: Path, *, quick: bool) -> bool:
     return removed
 
 
-def _apply(
-    connection: Connection, change: Put | Rewrite | Delete | Exists, place: bytes, path: Path, *, quick: bool
-) -> None:
+def _apply(connection: Connection, change: Put | Delete | Exists, place: bytes, path: Path, *, quick: bool) -> None:
     if (
         isinstance(change, Put)
         and change.expected == 0
@@ -170,17 +168,17 @@ def _apply(
         return
     if quick and apart is not None and _length(connection, apart) > QUICK_BYTES:
         raise SlowError
-    if isinstance(change, Rewrite) and change.before is not None:
-        check_before(change, _value(connection, place))
-    if isinstance(change, Put | Rewrite):
+    if isinstance(change, Put) and change.before is not None:
+        check_before(change, Item(change.key, _value(connection, place), version))
+    if isinstance(change, Put):
         version = version_after(change, version)
-    if isinstance(change, Put | Rewrite) and len(change.value) > SHORT:
+    if isinstance(change, Put) and len(change.value) > SHORT:
         connection.execute("REPLACE INTO apart VALUES (?, ?)", (apart, change.value))
         connection.execute("REPLACE INTO items VALUES (?, ?, NULL, last_insert_rowid())", (place, version))
         return
     if apart is not None:
         connection.execute("DELETE FROM apart WHERE id=?", (apart,))
-    if isinstance(change, Put | Rewrite):
+    if isinstance(change, Put):
         connection.execute("REPLACE INTO items VALUES (?, ?, ?, NULL)", (place, version, change.value))
     else:
         connection.execute("DELETE FROM items WHERE key=?", (place,))
