@@ -120,17 +120,17 @@ def check_change(change: Change) -> bytes:
         ValueError: the key is not a key, the value is not bytes or too large, or no item can have the version.
     """
     if isinstance(change, Put):
-        for what, value in (("a value", change.value), ("Put(before=)", change.before)):
-            if not isinstance(value, bytes) and (value is not None or what == "a value"):  # pyright: ignore[reportUnnecessaryIsInstance]
+        for what, value in (("a value", change.value), ("Put(before=)", change.before or b"")):
+            if not isinstance(value, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ValueError(f"{what} is bytes, not {type(value).__name__}")  # noqa: TRY004 - as for keys
         if len(change.value) > MAX_VALUE:
             raise ValueError(f"a value has {len(change.value)} bytes; at most {MAX_VALUE} can be kept under one key")
         if change.before is not None and not change.expected:
             raise ValueError("Put(before=) says which bytes a version has; give expected=, the version of the item")
-    if isinstance(change, Put | Exists) and change.version is not None:
-        if type(change.version) is not int or change.version < 1:
-            name = type(change).__name__
-            raise ValueError(f"{name}(version={change.version!r}): the version of an item is an int of 1 or more")
+    version = change.version if isinstance(change, Put | Exists) else None
+    if version is not None and (type(version) is not int or version < 1):
+        name = type(change).__name__
+        raise ValueError(f"{name}(version={version!r}): the version of an item is an int of 1 or more")
     if isinstance(change, Put | Delete | Exists):
         return encode_key(change.key)
     if isinstance(change, DeleteAll):  # pyright: ignore[reportUnnecessaryIsInstance]

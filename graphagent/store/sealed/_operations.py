@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from graphagent._concurrency import Gate, Reply, turn, unbroken
 from graphagent.errors import ConflictError, NotErasedError, StoreError
@@ -129,6 +130,7 @@ class SealedStore:
 
     async def commit(self, *changes: Change) -> None:
         """Make all changes or none; when this returns, they are as durable as the inner store makes them."""
+        await checkpoint_if_cancelled()  # nothing else here waits, where the commit itself is shielded
         checked: list[tuple[Change, bytes]] = []
         for number, change in enumerate(changes, 1):
             await turn(number)

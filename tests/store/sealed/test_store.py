@@ -640,6 +640,16 @@ async def test_tasks_that_wait_for_a_store_to_open_meet_its_error_too():
     assert len(errors) == 3
 
 
+async def test_a_task_that_only_commits_can_be_cancelled(tmp_path):
+    """A task that does nothing but commit to a file ends when it is cancelled."""
+    async with sealed(SqliteStore(tmp_path / "s.db", synchronous="NORMAL")) as store:
+        with anyio.move_on_after(0.05) as scope:
+            for _ in range(100_000):
+                await store.commit(Put(A1, b"again"))
+        assert scope.cancelled_caught
+        assert (await store.get(A1)).value == b"again"
+
+
 async def test_a_failing_store_within_fails_all_that_wait():
     """An error of the store within reaches every waiting commit, and leaves the store usable."""
     inner = MemoryStore()
