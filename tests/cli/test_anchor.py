@@ -87,6 +87,10 @@ def test_keys_that_a_command_changed_do_not_come_back(run, home, sealed):
     shutil.rmtree(home / "data")
     (home / "before").rename(home / "data")
     for key in ("file:key", "file:new"):
-        ended = run("facts", "list", "--store", "data", "--key", key, *sealed[4:])
-        assert ended.code == 1
-        assert "graphagent anchor reset" in ended.said
+        for words in (
+            ("facts", "list", "--store", "data"),
+            ("store", "copy", "data/facts.db", "copy.db", "--new-key", "file:new"),
+        ):
+            ended = run(*words, "--key", key, *sealed[4:])
+            assert ended.code == 1
+            assert "graphagent anchor reset" in ended.said
