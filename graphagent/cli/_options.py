@@ -114,7 +114,8 @@ def anchor_of(anchor: str | None, store: Path) -> str | None:
 
 def key_shown(key: str | None) -> str | None:
     """Return the value of `--key` as a command that is printed has it: where a key is, but never a key."""
-    return key if key is None or key == PASSPHRASE or key.startswith(("env:", "file:", "keyring:")) else "KEY"
+    place = key if key is None else key.removeprefix(f"{PASSPHRASE}:")
+    return key if place is None or place == PASSPHRASE or place.startswith(("env:", "file:", "keyring:")) else "KEY"
 
 
 PASSPHRASE = "passphrase"  # noqa: S105  the word that is written for one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -108,7 +109,7 @@ class StoreKeys:
             ValueError: the name is not 1 to 64 printable characters or is that of another key, `key` is no key or is there already,
                 or there are 32 keys.
         """
-        check_name(name)
+        name = checked_name(name)
         secret = await HeldKey(key).read()
         await self._ready(make=True)
         await self._change(partial(_with_slot, name, now=_clock.now()), secret, erased=False)
@@ -124,8 +125,10 @@ class StoreKeys:
             NotErasedError: it is removed, but its bytes may still be on the disk.
         """
 
+        wanted = unicodedata.normalize("NFC", name)
+
         def without(keyset: Keyset, _: Secret) -> Keyset:
-            slot = next((slot for slot in keyset.slots if slot.name == name), None)
+            slot = next((slot for slot in keyset.slots if unicodedata.normalize("NFC", slot.name) == wanted), None)
             if slot is None:
                 names = ", ".join(repr(each.name) for each in keyset.slots)
                 raise ValueError(f"there is no key {name!r}; there are {names}")
@@ -150,8 +153,7 @@ class StoreKeys:
             RemovedKeyError: somebody else has rotated or removed this key meanwhile.
             NotErasedError: the key is replaced, but the bytes of the old one may still be on the disk.
         """
-        if name is not None:
-            check_name(name)
+        name = None if name is None else checked_name(name)
         held = HeldKey(key)
         secret = await held.read()
 
@@ -264,16 +266,18 @@ class StoreKeys:
         return StoreError(f"the keys of {self._where} are changed by others all the time; try again")
 
 
-def check_name(name: str) -> None:
-    """Check the name of a key.
+def checked_name(name: str) -> str:
+    """Return the name of a key in the one form (NFC) in which names that look the same are the same.
 
     Raises:
         TypeError: it is not text.
         ValueError: it is not 1 to 64 printable characters.
     """
     check_text("name=", name)
+    name = unicodedata.normalize("NFC", name)
     if not 1 <= len(name) <= _NAME or not name.isprintable() or name != name.strip():
         raise ValueError(f"the name of a key is 1 to {_NAME} printable characters, such as 'laptop', not {name[:80]!r}")
+    return name
 
 
 def _with_slot(name: str, keyset: Keyset, secret: Secret, *, now: int) -> Keyset:

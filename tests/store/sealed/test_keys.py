@@ -236,6 +236,16 @@ async def test_what_cannot_be_done_with_keys():
     assert len(await names(store)) == 32
 
 
+async def test_names_that_look_the_same_are_the_same():
+    """An accent of its own or in its letter makes no other name: neither two keys that nobody can tell apart, nor one that is not found."""
+    store = await made(MemoryStore())
+    await store.keys.add("caf\u00e9", new_key())
+    with pytest.raises(ValueError, match="already"):
+        await store.keys.add("cafe\u0301", new_key())
+    await store.keys.remove("cafe\u0301")
+    assert await names(store) == ["main"]
+
+
 async def test_a_rotation_that_did_not_erase_is_made(tmp_path):
     """If the bytes of the old key cannot be erased yet, the new one opens the store all the same."""
 
