@@ -124,7 +124,6 @@ class StoreKeys:
             ValueError: there is no key of this name, or it is the one with which the store was opened, which `rotate` replaces.
             NotErasedError: it is removed, but its bytes may still be on the disk.
         """
-
         wanted = unicodedata.normalize("NFC", name)
 
         def without(keyset: Keyset, _: Secret) -> Keyset:
