@@ -251,7 +251,7 @@ async def _elsewhere(provider: KeepingProvider, keyword: str, subject: Subject, 
 
 @facts.command("set", epilog="Example: graphagent facts set city Oslo")
 @expand_options
-def set_fact(
+def set_fact(  # long because a third of it declares what the command takes
     keyword: Annotated[str, argument("KEYWORD", "The fact's keyword, such as city.")],
     values: Annotated[list[str], argument("VALUE…", "Its value, or - to read it from standard input.")],
     memory: Memory,
@@ -352,7 +352,7 @@ def withdraw(
 
 @facts.command("forget", epilog="Example: graphagent facts forget city")
 @expand_options
-def forget(
+def forget(  # long because a third of it declares what the command takes
     *,
     keyword: Annotated[
         str | None, argument("KEYWORD", "The fact to forget. Default: all facts that the options select.")

@@ -1,4 +1,7 @@
-"""The contract that every store keeps, as a test for one's own."""
+"""The contract that every store keeps, as a test for one's own.
+
+The file is long because it has a check of each promise, and together they are the contract.
+"""
 
 from __future__ import annotations
 
