@@ -34,6 +34,8 @@ _DOT = "\N{COMBINING DOT ABOVE}"
 """Of the Turkish capital İ, which is i with this dot in small letters and may stand for either."""
 
 _WORD = re.compile(r"\w+|[^\w\s]")
+_ESCAPED = re.compile(r"\\+([nrt]?)")
+"""What JSON puts before quotation marks, and in the place of line breaks."""
 _IN_WORD = re.compile(r"\w")
 
 _Finder = Callable[[str], bool]
@@ -210,7 +212,9 @@ class _Found:
 
 
 def _words(text: str) -> str:
-    """Return a text as values are looked for in it; where no spaces divide words, each character is one."""
+    """Return a text as values are looked for in it, which may be JSON; where no spaces divide words, each character is one."""
+    if "\\" in text:
+        text = _ESCAPED.sub(lambda escape: " " if escape[1] else "", text)
     return " ".join(with_spaces(as_compared(text).replace(_DOT, "")).split())
 
 

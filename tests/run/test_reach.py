@@ -136,6 +136,8 @@ async def test_what_cannot_be_read_may_have_it(tmp_path):
         ("İzmir", "İZMİR"),
         ("Karl Johans gate 1", "At Karl  Johans\ngate 1, Oslo"),
         ("C++", "I write C++."),
+        ('the "old"\ntown', r'{"place": "In the \"old\"\ntown."}'),
+        ("C:\\new", r'{"path": "C:\\new"}'),
     ],
 )
 async def test_a_text_is_found_in_every_language(tmp_path, value, text):
