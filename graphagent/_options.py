@@ -246,7 +246,7 @@ def check_tools(tools: object) -> None:
         raise TypeError(f"tools= is a list, not {kind_of(tools)}; write tools=[tool]")
     for each in cast("Iterable[object]", tools) if isinstance(tools, list | tuple) else ():
         if not hasattr(each, "name"):
-            raise TypeError(f"{getattr(each, '__name__', each)!r} is no tool; put @tool on the function")
+            raise TypeError(f"{getattr(each, '__name__', each)!r} is not a tool; put @tool on the function")
 
 
 def check_by_name(method: str, others: tuple[object, ...], *parameters: str) -> None:

@@ -108,7 +108,7 @@ class Blocking:
 
     def __enter__(self) -> Any:
         if not hasattr(self._target, "__aenter__"):
-            raise TypeError(f"{type(self._target).__name__} is no context manager")
+            raise TypeError(f"{type(self._target).__name__} is not a context manager")
         manager = _portal().wrap_async_context_manager(self._target)
         given = manager.__enter__()
         self._managers.append(manager)

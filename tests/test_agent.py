@@ -368,7 +368,7 @@ def test_what_is_no_tool_is_refused(where):
     def plain(n: int) -> int:
         return n
 
-    with pytest.raises(TypeError, match="'plain' is no tool; put @tool"):
+    with pytest.raises(TypeError, match="'plain' is not a tool; put @tool"):
         with_tools(where, [plain])
 
 

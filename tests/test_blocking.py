@@ -83,7 +83,7 @@ def test_async_context_managers_become_context_managers(tmp_path):
 
 def test_what_is_no_context_manager_says_so():
     """`with` on an object that has none is a TypeError that names it."""
-    with pytest.raises(TypeError, match="RunResult is no context manager"), blocking(Agent(loud).run_sync("x")):
+    with pytest.raises(TypeError, match="RunResult is not a context manager"), blocking(Agent(loud).run_sync("x")):
         pass
 
 

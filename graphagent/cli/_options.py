@@ -203,7 +203,7 @@ def scope_of(text: str) -> Scope:
     kinds = [each.value for each in ScopeKind]
     if not colon or kind not in kinds or not name:
         raise typer.BadParameter(
-            f"{text!r} is no scope; write KIND:NAME, where KIND is one of {', '.join(kinds)}", param_hint="--scope"
+            f"{text!r} is not a scope; write KIND:NAME, where KIND is one of {', '.join(kinds)}", param_hint="--scope"
         )
     with value_of("--scope"):
         return Scope(ScopeKind(kind), name)

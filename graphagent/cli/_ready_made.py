@@ -64,6 +64,6 @@ def _expert(text: str) -> tuple[str, Any]:
 
     name, equals, description = (part.strip() for part in text.partition("="))
     if not (name and equals and description):
-        raise typer.BadParameter(f"{text!r} is no expert; write NAME=DESCRIPTION", param_hint="--expert")
+        raise typer.BadParameter(f"{text!r} is not an expert; write NAME=DESCRIPTION", param_hint="--expert")
     rules = update_prompt(f"You answer questions about {description}.", name="rules")
     return name, Expert(description, Strategy(name, START >> rules >> single_run() >> END))

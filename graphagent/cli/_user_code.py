@@ -61,7 +61,7 @@ def tool_at(target: str) -> Tool | Agent[Any, Any]:
         raise typer.BadParameter(f"{target!r} cannot be a tool: {error}", param_hint="--tool") from None
     there = ", ".join(_of(module, Tool)) if module is not None else ""
     raise typer.BadParameter(
-        f"{target!r} is no function; write MODULE:NAME or FILE.py:NAME{f' (tools in it: {there})' if there else ''}",
+        f"{target!r} is not a function; write MODULE:NAME or FILE.py:NAME{f' (tools in it: {there})' if there else ''}",
         param_hint="--tool",
     )
 

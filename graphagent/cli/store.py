@@ -184,5 +184,5 @@ async def _copy(path: Path, part: Path, old: KeySource | None, new: KeySource | 
             ) from None
         except StoreExistsError:
             raise StoreExistsError(
-                str(part), "it is no copy of FROM that was interrupted; remove it, and copy again"
+                str(part), "it is not a copy of FROM that was interrupted; remove it, and copy again"
             ) from None

@@ -94,10 +94,10 @@ class _Settings:
             value = self._given.get(name)
             if value is not None:
                 if not isinstance(value, str) or not value:
-                    raise ValueError(f"setting {name!r} of provider {self.provider!r} is no text")
+                    raise ValueError(f"setting {name!r} of provider {self.provider!r} is not text")
                 if name in _ADDRESSES and re.match(r"https?://[^/]", value) is None:
                     raise ValueError(
-                        f"setting {name!r} of provider {self.provider!r} is no address such as 'http://localhost:11434'"
+                        f"setting {name!r} of provider {self.provider!r} is not an address such as 'http://localhost:11434'"
                     )
                 return value
         return next((environ[each] for each in variables if environ.get(each)), default)
@@ -111,7 +111,7 @@ class _Settings:
     def number(self, name: str) -> int | None:
         value = self._given.get(name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise ValueError(f"setting {name!r} of provider {self.provider!r} is no number of 1 or more")
+            raise ValueError(f"setting {name!r} of provider {self.provider!r} is not a number of 1 or more")
         return value
 
     def any(self, name: str) -> Any:

@@ -88,10 +88,12 @@ class OAuth:
             raise TypeError(f"scopes is a list of scopes, such as {self.scopes.split()!r}, not one text")
         parts = urlsplit(self.redirect_uri)
         if not parts.scheme or not (parts.netloc or parts.path) or parts.fragment:
-            raise ValueError(f"redirect_uri={self.redirect_uri!r} is no address such as 'https://example.org/callback'")
+            raise ValueError(
+                f"redirect_uri={self.redirect_uri!r} is not an address such as 'https://example.org/callback'"
+            )
         if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
             raise ValueError(
-                f"redirect_uri={self.redirect_uri!r} must begin with https://, since it is no address of this machine"
+                f"redirect_uri={self.redirect_uri!r} must begin with https://, since it is not an address of this machine"
             )
         if self.client_secret and not self.client_id:
             raise ValueError("client_secret= belongs to a client_id=, which is missing")

@@ -159,7 +159,7 @@ class Call:
         try:
             form = _form(params.requested_schema)
         except SchemaError:
-            return _refusal("the schema of the question is no valid JSON schema")
+            return _refusal("the schema of the question is not a valid JSON schema")
         asks = f"The tool server {server!r} asks: {params.message}"
         try:
             said = await context.ask(asks, form, about=context.call, id=id_)

@@ -149,7 +149,7 @@ def validator_of(
     except SchemaError as error:
         where = "/".join(map(str, error.absolute_path))[:_LONGEST]
         reason = (
-            f"has a tool {name!r} whose input schema is no valid JSON schema, at {where!r}; leave it out by only=[…]"
+            f"has a tool {name!r} whose input schema is not a valid JSON schema, at {where!r}; leave it out by only=[…]"
         )
         raise ToolServerError(server, reason) from None
 

@@ -93,7 +93,7 @@ class Http:
         except ValueError:
             known = None
         if not known:
-            raise ValueError("url is no address such as 'http://localhost:8000/mcp'")
+            raise ValueError("url is not an address such as 'http://localhost:8000/mcp'")
         self.host = known
         self.url = url
         self._headers = dict(headers)

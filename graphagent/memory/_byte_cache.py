@@ -13,7 +13,7 @@ V = TypeVar("V")
 def check_cache_bytes(cache_bytes: int) -> None:
     """Raise ValueError unless an argument is a number of bytes."""
     if type(cache_bytes) is not int or cache_bytes < 0:
-        raise ValueError(f"cache_bytes={cache_bytes!r} is no number of bytes; it is an int of 0 or more")
+        raise ValueError(f"cache_bytes={cache_bytes!r} is not a number of bytes; it is an int of 0 or more")
 
 
 class ByteCache(Generic[K, V]):

@@ -55,7 +55,7 @@ def _read_text(text: str | bytes, lists: tuple[str, ...], wanted: str) -> Number
             text = text.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
-            raise ValueError(f"line {line} is no text in UTF-8") from None
+            raise ValueError(f"line {line} is not text in UTF-8") from None
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         return []

@@ -39,7 +39,7 @@ def decoded(text: str | bytes) -> str:
         text = text.decode("utf-8") if isinstance(text, bytes) else text
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        raise ValueError(f"line {line} is no text in UTF-8") from None
+        raise ValueError(f"line {line} is not text in UTF-8") from None
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
@@ -57,7 +57,7 @@ def rows_of(text: str) -> Numbered:
         names = [name.strip().casefold() for name in reader.fieldnames or ()]
         if text.strip() and not set(_TEXTS) & set(names):
             there = ", ".join(map(repr, names))
-            raise ValueError(f"line 1 is no header with a column 'content' or 'text'; its columns are {there}")
+            raise ValueError(f"line 1 is not a header with a column 'content' or 'text'; its columns are {there}")
         reader.fieldnames = names
         for row in reader:
             if row.pop(None, None):  # pyright: ignore[reportArgumentType]  what exceeds the header
@@ -66,7 +66,7 @@ def rows_of(text: str) -> Numbered:
             if cells:
                 found.append((f"line {reader.line_num}", _typed(f"line {reader.line_num}", cells)))
     except csv.Error as error:
-        raise ValueError(f"line {reader.reader.line_num} is no row: {error}") from None
+        raise ValueError(f"line {reader.reader.line_num} is not a row: {error}") from None
     finally:
         csv.field_size_limit(before)
     return found

@@ -216,7 +216,7 @@ _MEM0_WANTED = "give what get_all() gives"
 def _mem0(data: dict[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in data.items() if value is not None}
     if "event" in rest and not rest.keys() >= {"memory", "created_at"}:
-        raise ValueError(f"it is what add() or history() gives, which is no whole memory; {_MEM0_WANTED}")
+        raise ValueError(f"it is what add() or history() gives, which is not a whole memory; {_MEM0_WANTED}")
     if "relationship" in rest and "memory" not in rest:
         source, target = rest.get("source"), rest.get("target", rest.get("destination"))
         return _relation("mem0", source, rest["relationship"], target, rest)

@@ -60,7 +60,7 @@ def load_steps(dump: Sequence[Mapping[str, Any]] | str | bytes) -> RunMemory:
             reason = f"one of its fields is not what it should be ({type(error).__name__})"
         else:
             continue
-        raise ValueError(f"step {number} is no step of a dump of smolagents: {reason}")
+        raise ValueError(f"step {number} is not a step of a dump of smolagents: {reason}")
     if reader.lost:
         _log.warning("%d images of a dump of smolagents were left out: it does not hold their data", reader.lost)
     return RunMemory(reader.system_prompt, steps)

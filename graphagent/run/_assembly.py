@@ -200,14 +200,14 @@ def checked_tools(tools: Sequence[Any]) -> tuple[Tool | ToolServer, ...]:
     for each in tools:
         if isinstance(each, Strategy):
             raise TypeError(
-                f"strategy {each.name!r} is no tool yet: a model knows a tool by what it does; write strategy.as_tool('…')"
+                f"strategy {each.name!r} is not a tool yet: a model knows a tool by what it does; write strategy.as_tool('…')"
             )
         given: object = as_tool(each)
         if isinstance(given, ToolServer) and not isinstance(given, type):
             found[id(given)] = given
             continue
         if not isinstance(given, Tool):
-            raise TypeError(f"{getattr(given, '__name__', given)!r} is no tool; put @tool on the function")
+            raise TypeError(f"{getattr(given, '__name__', given)!r} is not a tool; put @tool on the function")
         if given.name in found:
             raise ValueError(f"two tools are named {given.name!r}; rename one with @tool(name=…)")
         found[given.name] = given
@@ -313,7 +313,7 @@ def node_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> AgentNod
 def tool_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> AgentTool:
     if not agent.name or not agent.description:
         raise TypeError(
-            f"the agent of strategy {agent.strategy.name!r} is no tool yet: a model calls it by a name and knows it by a "
+            f"the agent of strategy {agent.strategy.name!r} is not a tool yet: a model calls it by a name and knows it by a "
             f"description; write Agent(…, name=…, description=…)"
         )
 

@@ -228,7 +228,7 @@ def _kinds(annotation: Any, name: str) -> tuple[type, ...]:
     for part in parts:
         if not (isinstance(part, type) and issubclass(part, (Step, ToolCall))):
             raise TypeError(
-                f"the step callback {name!r} is annotated with {part!r}, which is no step type; the annotation of its first "
+                f"the step callback {name!r} is annotated with {part!r}, which is not a step type; the annotation of its first "
                 f"parameter chooses the steps that it sees: ActionStep, TaskStep, …, ToolCall for calls before they are executed"
             )
     return parts

@@ -57,7 +57,7 @@ def chat(
         raise TypeError(f"{name!r}: endings= is a list of messages, such as ['bye'], not {endings!r}")
     endings = tuple(endings)
     if not all(isinstance(each, str) for each in endings):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name!r}: endings={list(endings)!r} has what is no text; write ['bye', 'exit']")
+        raise TypeError(f"{name!r}: endings={list(endings)!r} has a value that is not text; write ['bye', 'exit']")
     words = frozenset(ending.casefold() for ending in endings)
 
     def is_farewell(message: str) -> bool:

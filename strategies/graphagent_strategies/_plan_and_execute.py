@@ -95,7 +95,7 @@ def plan_and_execute(
         ValueError: the number of reviews is negative.
     """
     if type(replans) is not int or replans < 0:
-        raise ValueError(f"{name!r}: replans={replans!r} is no number of reviews; give 0 or more")
+        raise ValueError(f"{name!r}: replans={replans!r} is not a number of reviews; give 0 or more")
 
     def may_replan(ctx: Context, steps: None) -> bool:
         plans = [output for output in outputs_of(ctx) if isinstance(output, Plan)]

@@ -132,7 +132,7 @@ async def test_a_wrong_address_is_named_by_its_host(url):
         await MCPServer.http(f"http://127.0.0.1:{free_port()}/mcp").list_tools()
     with pytest.raises(ToolServerError, match=r"at 127.0.0.1 answered 404: check the url \(most end in /mcp\)"):
         await MCPServer.http(url + "/elsewhere").list_tools()
-    with pytest.raises(ValueError, match="url is no address such as") as caught:
+    with pytest.raises(ValueError, match="url is not an address such as") as caught:
         MCPServer.http("swordfish@host")
     assert "swordfish" not in str(caught.value)
 

@@ -478,7 +478,7 @@ async def test_outside_of_a_run_nobody_can_be_asked(site):
 def test_settings_of_access_that_make_no_sense_are_refused():
     """Each with what is wrong; no password is shown."""
     for options, says in (
-        ({"redirect_uri": "callback"}, "is no address such as"),
+        ({"redirect_uri": "callback"}, "is not an address such as"),
         ({"redirect_uri": "http://example.org/"}, "must begin with https://"),
         ({"client_secret": "swordfish"}, "belongs to a client_id="),
     ):

@@ -323,7 +323,10 @@ def test_the_extra_is_named_where_it_is_missing():
         ("twice", r"two tools that the model would call 'tool'; tell them apart by rename=, or leave both out"),
         ("name", r"has a tool 'read files!', and models call tools by .*rename="),
         ("long", r"has a tool 'nnn.*rename="),
-        ("schema", r"a tool 'tool' whose input schema is no valid JSON schema, at 'properties/a/type'; leave it out"),
+        (
+            "schema",
+            r"a tool 'tool' whose input schema is not a valid JSON schema, at 'properties/a/type'; leave it out",
+        ),
         ("no-object", r"that is not what the protocol, or its own schema, says, at 'tools.0.inputSchema"),
         ("nameless", r"gave an answer when it was asked for its tools that is not what the protocol"),
         ("half-list", r"gave an answer when it was asked for its tools that is not what the protocol"),

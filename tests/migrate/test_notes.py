@@ -141,28 +141,28 @@ def test_mcp_ids_depend_on_what_is_said_alone():
     [
         ("crewai", "not JSON", "line 2 is no JSON"),
         ("crewai", "[]", "line 2 is no JSON object"),
-        ("crewai", '{"id": "a"}', "line 2 is no note: it lacks 'content'"),
-        ("crewai", '{"id": "a", "content": "  "}', "line 2 is no note: .*blank"),
-        ("crewai", '{"id": "a", "content": "x\\ud800"}', "line 2 is no note: .*surrogate"),
-        ("crewai", '{"id": "a", "content": "x", "importance": 7}', "line 2 is no note: its importance"),
+        ("crewai", '{"id": "a"}', "line 2 is not a note: it lacks 'content'"),
+        ("crewai", '{"id": "a", "content": "  "}', "line 2 is not a note: .*blank"),
+        ("crewai", '{"id": "a", "content": "x\\ud800"}', "line 2 is not a note: .*surrogate"),
+        ("crewai", '{"id": "a", "content": "x", "importance": 7}', "line 2 is not a note: its importance"),
         ("crewai", '{"id": "a", "content": "x", "importance": NaN}', "line 2 is no JSON: JSON has no NaN"),
         ("crewai", '{"id": "a", "content": "x", "scope": "/a/../b"}', "line 2: scope"),
-        ("crewai", '{"id": "a", "content": "x", "created_at": "yesterday"}', "line 2 is no note"),
-        ("crewai", '{"id": "a", "content": "x", "categories": "tea"}', "line 2 is no note: its categories"),
-        ("crewai", '{"id": "a", "content": "x", "metadata": [1]}', "line 2 is no note: its metadata"),
-        ("crewai", '{"id": "a", "content": "x", "metadata": {"n": 123456789012345678901234567890}}', "line 2 is no note"),
-        ("crewai", '{"id": "a", "content": "x", "private": "yes"}', "line 2 is no note: its private"),
+        ("crewai", '{"id": "a", "content": "x", "created_at": "yesterday"}', "line 2 is not a note"),
+        ("crewai", '{"id": "a", "content": "x", "categories": "tea"}', "line 2 is not a note: its categories"),
+        ("crewai", '{"id": "a", "content": "x", "metadata": [1]}', "line 2 is not a note: its metadata"),
+        ("crewai", '{"id": "a", "content": "x", "metadata": {"n": 123456789012345678901234567890}}', "line 2 is not a note"),
+        ("crewai", '{"id": "a", "content": "x", "private": "yes"}', "line 2 is not a note: its private"),
         ("crewai", '{"id": "0f8fad5b-d9cb-469f-a165-70867728950e", "content": "x"}', "line 2 has the id of line 1"),
         ("crewai", "[" * 100_000, "line 2 is no JSON"),
-        ("mem0", '{"id": "a", "text": "x"}', "line 2 is no note: it lacks 'content'"),
-        ("mem0", '{"id": 7, "memory": "x"}', "line 2 is no note: its id"),
+        ("mem0", '{"id": "a", "text": "x"}', "line 2 is not a note: it lacks 'content'"),
+        ("mem0", '{"id": 7, "memory": "x"}', "line 2 is not a note: its id"),
         ("mcp", '{"type": "thing"}', "line 2: it is a 'thing'"),
         ("mcp", '{"type": "entity", "name": "Ada", "entityType": "person", "observations": "x"}', "line 2: an entity has"),
         ("mcp", '{"type": "relation", "from": "Ada", "relationType": "knows"}', "line 2: a relation is"),
-        ("graphagent", '{"id": "a", "content": "x", "colour": "red"}', "line 2 is no note: no note has 'colour'"),
-        ("graphagent", '{"id": "a", "content": "x", "history": [{}]}', "line 2 is no note: its history"),
-        ("graphagent", '{"id": "a", "content": "x", "trust": "utter"}', "line 2 is no note: its trust"),
-        ("graphagent", '{"type": "run", "id": "a", "content": "x"}', "line 2 is no note: it is a 'run'"),
+        ("graphagent", '{"id": "a", "content": "x", "colour": "red"}', "line 2 is not a note: no note has 'colour'"),
+        ("graphagent", '{"id": "a", "content": "x", "history": [{}]}', "line 2 is not a note: its history"),
+        ("graphagent", '{"id": "a", "content": "x", "trust": "utter"}', "line 2 is not a note: its trust"),
+        ("graphagent", '{"type": "run", "id": "a", "content": "x"}', "line 2 is not a note: it is a 'run'"),
     ],
 )  # fmt: skip
 def test_a_bad_record_is_refused_with_its_line(origin, line, reason):
@@ -184,11 +184,11 @@ def test_what_is_said_twice_is_one_note():
 
 def test_a_bad_record_of_an_array_is_refused_with_its_number():
     """Where there are no lines, records are counted."""
-    with pytest.raises(ValueError, match="record 2 is no note"):
+    with pytest.raises(ValueError, match="record 2 is not a note"):
         from_mem0(json.dumps({"results": [MEM0["results"][0], {"id": "a"}]}))
     with pytest.raises(ValueError, match="record 2 is no JSON object"):
         from_mem0(json.dumps([MEM0["results"][0], 3]))
-    with pytest.raises(ValueError, match="line 3 is no text"):
+    with pytest.raises(ValueError, match="line 3 is not text"):
         from_mcp(b'{"type":"relation","from":"a","to":"b","relationType":"c"}\n\n\xff\xfe')
     with pytest.raises(ValueError, match="line 1"):
         from_mem0("3")
@@ -238,12 +238,12 @@ def test_records_have_the_owners_of_the_data_or_one_for_all():
     [record] = from_export(json.dumps(note), owner="bob")
     assert (record["owner"], record["history"][0]["record"]["owner"]) == ("bob", "bob")
     assert "owner" not in from_export([note], owner="")[0]
-    with pytest.raises(ValueError, match=r"record 1 is no note: its history is that of another"):
+    with pytest.raises(ValueError, match=r"record 1 is not a note: its history is that of another"):
         from_export([{**note, "owner": "bob"}])
     with pytest.raises(ValueError, match=r"line 2 has the id of line 1"):
         from_export(f"{json.dumps(note)}\n{json.dumps({'id': 'z', 'content': 'other'})}", owner="bob")
     for far in ("o" * 1001, "\ud800"):
-        with pytest.raises(ValueError, match="record 1 is no note: owner"):
+        with pytest.raises(ValueError, match="record 1 is not a note: owner"):
             from_export([{**note, "owner": far, "history": []}])
         with pytest.raises(NoteError, match="owner"):
             from_export([note], owner=far)
@@ -268,7 +268,7 @@ def test_parsed_json_is_read_as_its_text_is():
     assert from_crewai(CREWAI[0]) == from_crewai(json.dumps(CREWAI[:1]))
     graph = {"entities": [json.loads(line) for line in MCP.splitlines()[:2]], "relations": []}
     assert {each["id"] for each in from_mcp(graph)} == {each["id"] for each in from_mcp(json.dumps(graph))}
-    with pytest.raises(ValueError, match="record 1 is no note: the metadata"):
+    with pytest.raises(ValueError, match="record 1 is not a note: the metadata"):
         from_export([{"id": "z", "content": "y", "metadata": {"x": float("nan")}}])
 
 
@@ -341,15 +341,18 @@ async def test_a_row_of_a_table_is_a_note(separator):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("name,size\nAda,3\n", "line 1 is no header with a column 'content' or 'text'; its columns are 'name', 'size'"),
+        (
+            "name,size\nAda,3\n",
+            "line 1 is not a header with a column 'content' or 'text'; its columns are 'name', 'size'",
+        ),
         ("content,importance\ntea,0.5\nmilk,much\n", "line 3: importance is a number from 0 to 1"),
-        ("content,importance\ntea,5\n", "line 2 is no note: its importance has to be a number from 0 to 1"),
+        ("content,importance\ntea,5\n", "line 2 is not a note: its importance has to be a number from 0 to 1"),
         ("content,private\ntea,perhaps\n", "line 2: private is true or false"),
         ("content,at\ntea,soon\n", "line 2: its at has to be a time"),
         ("content,scope\ntea\nmilk,/a,b\n", "line 3 has more cells than the header"),
         ("content,scope\n,/a\n", "line 2: it has no 'content' and no 'text'"),
-        ('content\n"tea\n', "line 2 is no row"),
-        (b"content\ntea\n\xff\n", "line 3 is no text in UTF-8"),
+        ('content\n"tea\n', "line 2 is not a row"),
+        (b"content\ntea\n\xff\n", "line 3 is not text in UTF-8"),
         ("id,content\n1,tea\n1,milk\n", "line 3 has the id of line 2"),
     ],
 )
@@ -425,7 +428,7 @@ async def test_a_section_of_markdown_is_a_note():
         assert await notes.import_(from_markdown({"project/plan.md": PAGE}, scope="/vault")) == 0
         assert (await notes.forget(source="project/plan.md")).notes == 4
     assert from_markdown({"empty.md": "# Only a heading\n"}) == []
-    with pytest.raises(ValueError, match=r"'bad.md': line 2 is no text in UTF-8"):
+    with pytest.raises(ValueError, match=r"'bad.md': line 2 is not text in UTF-8"):
         from_markdown({"bad.md": b"a\n\xff"})
     with pytest.raises(ValueError, match=r"'bad.md': its date has to be a time"):
         from_markdown({"bad.md": "---\ndate: soon\n---\na"})

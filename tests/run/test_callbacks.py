@@ -193,8 +193,8 @@ def test_what_is_no_callback_is_refused_when_it_is_given():
         (nothing, r"the step callback 'nothing' is called with a step.*it takes \(\)"),
         (three, r"'three'.*write `def three\(step: ActionStep, run: Run\) -> None`; it takes \(step"),
         (keyword, "'keyword'"),
-        (wrong, "'wrong' is annotated with <class 'int'>, which is no step type"),
-        (mixed, "'mixed' is annotated with <class 'str'>, which is no step type.*ActionStep, TaskStep"),
+        (wrong, "'wrong' is annotated with <class 'int'>, which is not a step type"),
+        (mixed, "'mixed' is annotated with <class 'str'>, which is not a step type.*ActionStep, TaskStep"),
         ("print", "a step callback is a function of a step, or of a step and the run, not 'print'"),
         (None, "not None"),
     ]:

@@ -56,7 +56,7 @@ def results() -> None:
 
 def notes_themselves() -> None:
     plain.scopes = ("/a",)  # E: what is set here is not set there
-    with agent.run_sync("hi"):  # E: a result is no context manager
+    with agent.run_sync("hi"):  # E: a result is not a context manager
         pass
     for each in plain:  # E: notes are no iterator
         del each

@@ -302,7 +302,7 @@ def metadata_of(parts: Sequence[str] | None) -> dict[str, Any] | None:
         name, equals, text = part.partition("=")
         if not (equals and name.strip()):
             raise typer.BadParameter(
-                f"{part!r} is no metadata; write NAME=VALUE, such as ticket=42", param_hint="--metadata"
+                f"{part!r} is not metadata; write NAME=VALUE, such as ticket=42", param_hint="--metadata"
             )
         try:
             found[name.strip()] = json.loads(text)

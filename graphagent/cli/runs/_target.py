@@ -248,7 +248,7 @@ def states(status: Collection[str] | None) -> Collection[Any] | None:
     for each in status or ():
         if each not in existing:
             raise typer.BadParameter(
-                f"{each!r} is no status; there are {', '.join(existing[1:])}", param_hint="--status"
+                f"{each!r} is not a status; there are {', '.join(existing[1:])}", param_hint="--status"
             )
     return status or None
 

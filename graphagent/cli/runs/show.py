@@ -410,7 +410,7 @@ def _print_prompt(target: ReadTarget, run: str | None, step: str, *, as_json: bo
     number, _, which = step.partition(":")
     if not number.isdecimal() or (which and not which.isdecimal()):
         raise typer.BadParameter(
-            f"{step!r} is no step; give the number of a model turn, such as 2", param_hint="--prompt"
+            f"{step!r} is not a step; give the number of a model turn, such as 2", param_hint="--prompt"
         )
     stored = target.read(run)
     turns = [

@@ -350,7 +350,7 @@ def _check_count(name: str, count: int, least: int) -> None:
     if type(count) is not int:
         raise TypeError(f"{name} is a number of model turns, not {kind_of(count)}")
     if count < least:
-        raise ValueError(f"{name}={count} is no number of model turns; give {least} or more")
+        raise ValueError(f"{name}={count} is not a number of model turns; give {least} or more")
 
 
 def _check_concepts(concepts: tuple[Concept, ...]) -> tuple[Concept, ...]:

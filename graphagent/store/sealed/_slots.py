@@ -214,4 +214,4 @@ def _read_named(reader: Reader) -> tuple[int, int, int, str, bytes]:
     try:
         return kind, number, added, text.decode(), parameters
     except UnicodeDecodeError:
-        raise UnreadableError("has a slot whose name is no text") from None
+        raise UnreadableError("has a slot whose name is not text") from None

@@ -74,7 +74,7 @@ class EncryptedStore:
                     f"domains={{{room!r}: {depth}}}: a domain is made of the first 1 to 255 segments of a key"
                 )
         if type(cache_bytes) is not int or cache_bytes < 0:
-            raise ValueError(f"cache_bytes={cache_bytes!r} is no number of bytes; it is an int of 0 or more")
+            raise ValueError(f"cache_bytes={cache_bytes!r} is not a number of bytes; it is an int of 0 or more")
         self._store = store
         self._cache_bytes = cache_bytes
         self._where = str(getattr(store, "path", store))

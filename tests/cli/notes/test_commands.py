@@ -89,8 +89,8 @@ def test_a_note_has_its_time_and_metadata_and_is_recalled_by_its_time(run, store
     assert len(recalled("--since", "2024-03-05")) == 2
     for words, wrong in (
         (("remember", "x", "--at", "soon"), "'soon' is not a time"),
-        (("remember", "x", "--metadata", "ticket"), "'ticket' is no metadata; write NAME=VALUE"),
-        (("remember", "x", "--metadata", "=1"), "'=1' is no metadata"),
+        (("remember", "x", "--metadata", "ticket"), "'ticket' is not metadata; write NAME=VALUE"),
+        (("remember", "x", "--metadata", "=1"), "'=1' is not metadata"),
         (("recall", "x", "--since", "soon"), "'soon' is not a time"),
     ):
         ended = run("notes", *words, *store)

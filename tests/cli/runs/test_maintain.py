@@ -208,7 +208,7 @@ def test_runs_are_pruned(run, begun):
         ([], 2, "say which runs: name them, or give --older-than, --status, --thread or --keep"),
         (["--older-than", "soon"], 2, "'soon' is not a time; write a number and s, m, h, d or w: 30d"),
         (["--older-than", "9" * 20 + "w"], 2, "is longer ago than time is counted"),
-        (["--status", "old"], 2, "'old' is no status"),
+        (["--status", "old"], 2, "'old' is not a status"),
         (["x"], 1, "there is no run 'x'"),
         (["post-1/"], 2, "is a part of run 'post-1', and goes with it"),
     ],

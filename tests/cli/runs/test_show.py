@@ -68,7 +68,7 @@ def test_a_list_is_narrowed(run, begun):
     ).err.replace("\n", " ")
     refused = run("runs", "list", "--status", "asleep", *STORE)
     assert refused.code == 2
-    assert "'asleep' is no status; there are queued, running," in refused.said
+    assert "'asleep' is not a status; there are queued, running," in refused.said
     assert refused.said.count("damaged") == 1
 
 
@@ -218,7 +218,7 @@ def test_steps_that_are_none_are_refused(run, begun):
     assert unknown.err == "error: run 'post-1' has no model turn 7; it has: 1, 2\n"
     wrong = run("runs", "show", "post-1", "--prompt", "first", *STORE)
     assert wrong.code == 2
-    assert "'first' is no step" in wrong.said
+    assert "'first' is not a step" in wrong.said
 
 
 def test_turns_of_branches_are_told_apart(run, home):

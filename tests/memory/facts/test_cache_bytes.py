@@ -61,5 +61,5 @@ async def test_many_owners_are_served_with_little_memory(kind, tmp_path):
 @pytest.mark.parametrize("wrong", [-1, None, 1.5, True, "64 MB"])
 def test_a_budget_that_is_no_number_of_bytes_is_refused(make, wrong, tmp_path):
     """It is refused where it is given."""
-    with pytest.raises(ValueError, match=r"cache_bytes=.* is no number of bytes"):
+    with pytest.raises(ValueError, match=r"cache_bytes=.* is not a number of bytes"):
         make(tmp_path, wrong)

@@ -107,7 +107,7 @@ RECORD = object()
         ("recall", {"query": "x", "since": date(2025, 1, 1)}, TypeError, "is not a datetime"),
         ("recall", {"query": "x", "limit": "3"}, TypeError, "limit='3' is not a whole number"),
         ("recall", {"query": "x", "limit": 3.0}, TypeError, "limit=3.0 is not a whole number"),
-        ("recall", {"query": "x", "min_score": float("nan")}, ValueError, "min_score=nan is no score; .* from 0 to 1"),
+        ("recall", {"query": "x", "min_score": float("nan")}, ValueError, "min_score=nan is not a score; .* from 0 to 1"),
         ("recall", {"query": "x", "min_score": "0.5"}, TypeError, "min_score='0.5' is not a number"),
         ("recall", {"query": "x", "depth": "deeep"}, ValueError, "use 'shallow', 'deep' or 'auto'"),
         ("list_records", {"limit": "3"}, TypeError, "limit='3' is not a whole number"),

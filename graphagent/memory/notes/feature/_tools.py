@@ -33,7 +33,7 @@ def tools_of(memory: NoteMemory) -> tuple[Tool, ...]:
         queries = _texts("recall", "queries", arguments)
         limit = arguments.get("limit", _MATCHES)
         if type(limit) is not int or not 1 <= limit <= _MOST:
-            raise ArgumentsError("recall", [f"limit: is no whole number from 1 to {_MOST}"])
+            raise ArgumentsError("recall", [f"limit: is not a whole number from 1 to {_MOST}"])
         notes = memory if context is None else memory.bind(context)
         best: dict[str, Match] = {}
         for query in queries:
@@ -75,7 +75,7 @@ def _texts(tool: str, name: str, arguments: Mapping[str, Any]) -> list[str]:
         [given] if isinstance(given, str) else cast("list[object]", given) if isinstance(given, list) else []
     )
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise ArgumentsError(tool, [f"{name}: is no list of texts"])
+        raise ArgumentsError(tool, [f"{name}: is not a list of texts"])
     return cast("list[str]", texts)
 
 

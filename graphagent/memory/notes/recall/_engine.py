@@ -60,7 +60,7 @@ def _score(value: object, kind: str, returned: str) -> float:
         raise NoteError(f"{returned} {kind_of(value)} instead of a number")
     number = float(value)
     if kind == "semantic" and not abs(number) <= _COSINE:
-        raise NoteError(f"{returned} {number!r}, which is no cosine: those are from -1 to 1")
+        raise NoteError(f"{returned} {number!r}, which is not a cosine: those are from -1 to 1")
     if kind == "lexical" and not 0 <= number < math.inf:
         raise NoteError(f"{returned} {number!r}; scores of words are finite and not below 0, the higher the better")
     return number

@@ -43,7 +43,7 @@ class RecallRequest:
         whole("limit", self.limit)
         check_number("min_score", self.min_score)
         if math.isnan(self.min_score):
-            raise ValueError(f"min_score={self.min_score!r} is no score; those are from 0 to 1")
+            raise ValueError(f"min_score={self.min_score!r} is not a score; those are from 0 to 1")
         if not isinstance(self.text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise NoteError(f"a question is a text, not {kind_of(self.text)}")
         object.__setattr__(self, "text", self.text[:_LONGEST].encode("utf-8", "replace").decode())

@@ -168,7 +168,7 @@ class Collected:
         try:
             each = self._imported(place, data)
         except (ValueError, NoteError) as error:
-            raise ValueError(f"{place} is no note: {error}") from None
+            raise ValueError(f"{place} is not a note: {error}") from None
         key = (each.record.owner, each.record.id)
         if (first := self.notes.setdefault(key, each)) != each:
             raise ValueError(f"{place} has the id of {first.place}, {each.record.id!r}, but is not the same note")

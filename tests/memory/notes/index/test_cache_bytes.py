@@ -239,6 +239,6 @@ async def test_work_for_an_owner_goes_on_while_nobody_holds_it(tmp_path, monkeyp
 @pytest.mark.parametrize("wrong", [-1, None, 1.5, True, "64 MB"])
 def test_a_budget_that_is_no_number_of_bytes_is_refused(wrong, tmp_path):
     """It is refused where it is given, and no file is made."""
-    with pytest.raises(ValueError, match=r"cache_bytes=.* is no number of bytes"):
+    with pytest.raises(ValueError, match=r"cache_bytes=.* is not a number of bytes"):
         Notes(tmp_path / "notes.db", cache_bytes=wrong)
     assert list(tmp_path.iterdir()) == []

@@ -95,8 +95,8 @@ async def test_what_does_not_fit_does_not_count_in_the_ranking(kind):
         ({"lexical": {"a": True}}, "a bool instead of a number"),
         ({"lexical": {"a": -2.5}}, r"'a' -2\.5; scores of words are finite and not below 0"),
         ({"lexical": {"a": float("inf")}}, "'a' inf; scores of words are finite"),
-        ({"semantic": {"a": 1.5}}, r"'a' 1\.5, which is no cosine: those are from -1 to 1"),
-        ({"semantic": {"a": float("nan")}}, "'a' nan, which is no cosine"),
+        ({"semantic": {"a": 1.5}}, r"'a' 1\.5, which is not a cosine: those are from -1 to 1"),
+        ({"semantic": {"a": float("nan")}}, "'a' nan, which is not a cosine"),
     ],
 )
 async def test_what_are_no_scores_is_refused(found, said):

@@ -159,7 +159,7 @@ async def test_the_records_of_others_are_refused(store, owner):
     assert await notes.list_records() == []
     with pytest.raises(NotePermissionError, match="'o10', 'o11', 'o12', 'o13', 'o14' and 85 more, and"):
         await notes.import_([record(str(number), owner=f"o{number}") for number in range(10, 100)])
-    with pytest.raises(ValueError, match="record 1 is no note: its history is that of another"):
+    with pytest.raises(ValueError, match="record 1 is not a note: its history is that of another"):
         await notes.import_([record(history=[was(owner="bob")])])
 
 
@@ -279,11 +279,11 @@ async def test_what_is_no_list_of_records_is_refused(notes, given):
 
 async def test_lines_are_no_records(notes):
     """Of an open file, each line is a text."""
-    with pytest.raises(ValueError, match=r"record 1 is no note: it is no JSON object; from_export\(text\)"):
+    with pytest.raises(ValueError, match=r"record 1 is not a note: it is no JSON object; from_export\(text\)"):
         await notes.import_(iter(['{"id": "1"}\n']))
 
 
 async def test_owners_that_no_store_would_take_are_refused(notes):
     """As in every other operation that takes a name."""
-    with pytest.raises(ValueError, match="record 1 is no note: owner has 1,001 characters"):
+    with pytest.raises(ValueError, match="record 1 is not a note: owner has 1,001 characters"):
         await notes.import_([record(owner="o" * 1001)])
