@@ -217,7 +217,7 @@ async def test_an_export_comes_back_without_loss(sealed):
     assert await other.history(kept.id) == await one.history(kept.id)
     assert [data async for data in other.export()] == [data async for data in one.export()]
     assert (await other.undo(kept.id)).scope == "/a/b"
-    assert [action for _, action in await other.history(kept.id)] == ["undone", "updated", "updated"]
+    assert [former.action for former in await other.history(kept.id)] == ["undone", "updated", "updated"]
 
 
 def test_a_scope_goes_before_those_of_the_file():
