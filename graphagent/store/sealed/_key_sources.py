@@ -264,13 +264,18 @@ def _from_place(source: str) -> Secret:
 
 def _read_private(source: str, path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            status, content = os.fstat(file.fileno()), file.read(_LONGEST + 1)
+        with open(path, "rb", opener=_open_at_once) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):  # such as a pipe, which would be empty when it is read again
+                raise KeySourceError(source, f"the key file {str(path)!r} cannot be read: it is not a regular file")
+            content = file.read(_LONGEST + 1)
         text = content.decode("utf-8-sig")
     except FileNotFoundError:
         raise KeySourceError(
             source, f"there is no key file {str(path)!r}; put the key there again, or make one: graphagent keys new"
         ) from None
+    except KeySourceError:
+        raise
     except OSError as error:
         raise KeySourceError(source, f"the key file {str(path)!r} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -284,6 +289,10 @@ def _read_private(source: str, path: Path) -> str:
     if len(content) > _LONGEST:
         raise KeySourceError(source, f"the key file {str(path)!r} is longer than {_LONGEST} bytes")
     return text
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for somebody who writes
 
 
 def put_in_keyring(entry: str, key: str) -> None:

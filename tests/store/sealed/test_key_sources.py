@@ -120,6 +120,14 @@ def test_a_file_has_all_of_a_pass_phrase_or_is_refused(tmp_path):
     assert _from_place(f"passphrase:file:{file}").material == b"plum quarry"
 
 
+@pytest.mark.skipif(os.name == "nt", reason="pipes with names are of POSIX")
+def test_a_pipe_is_no_key_file(tmp_path):
+    """It could be read once, and a key is read whenever a store is opened; nobody waits for who would write it."""
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    with pytest.raises(KeySourceError, match="not a regular file"):
+        HeldKey(f"file:{tmp_path / 'pipe'}")
+
+
 @pytest.mark.skipif(os.name == "nt", reason="file modes are of POSIX")
 async def test_a_key_file_that_others_may_read(tmp_path):
     """A key file is refused while others may read it."""
