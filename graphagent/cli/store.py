@@ -44,7 +44,7 @@ def back_up(
     print(f"Backed up: {_what(report)}, {counted(report.bytes, 'byte')} written.")
     if report.left:
         named = ", ".join(map(repr, report.left[:4])) + (" …" if len(report.left) > 4 else "")
-        _output.aside(f"Not copied, since they are neither stores nor readable facts: {named}")
+        _output.aside(f"Not copied, since they are neither stores nor readable facts, or are links to folders: {named}")
 
 
 def put_back(

@@ -55,7 +55,7 @@ class BackupReport:
     bytes: int = 0
     """The size of what was written."""
     left: tuple[str, ...] = field(default=(), repr=False)
-    """The names of what is in the folder and was not copied, since it is neither a store nor readable facts."""
+    """The names of what is in the folder and was not copied: other files than stores and readable facts, and links to folders."""
 
 
 async def backup(store: str | os.PathLike[str], to: str | os.PathLike[str], *, replace: bool = False) -> BackupReport:
@@ -172,6 +172,8 @@ def _fill(source: Path, target: Path, *, of: Path | None) -> BackupReport:
         check_cancelled()
         within = found.relative_to(source)
         kind = _kind(found)
+        if found.is_symlink() and _kind(found.resolve()) == "store":
+            kind = "store"  # what it names is copied, which may be on another disk
         if kind is None:
             report = replace(report, left=(*report.left, os.fspath(within)))
         if kind in (None, "side"):
@@ -180,7 +182,7 @@ def _fill(source: Path, target: Path, *, of: Path | None) -> BackupReport:
         copy = target / within
         make_folder(copy.parent)
         if kind == "store":
-            size = copy_file(found, copy, replace=True, step=check_cancelled)
+            size = copy_file(found.resolve(), copy, replace=True, step=check_cancelled)
             report = replace(report, stores=report.stores + 1, written=report.written + 1, bytes=report.bytes + size)
         else:
             copied = _copy_facts(source, found, copy)
@@ -215,8 +217,9 @@ def _renew(source: Path, target: Path, *, replace_it: bool) -> BackupReport:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    for above, _, names in os.walk(folder):
-        for name in names:
+    for above, folders, names in os.walk(folder):
+        links = [name for name in folders if Path(above, name).is_symlink()]  # which are not followed
+        for name in names + links:
             if not (name in (_durable_files.LOCK_FILE, _OF) or name.startswith(".new-")):
                 yield Path(above, name)
 

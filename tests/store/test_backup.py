@@ -322,3 +322,17 @@ async def test_what_a_link_names_is_replaced_and_the_link_stays(tmp_path):
     assert (tmp_path / "folder").is_symlink()
     assert (tmp_path / "b.db").is_symlink()
     assert {each.name for each in tmp_path.iterdir()} == {"disk", "folder", "b.db", "saved"}
+
+
+async def test_a_store_that_a_folder_links_to_is_copied_and_a_folder_is_named(tmp_path):
+    """A backup lacks nothing silently: a link to a store is a store in it, and other links are among what was left."""
+    await write(tmp_path / "disk" / "a.db", b"v")
+    data = tmp_path / "data"
+    await write(data / "own.db", b"v")
+    (data / "linked.db").symlink_to(tmp_path / "disk" / "a.db")
+    (data / "more").symlink_to(tmp_path / "disk")
+    (data / "nowhere.db").symlink_to(tmp_path / "gone")
+    report = await backup(data, tmp_path / "saved")
+    assert (report.stores, set(report.left)) == (2, {"more", "nowhere.db"})
+    assert not (tmp_path / "saved" / "linked.db").is_symlink()
+    assert await read(tmp_path / "saved" / "linked.db") == [b"v"]
