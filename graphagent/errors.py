@@ -764,14 +764,19 @@ class StoreInUseError(StoreError):
 class DamagedStoreError(StoreError):
     """A store was tampered with, cut off or is corrupt. Nothing was deleted."""
 
+    finding = "is damaged"
+    """The beginning of the message, after the place."""
+
     def __init__(self, where: str, reason: str, *, remedy: str = "Restore it from a backup") -> None:
         self.where = where
         """The file, table or line."""
-        super().__init__(f"{where} is damaged: {reason}; nothing was written. {remedy}")
+        super().__init__(f"{where} {self.finding}: {reason}; nothing was written. {remedy}")
 
 
 class RolledBackError(DamagedStoreError):
     """A store, or a part of it, is older than it was: an older copy was put in its place. Nothing was deleted."""
+
+    finding = "was rolled back"
 
     def __init__(
         self,
