@@ -259,8 +259,8 @@ async def _forget_facts(
 async def _clear(store: Store, owner: str) -> Receipt:
     """Erase what was cached."""
     receipt = await counted(store, [cached_of(owner)])
-    if receipt.cached:
-        await store.commit(DeleteAll(cached_of(owner)))
+    # Without changes, it raises if what failed to be saved may come back.
+    await store.commit(*([DeleteAll(cached_of(owner))] if receipt.cached else []))
     return receipt
 
 

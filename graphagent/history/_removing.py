@@ -181,6 +181,7 @@ async def forget_thread(store: Store, thread: str, *, owner: str = "") -> Receip
         known = await _known(store, owner)
         roots = {head.run_id for head in known.heads.values() if head.thread == thread}
         if not roots and thread not in known.threads:
+            await store.commit()  # raises if a thread may come back whose saving failed
             return Receipt()
         for run_id in roots:
             known.heads[run_id].check_free()

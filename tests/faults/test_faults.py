@@ -12,12 +12,15 @@ from graphagent.errors import StoreError
 from tests.faults import campaign, crashes, processes
 from tests.faults.calls import Fault
 from tests.faults.disk import Durable, Files
-from tests.faults.oracle import COLUMNS, Tally
-from tests.faults.subjects import OURS, SUBJECTS
+from tests.faults.oracle import COLUMNS, Tally, after_crash, expected
+from tests.faults.subjects import OURS, SUBJECTS, closed
 from tests.thorough import SEED, THOROUGH, some
 
 SHARE = 0.06 if THOROUGH else 0.01
 NAMED = [subject for subject in OURS if subject.name in {"SqliteStore", "FileMemoryProvider"}]
+OF_A_LOG = some(
+    [subject for subject in OURS if subject.name in {"EncryptedStore", "Notes", "Notes, sealed"}], 1, salt="log"
+)
 
 
 @pytest.mark.parametrize("subject", OURS, ids=lambda subject: subject.name)
@@ -53,6 +56,49 @@ async def test_whatever_call_fails_is_an_error_of_graphagent(tmp_path):
     for at in range(1, 20):
         _, raised = await crashes.recorded(subject, str(tmp_path / "at"), Fault(errno.EIO, at))
         assert raised is None or isinstance(raised, StoreError), at
+
+
+class _FullFromSync(Fault):
+    """A disk that is full from a sync on, for 30 calls."""
+
+    def __init__(self, at):
+        super().__init__(errno.ENOSPC, at, calls=30)
+
+    def meets(self, kind):
+        """Return whether this call fails."""
+        return (self.met or kind == "sync") and super().meets(kind)
+
+
+@pytest.mark.parametrize("subject", OF_A_LOG, ids=lambda subject: subject.name)
+async def test_a_save_that_raised_does_not_come_back_once_it_was_forgotten(subject, tmp_path):
+    """All of its commit may be in SQLite's log, but for the sync, and the forget finds nothing that it could delete."""
+    tally = Tally()
+    async for at, made, _ in crashes.failures(subject, str(tmp_path / "at"), campaign.Share(), _FullFromSync):
+        marks = [call[1:] for call in made if call[0] == "mark"]
+        await after_crash(subject, str(tmp_path / "at"), marks, f"full from sync {at}", tally)
+    assert tally.counts["faults"] > 10
+    assert not any(tally.counts[column] for column in COLUMNS[1:]), tally.shown
+
+
+async def test_a_commit_whose_sync_failed_is_not_there_after_the_process_is_killed(tmp_path):
+    """What it wrote is in SQLite's log, and would be read as committed, had nothing been written over it."""
+    subject, folder, tried = SUBJECTS["SqliteStore"], str(tmp_path / "at"), 0
+    async for _, made, _ in crashes.failures(subject, folder, campaign.Share(), crashes.SyncFault):
+        files, marks = Files(), []
+        for call in made:
+            if call[0] != "mark":
+                files.apply(call)
+            elif call[1] == "begin" and marks and marks[-1][0] == "begin":
+                break  # the step before has raised an error
+            else:
+                marks.append(call[1:])
+        if marks[-1][0] == "ack" or not marks[-1][1].startswith("save"):
+            continue
+        files.put(folder)
+        tried += 1
+        async with closed(subject, folder) as store:
+            assert await subject.records(store) == expected(marks)[0]
+    assert tried > 5
 
 
 def check(todo):

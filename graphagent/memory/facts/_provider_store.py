@@ -283,6 +283,7 @@ class StoreMemoryProvider:
                 changes += [Exists(items[-1].key), puts[-1], DeleteAll(keys), *puts]
                 facts += sum(value in version.values for version in versions)
             if not changes:
+                await self._store.commit()  # raises if facts may come back whose saving failed
                 return Receipt()
             self._clear()
             try:

@@ -179,7 +179,7 @@ class AnchorState:
     digest: bytes
     """The digest of these events."""
     keys: int
-    """The version of the key row."""
+    """The version of the key row; 0: nothing is known yet, because the store is about to be anchored."""
     writers: Mapping[int, int] = field(default_factory=dict[int, int])
     """How many commits each writer had made."""
 
@@ -188,11 +188,18 @@ class AnchorState:
         """Return what is to be known of a store with this base, version of the key row, and numbers of commits."""
         return cls(store_id, base.line, base.count, base.end, keys, dict(writers))
 
+    @classmethod
+    def empty(cls, store_id: bytes) -> AnchorState:
+        """Return what is known of a store that is about to be anchored: whatever it has is accepted."""
+        return cls(store_id, bytes(32), 0, bytes(32), 0)
+
     def merged(self, base: BaseState, keys: int, writer: int, commits: int) -> AnchorState | None:
         """Return what is known after a writer has made some commits, or None if this is an anchor of another line.
 
         `base` is as that writer has read it last, and may be older than what is known.
         """
+        if not self.keys:
+            return AnchorState.of(self.store_id, base, keys, {writer: commits} if writer else {})
         digest = base.digest(self.count)
         if base.line != self.line or (digest is not None and digest != self.digest):
             return None
@@ -207,6 +214,8 @@ class AnchorState:
 
     def exceeds(self, base: BaseState | None, commits: Mapping[int, int]) -> bool:
         """Return whether a store was further than a base and the numbers of commits of its writers say that it is."""
+        if not self.keys:
+            return False
         if base is None or base.line != self.line or base.count < self.count:
             return True
         digest = base.digest(self.count)

@@ -67,7 +67,7 @@ class AnchorFile:
     def update(self, change: Callable[[bytes | None], bytes | None], *, make: bool = False, waits: bool = True) -> bool:
         """Replace what was written last by the result of a function, unless that is None. No other process writes meanwhile.
 
-        Without `waits`, return False if another process writes now, or the file has to be synced: then nothing was written.
+        With `make`, it is durable afterwards. Without `waits`, return False if another process writes now, or the file has to be synced: then nothing was written.
 
         Raises:
             AnchorError: it cannot be written; or it does not exist, and is not to be made.
@@ -86,6 +86,9 @@ class AnchorFile:
                 return False
             with _locked(number, alone=True, waits=waits):
                 self._replace(number, change, make=make)
+            if make:  # also what somebody made before whose sync failed
+                os.fsync(number)
+                sync_folder(self._path.parent)
         except BlockingIOError:
             return False
         except OSError as error:

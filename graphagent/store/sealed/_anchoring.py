@@ -133,6 +133,9 @@ class Anchoring:
             return
         if known.exceeds(writers and writers.base, writers.commits if writers else {}):
             raise self._rolled_back("it is older than its anchor")
+        if not known.keys and writers is not None:  # an error of the disk came between
+            self._covered = writers.base, _Own()
+            await self.write()
 
     async def _check_keys(self, known: AnchorState) -> None:
         if (
@@ -386,6 +389,10 @@ class Anchoring:
                 repr(self.held), f"it is that of another store than {self.session.where}; name another one"
             )
 
+    def _begun_anchor(self, content: bytes | None) -> bytes | None:
+        self._check_own(content)
+        return None if content else AnchorState.empty(self.session.store_id).to_bytes(anchor_key(self.session.sum_key))
+
     async def begin(self) -> None:
         """Anchor the store if it is due, with what it has.
 
@@ -409,8 +416,9 @@ class Anchoring:
 
     async def _anchored_anew(self) -> bool:
         session = self.session
-        if self.held is not None:  # whether it can be written is found before the store is changed
-            await self.held.update(self._check_own, make=True)
+        if self.held is not None:  # an anchored store has an anchor at any moment
+            await self._sync()
+            await self.held.update(self._begun_anchor, make=True)
         await session.renew_root()
         found = {item.key: item.version async for item in session.store.scan(ROOT)}
         version, base_version = found.pop(ROOT), found.pop(_BASE, 0)

@@ -135,10 +135,9 @@ class SealedStore:
         for number, change in enumerate(changes, 1):
             await turn(number)
             checked.append((change, check_change(change)))
-        if not checked:
-            return
-        session = await self.ready(make=not only_removes(changes))
+        session = await self.ready(make=not only_removes(changes)) if checked else None
         if session is None:
+            await self._store.commit()
             return
         paths: set[Key] = set()
         for number, change in enumerate(changes, 1):
@@ -240,6 +239,8 @@ class SealedStore:
                     else:
                         transaction.apply()
                     await session.anchoring.covered()
+                else:
+                    await self._store.commit()
                 return errors
             except OvertakenError:
                 pass

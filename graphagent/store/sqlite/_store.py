@@ -147,6 +147,9 @@ class SqliteStore:
         data that is derived from items can be stored with them, in tables whose names begin with `notes_`. If it raises, nothing
         is changed, and the exception is raised here.
 
+        A commit that failed, and may have been made all the same, is overwritten before anything later is committed. Without
+        changes, nothing else is done.
+
         Raises:
             ConflictError: an item does not have the version that a change expects, or does not exist.
             SealedStoreError: the file is sealed, and a change is not one of a sealed row.
@@ -157,8 +160,10 @@ class SqliteStore:
         for number, change in enumerate(changes, 1):
             await turn(number)
             checked.append((change, check_change(change)))
-        if along is None and only_removes(changes) and (not changes or isinstance(await self._open(), _NoFile)):
-            return
+        if along is None and only_removes(changes):
+            opened = await self._open() if changes else self._opened
+            if not isinstance(opened, _OpenFile) or not (changes or opened.writer.in_doubt):
+                return
         job = Job(checked, along)
         writer = (await self._open_to_write()).writer
         try:

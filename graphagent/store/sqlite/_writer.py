@@ -93,6 +93,8 @@ class Writer:
         self._pause = _PAUSE_SECONDS
         self._rewritten = 0
         """The mark that the file had when it was rewritten and the log could not be emptied; else 0."""
+        self.in_doubt = False
+        """Whether the log may end with a commit that failed after all of it was written, which the next opening would take for made."""
 
     def enter(self, job: Job) -> bool:
         """Enter a commit among those to be made by this thread; return False if it is none that may be.
@@ -157,9 +159,11 @@ class Writer:
             except SlowError:
                 connection.execute("ROLLBACK")
                 return
-            connection.execute("COMMIT")
+            self._end_transaction(connection)
         except Exception as error:  # noqa: BLE001 - a damaged file raises anything; every task raises it
-            self._fail(batch, error)
+            self._close_connection()
+            self._fail(batch, error, unsure=self.in_doubt)
+            self._jobs.put(None)  # a commit in doubt is overwritten by the writer's thread
             return
         self.sealed, self._data_version = sealed, connection.data_version()
         for job in batch:
@@ -167,11 +171,41 @@ class Writer:
         if self._log_pages >= self._log_limit:
             self._jobs.put(None)
 
-    def _fail(self, batch: list[Job], error: Exception) -> None:
-        # A connection that met an error is closed: what it remembers of the file may be wrong.
-        self._close_connection()
+    def _end_transaction(self, connection: Connection) -> None:
+        self.in_doubt = True
+        connection.execute("COMMIT")
+        self.in_doubt = False
+
+    def _overwrite(self, connection: Connection) -> None:
+        """Overwrite a commit in doubt at the end of the log, by one that changes nothing, so that it cannot come back."""
+        wait_and_execute(connection, "BEGIN IMMEDIATE")
+        [(version,)] = connection.execute("PRAGMA user_version").fetchall()
+        connection.execute(f"PRAGMA user_version={version}").fetchall()  # written in any case
+        self._end_transaction(connection)
+
+    def _settle(self) -> None:
+        """Close a connection that met an error, and overwrite a commit in doubt, if the disk lets it."""
+        # What the connection remembers of the file may be wrong.
+        failed, self._connection = self._connection, None
+        connection: Connection | None = None
+        with suppress(Exception):  # the next commit tries it again, and raises what prevents it
+            if self.in_doubt:
+                check_identity(self._path, self._identity)
+                # Opened before the other one is closed: the first connection to a file takes all of the log for made.
+                connection = self._connect()
+        if failed is not None:
+            failed.close()
+        try:
+            if connection is not None:
+                self._overwrite(connection)
+        except Exception:  # noqa: BLE001 - as above
+            self._close_connection()
+
+    def _fail(self, batch: list[Job], error: Exception, *, unsure: bool = False) -> None:
         for job in batch:
             failure = copy.copy(as_store_error(error, self._path))
+            if unsure:
+                failure = StoreError(f"{failure}. The commit may be there all the same when the file is opened again")
             failure.__cause__ = error.__cause__ if isinstance(error, StoreError) else error
             job.answer(failure)
 
@@ -219,6 +253,8 @@ class Writer:
                 self._thread_waits = False
                 if batch:
                     self._commit(batch)
+                elif self.in_doubt:
+                    self._settle()
                 if self._log_pages >= self._log_limit:
                     self._move_log()
                 if self._due is not None and (stop is not None or time.monotonic() >= self._due):
@@ -249,10 +285,12 @@ class Writer:
         """Make the commits that can be made in one transaction, and answer all of them."""
         import apsw
 
-        batch = [job for job in batch if not job.abandoned]
+        batch, ending = [job for job in batch if not job.abandoned], False
         try:
             connection = self._connect()
             check_identity(self._path, self._identity)
+            if self.in_doubt:
+                self._overwrite(connection)
             wait_and_execute(connection, "BEGIN IMMEDIATE")
             # Another process may have sealed the file just now.
             others_wrote = connection.data_version() != self._data_version
@@ -263,11 +301,13 @@ class Writer:
             forgetting = {job for job in batch if job not in conflicts and job.has(DeleteAll)}
             if forgetting and not marked(connection):
                 forgetting.clear()  # there was nothing to forget
-            connection.execute("COMMIT")
+            ending = True
+            self._end_transaction(connection)
             self.sealed, self._data_version = sealed, connection.data_version()
             self._sync_due = self._sync_due and self._log_pages >= self._moved_pages
         except Exception as error:  # noqa: BLE001 - a damaged file raises anything; every waiting task raises it
-            self._fail(batch, error)
+            self._settle()
+            self._fail(batch, error, unsure=ending and self.in_doubt)
             return
         for job in batch:
             if job not in forgetting:

@@ -46,6 +46,7 @@ async def forget(
         if fits.matches(record) and is_old and (run_id is None or record.run_id == run_id):
             doomed.append(record)
     if not doomed:
+        await repository.store.commit()  # raises if notes may come back whose saving failed
         return Receipt()
     await repository.forget(fits.owner, [record.id for record in doomed])
     return Receipt(notes=len(doomed), bytes=sum(len(record.content.encode()) for record in doomed))
