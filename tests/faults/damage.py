@@ -191,8 +191,8 @@ async def lines(subject, folder, chance, many, tally):
 
 
 async def older(subject, folder, chance, many, tally):
-    """A copy of the files from earlier, put in their place."""
-    for number in range(round(many)):
+    """A copy of the files from earlier, put in their place: at least one, however small a share is tried."""
+    for number in range(max(1, round(many))):
         steps = chance.randint(1, len(subject.steps) - 1)
         fresh(folder)
         await _do(subject, folder, subject.steps[:steps])

@@ -35,8 +35,8 @@ def can_trace():
     return not subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, check=False).returncode
 
 
-async def traced(subject, folder, _, share, tally):
-    """Kill -9 at a system call, of each that a process makes: strace counts each kind of them on its own."""
+async def traced(subject, folder, chance, share, tally):
+    """Kill -9 at a system call, of each that a process makes, at least at one: strace counts each kind of them on its own."""
     if not can_trace():
         return
     counts, log = Counter(), f"{folder}-calls"
@@ -45,8 +45,8 @@ async def traced(subject, folder, _, share, tally):
         fresh(folder)
         await _run(["strace", "-f", "-o", log, *paths, "-e", f"trace={','.join(calls)}"], subject, folder)
         counts.update(_counted(log))
-    points = [(name, number) for name in counts for number in range(1, counts[name] + 1) if share.takes()]
-    for call, at in points:
+    points = [(name, number) for name in counts for number in range(1, counts[name] + 1)]
+    for call, at in [each for each in points if share.takes()] or [chance.choice(points)]:
         fresh(folder)
         about = paths if call in ALSO else []
         command = ["strace", "-f", "-o", "/dev/null", *about, "-e", f"trace={call}"]

@@ -75,7 +75,8 @@ async def test_a_save_that_raised_does_not_come_back_once_it_was_forgotten(subje
     tally = Tally()
     async for at, made, _ in crashes.failures(subject, str(tmp_path / "at"), campaign.Share(), _FullFromSync):
         marks = [call[1:] for call in made if call[0] == "mark"]
-        await after_crash(subject, str(tmp_path / "at"), marks, f"full from sync {at}", tally)
+        if ("ack", "save 4") not in marks:  # a save before the forget has failed
+            await after_crash(subject, str(tmp_path / "at"), marks, f"full from sync {at}", tally)
     assert tally.counts["faults"] > 10
     assert not any(tally.counts[column] for column in COLUMNS[1:]), tally.shown
 
