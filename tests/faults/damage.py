@@ -43,12 +43,9 @@ async def flipped(subject, folder, chance, share, tally):
             bit = 1 << chance.randrange(8)
             _overwrite(path, place, bytes([data[place] ^ bit]))
             await after_damage(subject, folder, sound, f"{name}: bit {bit} of byte {place}", tally)
-            if {name: len(each) for name, each in contents(folder).items()} != {
-                name: len(each) for name, each in files.items()
-            }:
+            _overwrite(path, place, data[place : place + 1])
+            if contents(folder) != files:  # opening it may have rewritten it
                 restore(folder, files)
-            else:
-                _overwrite(path, place, data[place : place + 1])
 
 
 def _overwrite(path, place, data):
@@ -158,7 +155,10 @@ def _put_rows(path, rows):
     try:
         connection.execute("BEGIN; DELETE FROM items; DELETE FROM apart")
         for key, (version, value) in rows.items():
-            connection.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, NULL)", (key, max(1, version), value))
+            connection.execute(
+                "INSERT OR REPLACE INTO items (key, version, value, apart) VALUES (?, ?, ?, NULL)",
+                (key, max(1, version), value),
+            )
         connection.execute("COMMIT")
     finally:
         connection.close()

@@ -1,4 +1,7 @@
-"""The file of a SqliteStore: making it, opening it, reading its rows, and translating its errors."""
+"""The file of a SqliteStore: making it, opening it, reading its rows, and translating its errors.
+
+The file is long because making, opening and reading a file share its schema and its errors.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, cast
+from zlib import crc32
 
 from graphagent.errors import DamagedStoreError, ReadOnlyStoreError, StoreError
 from graphagent.store._durable_files import sync_folder, sync_name
@@ -20,25 +24,40 @@ from graphagent.store._sealed_detection import KEYS_PLACE, MAGIC
 APPLICATION_ID = 0x67616731
 SEALED_ID = 0x67616773
 """The application id of a file that was sealed: without its key row, it is no empty store."""
-FORMAT = 2
+FORMAT = 3
+_UNSUMMED = 2
+"""The format of files whose rows have no checksums. They are read, and get the column for them when somebody writes."""
 FORMAT_BITS = 8
 """How many bits of `user_version` are the format. The others are the mark of a deletion whose bytes may still be in the file."""
+
+
 # Short values are stored in the table of keys: a commit writes one page, and a scan reads few. Longer ones are stored apart, in
 # the order of their commits. There they fill their pages, of which a sixth would stay empty in the order of keys, and finding a
 # key does not read them.
-SCHEMA = (
-    (
-        "CREATE TABLE items (key BLOB PRIMARY KEY, version INTEGER NOT NULL, value BLOB, apart INTEGER,"
-        " CHECK ((value IS NULL) <> (apart IS NULL))) WITHOUT ROWID"
-    ),
-    "CREATE TABLE apart (id INTEGER PRIMARY KEY, value BLOB NOT NULL)",
-)
+def _schema(columns: str) -> tuple[str, ...]:
+    return (
+        (
+            f"CREATE TABLE items (key BLOB PRIMARY KEY, version INTEGER NOT NULL, value BLOB, {columns},"
+            " CHECK ((value IS NULL) <> (apart IS NULL))) WITHOUT ROWID"
+        ),
+        "CREATE TABLE apart (id INTEGER PRIMARY KEY, value BLOB NOT NULL)",
+    )
+
+
+SCHEMA = _schema("apart INTEGER, sum INTEGER")
+_SCHEMAS = {FORMAT: SCHEMA, _UNSUMMED: _schema("apart INTEGER")}
 _OWN_SCHEMA = "SELECT sql FROM sqlite_schema WHERE tbl_name NOT GLOB 'notes_*' AND tbl_name <> 'sqlite_sequence'"
 """The schema without the tables of data that is derived from items (`SqliteStore.commit(…, along=)`)."""
 SHORT = 256
 """The longest value that is stored with its key, in bytes; a page holds thirteen of them. Files written with another limit are read too."""
-ROWS = "SELECT key, version, ifnull(items.value, apart.value) FROM items LEFT JOIN apart ON id = apart"
-"""Every item. The value is NULL if it should be stored apart and is missing."""
+ROWS = "SELECT key, version, value, sum FROM rows"
+"""Every item. The value is NULL if it should be stored apart and is missing; the checksum, if the row was written without one."""
+_ROWS = (
+    "CREATE TEMP VIEW rows AS SELECT key, version, ifnull(items.value, apart.value) AS value, {} AS sum"
+    " FROM items LEFT JOIN apart ON id = apart"
+)
+HEAD_BITS = 31
+"""Above so many bits of the checksum of a row is that of its key and version, which is checked without reading the value."""
 _FRESH = re.compile(r"\.new-[0-9a-f]{16}(-wal|-shm|-journal)?")
 """The names of a file that is being made, and of the files that SQLite makes for it."""
 _UNLOCKED = "win32-none" if os.name == "nt" else "unix-none"
@@ -313,10 +332,15 @@ def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:
         connection.execute(
             f"PRAGMA locking_mode={'EXCLUSIVE' if unlocked else 'NORMAL'};"
             f"PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA mmap_size=0; PRAGMA secure_delete=ON;"
-            f"PRAGMA synchronous={synchronous}; PRAGMA query_only={'OFF' if writing else 'ON'};"
-            f"PRAGMA cache_size=-{CACHE_KIBIBYTES}"
+            f"PRAGMA synchronous={synchronous}; PRAGMA cache_size=-{CACHE_KIBIBYTES}"
         ).fetchall()
-        _check(connection, path)
+        form = _check(connection, path)
+        if form == _UNSUMMED and writing:
+            form = _add_sums(connection, path)
+        make_view(connection, summed=form == FORMAT)
+        connection.execute(f"PRAGMA query_only={'OFF' if writing else 'ON'}").fetchall()
+        if is_emptied(connection):
+            raise DamagedStoreError(os.fspath(path), "it was sealed, and the row with its keys is missing")
         if writing:  # copies by VACUUM INTO have a rollback journal
             connection.execute("PRAGMA journal_mode=WAL").fetchall()
             # The log exists by now. SQLite makes its name durable too, but looks no further if that fails.
@@ -328,31 +352,59 @@ def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:
     return connection
 
 
-def _check(connection: Connection, path: Path) -> None:
+def make_view(connection: Connection, *, summed: bool = True) -> None:
+    """Make the view of ROWS, which this connection alone sees."""
+    connection.execute(_ROWS.format("sum" if summed else "NULL")).fetchall()
+
+
+def _add_sums(connection: Connection, path: Path) -> int:
+    """Add the column of checksums to a file, unless another process has."""
+    connection.execute("BEGIN IMMEDIATE").fetchall()
+    form = _check(connection, path)
+    if form == _UNSUMMED:
+        [(user,)] = connection.execute("PRAGMA user_version").fetchall()
+        connection.execute(
+            f"ALTER TABLE items ADD COLUMN sum INTEGER; PRAGMA user_version={cast(int, user) - _UNSUMMED + FORMAT}"
+        ).fetchall()
+    connection.execute("COMMIT").fetchall()
+    return FORMAT
+
+
+def sum_of(place: bytes, version: int, value: bytes) -> int:
+    """Return the checksum of a row: that of its key and version, and below it that of everything."""
+    head = crc32(place, version & 0xFFFFFFFF)
+    return head << HEAD_BITS | crc32(value, head) >> 1
+
+
+def _check(connection: Connection, path: Path) -> int:
     [(page,)] = connection.execute("PRAGMA page_size").fetchall()
     if path.stat().st_size % cast(int, page) and not has_log(path):
         # SQLite would read zeros in place of the missing part of the last page.
         raise DamagedStoreError(os.fspath(path), "it is cut off")
     schema = tuple(sql for (sql,) in connection.execute(_OWN_SCHEMA).fetchall())
     [(application, user)] = connection.execute("SELECT * FROM pragma_application_id, pragma_user_version").fetchall()
-    version = cast(int, user) % 2**FORMAT_BITS
+    version: int = cast(int, user) % 2**FORMAT_BITS
     mode = connection.execute("PRAGMA journal_mode").fetchall()
     ids = (APPLICATION_ID, SEALED_ID)
-    if schema == SCHEMA and application in ids and version == FORMAT and mode in ([("wal",)], [("delete",)]):
-        if application == SEALED_ID and not is_sealed(connection):
-            raise DamagedStoreError(os.fspath(path), "it was sealed, and the row with its keys is missing")
-        return
-    if schema != SCHEMA and application not in ids:
+    if schema == _SCHEMAS.get(version) and application in ids and mode in ([("wal",)], [("delete",)]):
+        return version
+    known = schema in _SCHEMAS.values()
+    if not known and application not in ids:
         raise StoreError(f"{path} is a database, but not a store of graphagent; give the store a file of its own")
-    if schema != SCHEMA and version != FORMAT:
+    if not known and version not in _SCHEMAS:
         raise StoreError(f"{path} was made by another graphagent, in format {version}; this one reads format {FORMAT}")
     raise DamagedStoreError(os.fspath(path), "its head is not that of a store")
+
+
+def is_emptied(connection: Connection) -> bool:
+    """Return whether the file was sealed, and is not any more."""
+    return connection.execute("PRAGMA application_id").fetchall() == [(SEALED_ID,)] and not is_sealed(connection)
 
 
 def is_sealed(connection: Connection) -> bool:
     """Return whether the file is sealed."""
     found = connection.execute(f"{ROWS} WHERE key=?", (KEYS_PLACE,)).fetchall()
-    return any(type(value) is bytes and value.startswith(MAGIC) for _, _, value in found)
+    return any(type(value) is bytes and value.startswith(MAGIC) for _, _, value, _ in found)
 
 
 def items(
@@ -371,11 +423,15 @@ def items(
     make: Callable[..., Item] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     unpack = INT.unpack_from
     try:
-        for place, version, value in rows:
+        for place, version, value, sum_ in rows:
             if not (type(place) is bytes and place.startswith(low) and type(value) is bytes):
                 break
             if not (type(version) is int and version > 0):
                 break
+            if sum_ is not None:
+                check = crc32(place, version & 0xFFFFFFFF)
+                if check << HEAD_BITS | crc32(value, check) >> 1 != sum_:
+                    break
             # Most keys differ from the one before in the last int, such as a version. This decodes it in a third of the time.
             if len(place) == end and place[at] == 1 and place[at + 1] < 128 and place.startswith(begin):
                 key = head + unpack(place, at)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from zlib import crc32
 
 from graphagent.errors import DamagedStoreError
-from graphagent.store.sqlite._file import ROWS, Connection, connect, items
+from graphagent.store._encoding import decode
+from graphagent.store.sqlite._file import HEAD_BITS, ROWS, Connection, connect, items
 
 CHUNK_BYTES = 2**22
 """How many bytes of values are read at once."""
 _COUNTS = "SELECT count(DISTINCT apart), (SELECT count(*) FROM apart), count(apart) FROM items"
+
+_BESIDE = (
+    "SELECT * FROM (SELECT key, version, sum FROM rows WHERE key<? ORDER BY key DESC LIMIT 1)"
+    " UNION ALL SELECT * FROM (SELECT key, version, sum FROM rows WHERE key>=? ORDER BY key LIMIT 1)"
+)
 
 
 def is_sound(path: Path) -> bool:
@@ -42,3 +49,26 @@ def check_whole(connection: Connection, path: Path) -> int:
         raise DamagedStoreError(os.fspath(path), "its items and the values that lie apart do not belong together")
     connection.execute("COMMIT")
     return count
+
+
+def check_beside(connection: Connection, path: Path, below: bytes, above: bytes) -> None:
+    """Check the last row before the key `below` and the first one from `above` on, on both sides of what was looked for.
+
+    A row whose key has changed lies where it was: a search for its old key ends beside it, and a scan ends or begins there.
+
+    Raises:
+        DamagedStoreError: one is not what was written.
+    """
+    for place, version, sum_ in connection.execute(_BESIDE, (below, above)):
+        if not (type(place) is bytes and type(version) is int):
+            break
+        if sum_ is None:  # a row of before, or one of which not everything is read
+            try:
+                decode(place)
+            except ValueError:
+                break
+        elif type(sum_) is not int or crc32(place, version & 0xFFFFFFFF) != sum_ >> HEAD_BITS:
+            break
+    else:
+        return
+    raise DamagedStoreError(os.fspath(path), "the checksum of a row does not fit its key")

@@ -2,6 +2,8 @@
 
 Reading uses up to four connections, each by one thread at a time. Single items and short scans are read by the thread that asks,
 which takes less time than asking another thread; everything longer is read by a worker thread. See `_writer.py` for writing.
+
+The file is long because every method says what it does and raises for users.
 """
 
 from __future__ import annotations
@@ -39,11 +41,12 @@ from graphagent.store.sqlite._file import (
     is_writable,
     items,
     make,
+    make_view,
     remove_leftovers,
     sync_log,
     unlocked_state,
 )
-from graphagent.store.sqlite._soundness import CHUNK_BYTES, check_whole
+from graphagent.store.sqlite._soundness import CHUNK_BYTES, check_beside, check_whole
 from graphagent.store.sqlite._transaction import Job
 from graphagent.store.sqlite._writer import Writer
 
@@ -286,6 +289,7 @@ class _NoFile:
 
         self._connection = cast(Connection, apsw.Connection(":memory:"))
         self._connection.execute("; ".join(SCHEMA)).fetchall()
+        make_view(self._connection)
 
     def read(self, function: Callable[[Connection], T]) -> T:
         """Call a function with a connection to an empty store in memory."""
@@ -383,7 +387,11 @@ class _OpenFile:
 
 
 def _one(connection: Connection, key: Key, place: bytes, path: Path) -> Item | None:
-    return next(iter(items(connection.execute(_ONE, (place,)).fetchall(), path, key, place)), None)
+    rows = connection.execute(_ONE, (place,)).fetchall()
+    if not rows:
+        check_beside(connection, path, place, place)
+        return None
+    return items(rows, path, key, place)[0]
 
 
 def _several(connection: Connection, places: dict[bytes, Key], path: Path) -> dict[Key, Item]:
@@ -394,6 +402,9 @@ def _several(connection: Connection, places: dict[bytes, Key], path: Path) -> di
     # In one transaction, because each statement outside of one locks the file again, which takes longer than finding a row.
     connection.execute("BEGIN")
     rows = connection.executemany(_ONE, [(place,) for place in places]).fetchall()
+    if len(rows) < len(places):
+        for place in places.keys() - {row[0] for row in rows}:
+            check_beside(connection, path, place, place)
     connection.execute("COMMIT")
     found: dict[Key, Item] = {}
     for row in rows:
@@ -437,14 +448,20 @@ class _ScanPosition:
 
     def _read(self, connection: Connection) -> list[Item]:
         rows = min(self._rows, self._left)
+        low, high = self._low, self._high
         cursor = connection.execute(_DOWN if self._reverse else _UP, (self._low, self._high, rows))
         found = items(cursor, self._path, self._prefix, self._common, most_bytes=self._bytes)
         at_end = len(found) < rows and next(iter(cursor), None) is None
         cursor.close()
+        last = encode(found[-1].key) if found else b""
+        # A row that was left out lies beside those that were found, or where they would be.
+        if self._reverse:
+            check_beside(connection, self._path, last or high, high)
+        else:
+            check_beside(connection, self._path, low, last + b"\0" if found else low)
         if at_end:
             self._left = 0
         else:
             self._left -= len(found)
-            last = encode(found[-1].key)
             self._low, self._high = (self._low, last) if self._reverse else (last + b"\0", self._high)
         return found

@@ -21,7 +21,7 @@ from graphagent.store._items import (
     version_after,
 )
 from graphagent.store._sealed_detection import sealed_after
-from graphagent.store.sqlite._file import SEALED_ID, SHORT, Connection, as_store_error
+from graphagent.store.sqlite._file import SEALED_ID, SHORT, Connection, as_store_error, sum_of
 
 if TYPE_CHECKING:
     from graphagent._concurrency import Reply
@@ -109,7 +109,7 @@ def make_all(
             connection.execute(begin)
         try:
             sealed_then = _sealed_after(connection, job, path, sealed=sealed)
-            removes = _make(connection, job, path, quick=quick)
+            removes = _make(connection, job, path, quick=quick, summed=not sealed_then)
             if sealed_then and not sealed:
                 connection.execute(f"PRAGMA application_id={SEALED_ID}").fetchall()
             if job.along is not None:
@@ -141,7 +141,7 @@ def _sealed_after(connection: Connection, job: Job, path: Path, *, sealed: bool)
     )
 
 
-def _make(connection: Connection, job: Job, path: Path, *, quick: bool) -> bool:
+def _make(connection: Connection, job: Job, path: Path, *, quick: bool, summed: bool) -> bool:
     """Make the changes of a commit; return whether a DeleteAll has removed anything."""
     removed = False
     for change, place in job.changes:
@@ -151,15 +151,17 @@ def _make(connection: Connection, job: Job, path: Path, *, quick: bool) -> bool:
             connection.execute("DELETE FROM items WHERE key>=? AND key<?", among)
             removed = removed or connection.changes() > 0
         else:
-            _apply(connection, change, place, path, quick=quick)
+            _apply(connection, change, place, path, quick=quick, summed=summed)
     return removed
 
 
-def _apply(connection: Connection, change: Put | Delete | Exists, place: bytes, path: Path, *, quick: bool) -> None:
+def _apply(
+    connection: Connection, change: Put | Delete | Exists, place: bytes, path: Path, *, quick: bool, summed: bool
+) -> None:
     if (
         isinstance(change, Put)
         and change.expected == 0
-        and _insert(connection, place, change.value, version_after(change, 0))
+        and _insert(connection, place, change.value, version_after(change, 0), summed=summed)
     ):
         return
     version, apart = _find(connection, place, path)
@@ -170,30 +172,35 @@ def _apply(connection: Connection, change: Put | Delete | Exists, place: bytes, 
         raise SlowError
     if isinstance(change, Put) and change.before is not None:
         check_before(change, Item(change.key, _value(connection, place), version))
-    if isinstance(change, Put):
-        version = version_after(change, version)
-    if isinstance(change, Put) and len(change.value) > SHORT:
-        connection.execute("REPLACE INTO apart VALUES (?, ?)", (apart, change.value))
-        connection.execute("REPLACE INTO items VALUES (?, ?, NULL, last_insert_rowid())", (place, version))
+    if isinstance(change, Delete):
+        if apart is not None:
+            connection.execute("DELETE FROM apart WHERE id=?", (apart,))
+        connection.execute("DELETE FROM items WHERE key=?", (place,))
+        return
+    version, value = version_after(change, version), change.value
+    sum_ = sum_of(place, version, value) if summed else None
+    if len(value) > SHORT:
+        connection.execute("REPLACE INTO apart VALUES (?, ?)", (apart, value))
+        connection.execute("REPLACE INTO items VALUES (?, ?, NULL, last_insert_rowid(), ?)", (place, version, sum_))
         return
     if apart is not None:
         connection.execute("DELETE FROM apart WHERE id=?", (apart,))
-    if isinstance(change, Put):
-        connection.execute("REPLACE INTO items VALUES (?, ?, ?, NULL)", (place, version, change.value))
-    else:
-        connection.execute("DELETE FROM items WHERE key=?", (place,))
+    connection.execute("REPLACE INTO items VALUES (?, ?, ?, NULL, ?)", (place, version, value, sum_))
 
 
-def _insert(connection: Connection, place: bytes, value: bytes, version: int) -> bool:
+def _insert(connection: Connection, place: bytes, value: bytes, version: int, *, summed: bool) -> bool:
     """Add an item, as most commits do, without looking for it before; return False if its key is in use.
 
     The commit is rolled back then, with the value that may have been stored apart.
     """
+    sum_ = sum_of(place, version, value) if summed else None
     if len(value) > SHORT:
         connection.execute("INSERT INTO apart VALUES (NULL, ?)", (value,))
-        connection.execute("INSERT OR IGNORE INTO items VALUES (?, ?, NULL, last_insert_rowid())", (place, version))
+        connection.execute(
+            "INSERT OR IGNORE INTO items VALUES (?, ?, NULL, last_insert_rowid(), ?)", (place, version, sum_)
+        )
     else:
-        connection.execute("INSERT OR IGNORE INTO items VALUES (?, ?, ?, NULL)", (place, version, value))
+        connection.execute("INSERT OR IGNORE INTO items VALUES (?, ?, ?, NULL, ?)", (place, version, value, sum_))
     return connection.changes() > 0
 
 

@@ -60,7 +60,7 @@ async def listed(store, prefix):
 def put_as_before(path, key, value):
     """Put a row as a store that does not look would."""
     connection = apsw.Connection(str(path))
-    connection.execute("INSERT INTO items VALUES (?, 1, ?, NULL)", (encode(key), value))
+    connection.execute("INSERT INTO items (key, version, value, apart) VALUES (?, 1, ?, NULL)", (encode(key), value))
     connection.close()
 
 
@@ -217,7 +217,9 @@ async def test_rows_of_any_earlier_version_are_a_sealed_store(tmp_path):
     connection = apsw.Connection(str(path))
     for row in rows:
         key, version, value = tuple(row["key"]), row["version"], bytes.fromhex(row["value"])
-        connection.execute("INSERT INTO items VALUES (?, ?, ?, NULL)", (encode(key), version, value))
+        connection.execute(
+            "INSERT INTO items (key, version, value, apart) VALUES (?, ?, ?, NULL)", (encode(key), version, value)
+        )
     connection.close()
     with pytest.raises(SealedStoreError):
         await SqliteStore(path).get(HERE)
