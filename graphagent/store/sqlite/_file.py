@@ -170,8 +170,14 @@ def exists(path: Path) -> bool:
         DamagedStoreError: the file is missing, but its log exists.
     """
     try:
-        if path.exists():
-            return True
+        path.stat()
+    except FileNotFoundError:
+        pass
+    except OSError as error:  # such as a file where a folder should be
+        raise as_store_error(error, path) from error
+    else:
+        return True
+    try:
         if not has_log(path):
             return False
     except OSError as error:

@@ -643,6 +643,7 @@ async def test_tasks_that_wait_for_a_store_to_open_meet_its_error_too():
 async def test_a_task_that_only_commits_can_be_cancelled(tmp_path):
     """A task that does nothing but commit to a file ends when it is cancelled."""
     async with sealed(SqliteStore(tmp_path / "s.db", synchronous="NORMAL")) as store:
+        await store.commit(Put(A1, b"again"))
         with anyio.move_on_after(0.05) as scope:
             for _ in range(100_000):
                 await store.commit(Put(A1, b"again"))
