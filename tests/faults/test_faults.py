@@ -16,7 +16,7 @@ from tests.faults.oracle import COLUMNS, Tally, after_crash, expected
 from tests.faults.subjects import OURS, SUBJECTS, closed
 from tests.thorough import SEED, THOROUGH, some
 
-SHARE = 0.06 if THOROUGH else 0.01
+SHARE = 0.04 if THOROUGH else 0.01
 NAMED = [subject for subject in OURS if subject.name in {"SqliteStore", "FileMemoryProvider"}]
 OF_A_LOG = some(
     [subject for subject in OURS if subject.name in {"EncryptedStore", "Notes", "Notes, sealed"}], 1, salt="log"

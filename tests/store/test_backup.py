@@ -210,7 +210,7 @@ def test_a_copy_that_is_killed_leaves_the_old_or_the_new_one(tmp_path, call):
     begun = next(number for number, line in enumerate(steps) if line == "write") + 1
     moments = range(begun, len(steps) + 1)
     assert len(moments) > 10
-    for moment in some(moments, 8):
+    for moment in some(moments, 8, thorough=40):
         done = attempt("-e", f"inject={calls}:signal=KILL:when={moment}")
         found = anyio.run(read, target)
         assert found in ([b"old" * 400], [b"new" * 400]), moment

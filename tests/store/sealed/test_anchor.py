@@ -311,7 +311,7 @@ async def test_sessions_leave_few_rows_however_they_end():
 @pytest.mark.parametrize("name", WRITES)
 async def test_a_commit_while_others_commit_leaves_an_anchored_store_sound(name, meddle):
     """At whichever moment another session commits, begins, ends, or anchors the store: no sum is wrong afterwards."""
-    for at in some(range(1, 40), 6, salt=f"{name} {meddle}"):
+    for at in some(range(1, 40), 6, thorough=12, salt=f"{name} {meddle}"):
         for first in (False, True):
             inner, anchor = MemoryStore(), Elsewhere()
             await opened(inner, None if first else anchor).commit(*(Put(key(number), b"old") for number in range(5)))
@@ -337,7 +337,7 @@ async def test_a_commit_while_others_commit_leaves_an_anchored_store_sound(name,
 async def test_whatever_sessions_do_only_what_is_older_is_refused():
     """Sessions with and without anchor commit, end and are killed in any order. Of all states since, those that the anchor has seen surpassed are refused, and no other."""
     chance = random.Random(5)
-    for _ in range(some(range(40), 4)[-1] + 1 if THOROUGH else 4):
+    for _ in range(12 if THOROUGH else 4):
         inner, anchor = MemoryStore(), Elsewhere()
         history = []
         sessions = [opened(inner, anchor)]
@@ -481,7 +481,7 @@ async def test_a_file_put_back_is_refused_and_an_anchor_survives_what_happens_to
             async with store() as one:
                 await one.get((*ANN, 0))
     path.write_bytes(new)
-    for at in (some(range(4096), 10) + some(range(4096, 8192), 10)) if not THOROUGH else range(0, 8192, 16):
+    for at in some(range(4096), 10, thorough=60) + some(range(4096, 8192), 10, thorough=60):
         place.write_bytes(content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :])
         async with store() as one:
             assert (await one.get((*ANN, 0))).value == b"new"
@@ -571,7 +571,7 @@ async def test_writers_killed_at_any_moment_leave_a_store_that_its_anchor_accept
     chance = random.Random(7)
     async with EncryptedStore(SqliteStore(path), KEY, anchor=place) as store:
         await store.commit(Put(("room", "first"), b"v"))
-    for round_ in range(40 if THOROUGH else 2):
+    for round_ in range(8 if THOROUGH else 2):
         writers = [
             forkserver.Popen(
                 [sys.executable, str(script), str(path), str(place), str(round_ * 4 + number), synchronous, every],

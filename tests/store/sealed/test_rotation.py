@@ -308,7 +308,7 @@ async def test_killed_while_processes_write(tmp_path):
     for child in writers.values():
         assert await anyio.to_thread.run_sync(child.stdout.readline) == b"ready\n"
     killed = 0
-    for at in some([*range(1, 12), *range(-12, 0)], 4):
+    for at in some([*range(1, 12), *range(-12, 0)], 4, thorough=10):
         child = start(path, "rotate", at)
         await wait(child)
         assert child.returncode in (0, -signal.SIGKILL)
