@@ -48,7 +48,8 @@ def messages() -> Iterator[str]:
 LIVES = {"subject": "user", "keyword": "city", "description": "where the user lives", "value": "Oslo"}
 NOTHING: dict[str, list[str]] = {"facts": []}
 DENTIST = ToolCall("book", {"day": "Monday", "what": "the dentist"})
-REPLIES = [DENTIST, "On Monday.", {"facts": [LIVES]}, "The dentist, on Monday.", NOTHING, "In Oslo.", NOTHING]
+FOUND = {"facts": [LIVES]}  # twice: where a tool was called, a person's words are looked at by themselves as well
+REPLIES = [DENTIST, "On Monday.", FOUND, FOUND, "The dentist, on Monday.", NOTHING, "In Oslo.", NOTHING]
 """Answers, and behind each the facts that the model found."""
 
 

@@ -24,7 +24,12 @@ def trains(town: str) -> list[str]:
 
 home = {"subject": "user", "keyword": "town", "description": "where the user lives", "value": "Voss"}
 look = ToolCall("trains", {"town": "Voss"})
-first_run = [look, "The next trains home leave at 7:04 and 8:04.", {"facts": [home]}]
+first_run = [
+    look,
+    "The next trains home leave at 7:04 and 8:04.",
+    {"facts": [home]},
+    {"facts": [home]},
+]  # asked again, for the person's words alone
 second_run = [look, "At 7:04, as yesterday.", {"facts": []}]
 model = ScriptedModel([*first_run, *second_run])
 heard: list[str] = []

@@ -218,8 +218,8 @@ def _refused(demo: _Demo) -> None:
     shutil.copytree(demo.memory, demo.home / "changed")
     (demo.home / "changed" / SEALED).write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
     demo.say(f"(a copy of the memory, with byte {place:,} changed by one bit)", "dim")
-    demo.say(demo.run("facts", "verify", "--store", "changed", "--key", "file:key", ends=1).complaint.strip(), "red")
-    demo.say(demo.sealed("facts", "verify").output.strip())
+    demo.say(demo.run("verify", "changed", "--key", "file:key", ends=1).complaint.strip(), "red")
+    demo.say(demo.run("verify", "memory", "--key", "file:key").output.strip())
 
 
 def _forgotten(demo: _Demo) -> None:

@@ -27,7 +27,7 @@ def test_the_demo_shows_what_it_says(home):
         "none is found.",
         "was sealed with another key",
         "is damaged",
-        "Sound: ",
+        "memory: sound; ",
         "Forgotten: 1 version, ",
         "> When is the deadline?\nI do not know that; I was not told.",
         "> Where do I live?\nYou live in Bergen.",

@@ -14,7 +14,7 @@ import pytest
 from graphagent.llm import Image, Message, Reasoning, Text, ToolCall, ToolResult, Usage
 from graphagent.memory import ActionStep, MessageStep, TaskStep
 from graphagent.migrate import langchain, openai_agents, pydantic_ai
-from graphagent.store import EncryptedStore, SqliteStore, new_key
+from graphagent.store import EncryptedStore, Put, SqliteStore, new_key
 
 DATA = Path(__file__).parent / "data"
 LANGCHAIN, PYDANTIC_AI, ITEMS = (
@@ -359,7 +359,7 @@ async def test_a_store_of_ours_is_no_file_of_sessions(tmp_path):
     for name, seal in (("plain.db", None), ("sealed.db", new_key())):
         plain = SqliteStore(tmp_path / name)
         store = plain if seal is None else EncryptedStore(plain, key=seal)
-        await store.get(("a",))
+        await store.commit(Put(("a",), b"v"))
         await store.aclose()
         with pytest.raises(ValueError, match="it has no table 'agent_messages'"):
             openai_agents.load_sessions(tmp_path / name)

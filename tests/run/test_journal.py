@@ -306,7 +306,7 @@ async def filled(whole, folder, size, *, here):
     folder.mkdir()
     whole.life.world.begin()
     async with SqliteStore(folder / "runs.db") as store:
-        assert await store.get(("runs",)) is None
+        await store.commit(along=lambda connection: None)  # makes the file
         with fixed_clock(step_ms=0):
             run = whole.life.agent(store).start("the task", run_id="r")
             with no_larger_than(size), pytest.raises(JournalError, match=r"run 'r' cannot be kept: .*disk") as raised:

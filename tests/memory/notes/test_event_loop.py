@@ -18,6 +18,7 @@ from graphagent.memory.notes import _validation
 from graphagent.memory.notes.enrich import _consolidation
 from graphagent.memory.notes.index import _chunks, _fts, _matrix
 from graphagent.store import SqliteStore
+from graphagent.store.sqlite import _soundness
 from graphagent.store.sqlite import _store as sqlite_store
 from graphagent.testing import ScriptedModel
 from tests.memory.notes.conftest import Words as Costly
@@ -122,9 +123,9 @@ class Watch:
             self.seen.append(what)
 
     def statement(self, cursor, sql, bindings):
-        """Note a statement, unless it reads a single item, or the first few of a range, or is of a transaction of such reads."""
+        """Note a statement, unless it reads a single item or its neighbours, or the first few of a range, or is of a transaction of such reads."""
         few = sql in (sqlite_store._UP, sqlite_store._DOWN) and bindings[2] <= INLINE_ROWS
-        if sql not in (sqlite_store._ONE, "BEGIN", "COMMIT") and not few:
+        if sql not in (sqlite_store._ONE, _soundness._BESIDE, "BEGIN", "COMMIT") and not few:
             self.saw(sql)
         return True
 

@@ -76,8 +76,12 @@ class Flow:
         self.agents = []
         self.strategy = self.declare("flow", flow)
 
-    def expected(self, flow, level):
-        """The model of it: a level that only sinks."""
+    def expected(self, flow, level, lines=None):
+        """The model of it: a level of all that has flowed in, which only sinks, and that of the lines that an extraction is shown.
+
+        Facts and notes that were loaded are not among these lines; what a model said after it was shown them is.
+        """
+        lines = least_trust((level if lines is None else lines, "inferred"))
         for kind, *rest in flow:
             number = next(self.names)
             if kind in ("load", "read", "note"):
@@ -85,25 +89,28 @@ class Flow:
             elif kind == "turn":
                 self.replies.append("Said.")
                 level = least_trust((level, "inferred"))
+                lines = least_trust((lines, level))
             elif kind == "tool":
                 self.replies.append(ToolCalls([ToolCall("look")]))
-                level = "untrusted"
+                level = lines = "untrusted"
             elif kind == "tool save":
                 self.replies.append(ToolCalls([ToolCall("keep", {"key": f"k{number}"})]))
                 self.trust[f"k{number}"] = least_trust((level, "inferred"))
-                level = "untrusted"
+                level = lines = "untrusted"
             elif kind == "save":
                 self.trust[f"k{number}"] = level
             elif kind == "extract":
                 self.replies.append({"values": ["found"]})
-                level = self.trust[f"k{number}"] = least_trust((level, "inferred"))
+                self.trust[f"k{number}"] = lines
+                level = least_trust((level, lines))
             elif kind == "agent":
                 self.replies.append(ToolCalls([ToolCall(f"n{number}", {"task": "Do it."})]))
                 self.expected(rest[0], least_trust((level, "inferred")))
-                level = "untrusted"
+                level = lines = "untrusted"
             elif kind in ("branch", "kept branch", "graph"):
-                level = self.expected(rest[0], level)
-        return level
+                level, inside = self.expected(rest[0], level, lines)
+                lines = lines if kind == "branch" else inside
+        return level, lines
 
     def declare(self, name, flow):
         """The strategy of a flow."""
@@ -200,6 +207,7 @@ async def keep(ctx: Context, key: str) -> str:
 
 @given(flow=flows, restored=st.booleans())
 @example(flow=[("tool",), ("agent", [("save",), ("extract",)])], restored=False)
+@example(flow=[("load", "outside"), ("extract",), ("turn",), ("extract",)], restored=False)
 @example(flow=[("branch", [("extract",), ("save",)])], restored=False)
 @example(flow=[("tool",), ("agent", [("person",), ("agent", [("person",), ("save",)])])], restored=True)
 @example(flow=[("read", "outside"), ("person",), ("save",)], restored=True)
