@@ -154,6 +154,8 @@ class SealedSession:
                         raise DamagedStoreError(where, "the row with its keys is missing")
                 raise PlainStoreError(where)
             if anchor is not None and not accept and await anchor.read() is not None:
+                if await store.get(KEYS) is not None:
+                    continue  # another process has made and anchored it since it was looked at
                 raise RolledBackError(
                     where,
                     f"it is empty, and the anchor {anchor!r} is that of this store when it was not, or of another store",
