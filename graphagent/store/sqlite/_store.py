@@ -99,6 +99,7 @@ class SqliteStore:
         """The file. While it is open, there are two more, which belong to it: their names end with `-wal` and `-shm`."""
         self._synchronous = synchronous
         self._opened: _OpenFile | None = None
+        self._log_synced = False
         self._opening = OwnLock()
 
     def __repr__(self) -> str:
@@ -184,13 +185,16 @@ class SqliteStore:
             raise job.error
 
     async def sync(self) -> None:
-        """Make everything durable that was committed, which takes one wait for the disk with `synchronous="NORMAL"`, and else none.
+        """Make everything durable that was committed, which takes one wait for the disk with `synchronous="NORMAL"`.
+
+        Otherwise, it takes one the first time: what a process that was killed has committed last may be in no file yet.
 
         Raises:
             StoreError: the file cannot be synced.
         """
-        if self._synchronous == "NORMAL":
+        if self._synchronous == "NORMAL" or not self._log_synced:
             await anyio.to_thread.run_sync(sync_log, self.path)
+            self._log_synced = True
 
     async def read(self, function: Callable[[Any], T]) -> T:
         """Return the result of a function, which is called in a worker thread with a connection of apsw that nobody else uses meanwhile.
