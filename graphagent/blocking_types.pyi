@@ -652,7 +652,7 @@ class BlockingSqliteStore(Protocol):
         """Make all changes or none; they are durable when this returns. If it is cancelled, it has made all or none."""
 
     def sync(self) -> None:
-        """Make everything durable that was committed, which takes one wait for the disk with `synchronous="NORMAL"`, and else none."""
+        """Make everything durable that was committed, which takes one wait for the disk with `synchronous="NORMAL"`."""
 
     def read(self, function: Callable[[Any], T]) -> T:
         """Return the result of a function, which is called in a worker thread with a connection of apsw that nobody else uses meanwhile."""
