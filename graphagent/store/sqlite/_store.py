@@ -46,7 +46,7 @@ from graphagent.store.sqlite._file import (
     sync_log,
     unlocked_state,
 )
-from graphagent.store.sqlite._soundness import CHUNK_BYTES, check_beside, check_whole
+from graphagent.store.sqlite._soundness import CHUNK_BYTES, check_beside, check_pages, check_whole
 from graphagent.store.sqlite._transaction import Job
 from graphagent.store.sqlite._writer import Writer
 
@@ -269,6 +269,7 @@ class SqliteStore:
                     if not self._find_file(new=new):
                         return _NoFile()
                 opened = _OpenFile(self.path, self._synchronous)
+                opened.read(partial(check_pages, path=self.path))
                 if opened.read(marked) and is_writable(self.path):
                     opened.writer.erase()
                 weakref.finalize(self, opened.writer.end).atexit = False
