@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from graphagent.memory.notes import Filter, NoteView, Record
     from graphagent.run import Context
-    from graphagent.store import Change, Item, Key, Receipt
+    from graphagent.store import Change, Claimed, Item, Key, Receipt
 
 
 class Model(Protocol):
@@ -111,6 +111,89 @@ class BatchStore(Store, Protocol):
 
     async def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
         """Return the items under `keys`, in their order, without those that do not exist.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        ...
+
+
+class ClaimingStore(Store, Protocol):
+    """A store that says who has a run, so that processes on any number of machines can share it.
+
+    For a store without claims, each process looks whether the other one lives, which it can do on one machine only.
+    """
+
+    @property
+    def claims(self) -> Claims | None:
+        """The claims, or None where it has none, as an EncryptedStore around a SqliteStore."""
+        ...
+
+
+class Claims(Protocol):
+    """Who has what for a while, all of it by the clock of one store. Times and leases are in milliseconds.
+
+    A claim ends when it is released, or when its time is over: it has **lapsed** then, also if nobody takes it, and its holder can
+    neither renew it nor have it back. Claims are not items: a store need not make them durable before its next commit, and a copy
+    or a backup of it has none.
+    """
+
+    async def now(self) -> int:
+        """Return the time of the store, in milliseconds UTC.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        ...
+
+    async def take(self, key: Key, holder: str, lease: int, *, after: int = 0, note: bytes = b"") -> Claimed | None:
+        """Claim a key, and return the claim; None if somebody else has it. Of several takers at the same time, one has it.
+
+        Args:
+            key: What is claimed.
+            holder: Who claims it: a text that nobody else passes.
+            lease: For how long, from now on, unless it is renewed.
+            after: A number of a claim that is known to be over. A claim up to it is replaced even if its time is not over, and
+                the new one has a higher number: one more than `after` or than the one before, whichever is higher.
+            note: Bytes that `lapsed` returns with it, up to some thousand.
+
+        Raises:
+            StoreError: the store cannot be read or written. It is not known whether the claim was taken.
+        """
+        ...
+
+    async def renew(self, claims: Iterable[Claimed], lease: int) -> list[Claimed]:
+        """Have claims end one lease from now, all in one operation, and return those that were lost: lapsed, released, or taken.
+
+        A claim is found by its key, its holder and its number.
+
+        Raises:
+            StoreError: the store cannot be read or written. It is not known which claims were renewed.
+        """
+        ...
+
+    async def release(self, claims: Iterable[Claimed]) -> None:
+        """End claims, so that others can take them at once, and keep nothing of them. Those that were lost are left alone.
+
+        Raises:
+            StoreError: the store cannot be read or written.
+        """
+        ...
+
+    async def holders(self, keys: Iterable[Key]) -> dict[Key, Claimed]:
+        """Return the claims of keys, in one operation. Claims that lapsed and were not taken since are among them.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        ...
+
+    async def lapsed(self, room: str, limit: int) -> list[Claimed]:
+        """Return claims that lapsed and that nobody has taken since, the earliest first.
+
+        Args:
+            room: The first segment of their keys.
+            limit: At most so many.
 
         Raises:
             StoreError: the store cannot be read.

@@ -8,6 +8,7 @@ from graphagent._lazy import lazy as _lazy
 from graphagent.store._backup import BackupReport as BackupReport
 from graphagent.store._backup import backup as backup
 from graphagent.store._backup import restore as restore
+from graphagent.store._claims import Claimed as Claimed
 from graphagent.store._copy import copy_store as copy_store
 from graphagent.store._items import Change as Change
 from graphagent.store._items import Delete as Delete

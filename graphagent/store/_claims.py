@@ -1,0 +1,33 @@
+"""Claims: who has something for a while, as a store says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Claims, Store
+    from graphagent.store._items import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A claim in a store: who has what, and until when."""
+
+    key: Key = field(repr=False)
+    """What it is of: for a run, the key of its header."""
+    holder: str
+    """Whoever took it: a text that no other taker has, such as the id of an execution."""
+    fence: int
+    """Its number: 1 or above, and higher than those of all earlier claims of the key."""
+    until: int
+    """When its time is over unless it is renewed, in milliseconds UTC by the clock of the store."""
+    note: bytes = field(default=b"", repr=False)
+    """What its holder has written on it, for whoever finds it with `Claims.lapsed`."""
+    lapsed: bool = False
+    """Whether its time was over when the store was asked."""
+
+
+def claims_of(store: Store | None) -> Claims | None:
+    """Return the claims of a store that has some: the others are used by the processes of one machine."""
+    return cast("Claims | None", getattr(store, "claims", None))
