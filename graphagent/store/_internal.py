@@ -20,5 +20,6 @@ from graphagent.store._grants import grants_of as grants_of
 from graphagent.store.sealed._key_sources import put_in_keyring as put_in_keyring
 from graphagent.store.sqlite._copying import give_name as give_name
 from graphagent.store.sqlite._copying import is_store_file as is_store_file
+from graphagent.store.sqlite._soundness import are_sound as are_sound
 
 durable_files = _durable_files

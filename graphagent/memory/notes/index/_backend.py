@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import anyio.to_thread
 
 from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.index._chunks import worded
-from graphagent.store._internal import in_use
+from graphagent.memory.notes.index._connection import damage
+from graphagent.store._internal import are_sound, in_use
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
@@ -83,7 +86,11 @@ class _GoneError(Exception):
 
 
 class SqliteIndex:
-    """Tables in the file of a SqliteStore."""
+    """Tables in the file of a SqliteStore.
+
+    They are what the notes say, and have no checksums. What is seen of damage to them is told from damage to the notes: nothing is
+    lost with an index, which can be built again.
+    """
 
     shared = True
     built: object = "in the file"
@@ -94,6 +101,8 @@ class SqliteIndex:
         self._load: Callable[[], Awaitable[list[Record]]] | None = None
         self._schema: int | None = None
         """The version of the file's schema when the tables existed; it changes with every table that is created or dropped."""
+        self._sound: int | None = None
+        """The one at which SQLite's own check of the tables found nothing."""
 
     async def open(self, load: Callable[[], Awaitable[list[Record]]]) -> None:
         """Build the tables of all records in one transaction, if there are records and no tables."""
@@ -129,8 +138,10 @@ class SqliteIndex:
         def call(connection: IndexConnection) -> T:
             connection.execute("BEGIN")
             try:
-                self._check_tables(connection)
-                return function(connection)
+                with self._telling_damage():
+                    self._check_tables(connection)
+                    self._check_soundness(connection)
+                    return function(connection)
             finally:
                 connection.execute("ROLLBACK")
 
@@ -150,8 +161,9 @@ class SqliteIndex:
         """Commit changes to the store, and those of the function, in one transaction."""
 
         def along(connection: IndexConnection) -> None:
-            self._check_tables(connection)
-            function(connection)
+            with self._telling_damage():
+                self._check_tables(connection)
+                function(connection)
 
         while True:
             try:
@@ -166,6 +178,25 @@ class SqliteIndex:
             if not _fts.are_made(connection):
                 raise _GoneError
             self._schema = schema
+
+    def _check_soundness(self, connection: IndexConnection) -> None:
+        if self._sound != self._schema:
+            if not are_sound(cast("Any", connection), self._store.path, _fts.CHECKED):
+                raise damage(os.fspath(self._store.path), "SQLite's own check failed")
+            self._sound = self._schema
+
+    @contextmanager
+    def _telling_damage(self) -> Generator[None]:
+        import apsw
+
+        try:
+            yield
+        except UnicodeDecodeError as error:  # the driver decodes what it reads
+            raise damage(os.fspath(self._store.path), "a text is not UTF-8") from error
+        except apsw.CorruptError as error:
+            if getattr(error, "extendedresult", 0) != apsw.SQLITE_CORRUPT_VTAB:  # of FTS5; any other is of the file
+                raise
+            raise damage(os.fspath(self._store.path), "its words are not as FTS5 writes them") from error
 
 
 class InMemoryIndex:

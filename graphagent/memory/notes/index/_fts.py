@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphagent.memory.notes._validation import milliseconds
+from graphagent.memory.notes.index._connection import BYTES, NUMBER, NUMBER_OR_NONE, TEXT, damage, typed
 from graphagent.memory.notes.index._duplicates import sameness
 from graphagent.memory.notes.index._filter import (
     LISTED,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from graphagent.memory.notes.index._filter import Filter
 
 FORMAT = 9
+CHECKED = ("notes_rows", "notes_words")
+"""The tables of which SQLite can see that they are damaged: one has indexes that repeat it, the other is an index itself."""
 TOKENIZER: tuple[str, ...] = ("porter", "unicode61", "remove_diacritics", "2", "categories", "L* N* Co M*")
 """Marks are parts of words: without them, each vowel sign ends a word of an Indic script."""
 
@@ -68,6 +71,8 @@ _BATCH = 256
 """How many records are added together at most."""
 _ALIKE = 0.3
 """The similarity from which on a word is taken for another spelling of one that no text has."""
+_TIMES = range(-62_135_596_800_000, 253_402_300_800_000)
+"""The years 1 to 9999 in milliseconds UTC since 1970. No datetime is outside."""
 _ENDINGS = (
     "able",
     "ance",
@@ -113,6 +118,7 @@ class Row(NamedTuple):
     """Of a turn of a conversation; see `_traits.py`."""
 
 
+_ROW_KINDS = (NUMBER, TEXT, TEXT, NUMBER, TEXT, TEXT, NUMBER_OR_NONE, NUMBER, NUMBER, NUMBER)
 _ROW = "SELECT row, id, session, place, speaker, role, said, created, chunks, traits FROM notes_rows"
 
 
@@ -145,8 +151,10 @@ def are_made(connection: IndexConnection) -> bool:
 
 def made(connection: IndexConnection) -> bytes:
     """Return a random stamp of the tables. Rows of tables with another stamp may be other notes."""
-    [(stamp,)] = connection.execute("SELECT value FROM notes_state WHERE name='made'").fetchall()
-    return bytes(stamp)
+    rows = typed(connection, "SELECT value FROM notes_state WHERE name='made'", (), BYTES)
+    if not rows:
+        raise damage(connection.filename, "its stamp is missing")
+    return bytes(rows[0][0])
 
 
 def add(connection: IndexConnection, records: Iterable[tuple[Record, Sequence[str]]]) -> list[int]:
@@ -167,7 +175,7 @@ def _add_batch(connection: IndexConnection, batch: Mapping[tuple[str, str], tupl
         remove(connection, owner, rows_named(connection, owner, [id_ for of, id_ in batch if of == owner]))
     # One more than any row has ever had, so that no number is used again; the inserts keep the sequence up to date.
     last = "SELECT ifnull(max(seq), 0) + 1 FROM sqlite_sequence WHERE name='notes_rows'"
-    [(first,)] = connection.execute(last).fetchall()
+    [(first,)] = typed(connection, last, (), NUMBER)
     rows = list(range(first, first + len(batch)))
     notes, words = list[tuple[object, ...]](), list[tuple[int, str, str]]()
     some, entries = list[tuple[int, str]](), list[tuple[int, str]]()
@@ -200,13 +208,19 @@ def _fields(record: Record, texts: int) -> tuple[object, ...]:
 def remove(connection: IndexConnection, owner: str, ids: Iterable[str]) -> None:
     """Remove records; ids without one are ignored."""
     for id_ in ids:
-        found = connection.execute("SELECT row, chunks FROM notes_rows WHERE owner=? AND id=?", (owner, id_)).fetchall()
-        for row, chunks in found:
-            for number in range(chunks):
+        statement = "SELECT row, chunks FROM notes_rows WHERE owner=? AND id=?"
+        for row, chunks in typed(connection, statement, (owner, id_), NUMBER, NUMBER):
+            for number in range(_checked_chunks(connection, chunks)):
                 connection.execute("DELETE FROM notes_words WHERE rowid=?", (row * CHUNKS + number,))
             connection.execute("DELETE FROM notes_categories WHERE row=?", (row,))
             connection.execute("DELETE FROM notes_metadata WHERE row=?", (row,))
             connection.execute("DELETE FROM notes_rows WHERE row=?", (row,))
+
+
+def _checked_chunks(connection: IndexConnection, chunks: int) -> int:
+    if not 0 < chunks <= CHUNKS:
+        raise damage(connection.filename, "a number of texts is not one that was written")
+    return chunks
 
 
 def purge(connection: IndexConnection) -> None:
@@ -240,10 +254,12 @@ def postings(connection: IndexConnection, terms: Iterable[str], fits: Filter, mo
 
 def lengths(connection: IndexConnection, places: Iterable[int]) -> dict[int, int]:
     """Return the number of words of texts: the first varint of their rows in FTS5's table of sizes, as its file format says."""
-    found = connection.execute(
-        f"SELECT id, sz FROM notes_words_docsize WHERE id IN {LISTED}", (listed(places),)
-    ).fetchall()
-    return {place: size[0] if size[0] < 0x80 else _varints(size)[0] for place, size in found}
+    wanted = set(places)
+    statement = f"SELECT id, sz FROM notes_words_docsize WHERE id IN {LISTED}"
+    found = dict(typed(connection, statement, (listed(wanted),), NUMBER, BYTES))
+    if found.keys() != wanted or not all(size and size[-1] < 0x80 for size in found.values()):
+        raise damage(connection.filename, "a text that has words has no length")
+    return {place: size[0] if size[0] < 0x80 else _varints(size)[0] for place, size in found.items()}
 
 
 def dated(connection: IndexConnection, spans: Sequence[tuple[int, int]], fits: Filter, most: int) -> list[int]:
@@ -287,8 +303,8 @@ def fitting(connection: IndexConnection, fits: Filter) -> list[int]:
 
 def totals(connection: IndexConnection) -> tuple[int, float]:
     """Return the number of texts and the mean of their lengths in words: from row 1 of FTS5's data table, as its file format says."""
-    rows = connection.execute("SELECT block FROM notes_words_data WHERE id=1").fetchall()
-    numbers = _varints(bytes(rows[0][0])) if rows else []
+    rows = typed(connection, "SELECT block FROM notes_words_data WHERE id=1", (), BYTES)
+    numbers = _varints(rows[0][0]) if rows else []
     # The texts may have no words at all, such as a sign or a picture alone.
     return (numbers[0], numbers[1] / numbers[0] or 1.0) if len(numbers) > 1 and numbers[0] else (0, 1.0)
 
@@ -307,24 +323,24 @@ def _varints(block: bytes) -> list[int]:
 
 def rows_named(connection: IndexConnection, owner: str, ids: Iterable[str]) -> dict[str, int]:
     """Return the rows of records by their ids; ids without one are left out."""
-    found = connection.execute(f"SELECT id, row FROM notes_rows WHERE owner=? AND id IN {LISTED}", (owner, listed(ids)))
-    return dict(found.fetchall())
+    statement = f"SELECT id, row FROM notes_rows WHERE owner=? AND id IN {LISTED}"
+    return dict(typed(connection, statement, (owner, listed(ids)), TEXT, NUMBER))
 
 
 def same(connection: IndexConnection, owner: str, numbers: Iterable[int]) -> list[str]:
     """Return the ids of notes that have one of these values of `sameness`, the oldest first."""
     # Unless it is told, SQLite takes the index that has the order, and reads all notes of the owner in it.
-    found = connection.execute(
-        f"SELECT id FROM notes_rows INDEXED BY notes_same WHERE owner=? AND sameness IN {LISTED} ORDER BY id",
-        (owner, listed(numbers)),
-    )
-    return [id_ for (id_,) in found]
+    statement = f"SELECT id FROM notes_rows INDEXED BY notes_same WHERE owner=? AND sameness IN {LISTED} ORDER BY id"
+    return [id_ for (id_,) in typed(connection, statement, (owner, listed(numbers)), TEXT)]
 
 
 def rows_of(connection: IndexConnection, rows: Iterable[int], fits: Filter) -> dict[int, Row]:
     """Return the fields of those of some rows that exist and fit."""
     where, values = condition(fits, rows)
-    return {each[0]: Row._make(each) for each in connection.execute(f"{_ROW} WHERE {where}", values)}
+    found = {each[0]: Row._make(each) for each in typed(connection, f"{_ROW} WHERE {where}", values, *_ROW_KINDS)}
+    for each in found.values():
+        _checked_chunks(connection, each.chunks)
+    return found
 
 
 def beside(connection: IndexConnection, rows: Iterable[Row], fits: Filter) -> dict[int, Row]:
@@ -348,13 +364,14 @@ def count(connection: IndexConnection, owner: str) -> int:
 
 def since(connection: IndexConnection, owner: str, row: int) -> tuple[list[tuple[int, str]], int]:
     """Return the rows after a row, each with its id, and the number of all rows of the owner."""
-    rows = connection.execute("SELECT row, id FROM notes_rows WHERE row>? AND owner=? ORDER BY row", (row, owner))
+    statement = "SELECT row, id FROM notes_rows WHERE row>? AND owner=? ORDER BY row"
+    rows = typed(connection, statement, (row, owner), NUMBER, TEXT)
     return [(row, id_) for row, id_ in rows], count(connection, owner)
 
 
 def all_rows(connection: IndexConnection, owner: str) -> dict[int, str]:
     """Return all rows of an owner with their ids."""
-    return dict(connection.execute("SELECT row, id FROM notes_rows WHERE owner=?", (owner,)).fetchall())
+    return dict(typed(connection, "SELECT row, id FROM notes_rows WHERE owner=?", (owner,), NUMBER, TEXT))
 
 
 def whole(connection: IndexConnection, owner: str) -> dict[str, tuple[object, ...]]:
@@ -382,13 +399,12 @@ def expected(record: Record, texts: int) -> tuple[object, ...]:
 
 def speakers(connection: IndexConnection, owner: str) -> list[str]:
     """Return the speakers in an owner's notes, in alphabetical order, at most 10,000."""
-    rows = connection.execute(
+    statement = (
         "WITH RECURSIVE each(name) AS (SELECT min(speaker) FROM notes_rows WHERE owner=?1 AND speaker>''"
         " UNION ALL SELECT (SELECT min(speaker) FROM notes_rows WHERE owner=?1 AND speaker>'' AND speaker>each.name) FROM each"
-        " WHERE each.name IS NOT NULL) SELECT name FROM each WHERE name IS NOT NULL LIMIT 10000",
-        (owner,),
+        " WHERE each.name IS NOT NULL) SELECT name FROM each WHERE name IS NOT NULL LIMIT 10000"
     )
-    return [name for (name,) in rows]
+    return [name for (name,) in typed(connection, statement, (owner,), TEXT)]
 
 
 def speaking(connection: IndexConnection, names: Iterable[str], fits: Filter) -> list[str]:
@@ -472,46 +488,39 @@ def frequencies(connection: IndexConnection, stems: Iterable[str]) -> dict[str, 
 def counts(connection: IndexConnection, fits: Filter) -> dict[str, tuple[int, int, int]]:
     """Return the number of records directly in each scope, and when the first and the last of them were saved."""
     where, values = condition(fits)
-    rows = connection.execute(
-        f"SELECT scope, count(*), min(created), max(created) FROM notes_rows WHERE {where} GROUP BY scope", values
-    )
+    statement = f"SELECT scope, count(*), min(created), max(created) FROM notes_rows WHERE {where} GROUP BY scope"
+    rows = typed(connection, statement, values, TEXT, NUMBER, NUMBER, NUMBER)
+    if not all(oldest in _TIMES and newest in _TIMES for _, _, oldest, newest in rows):
+        raise damage(connection.filename, "a time is not one that was written")
     return {scope: (count, oldest, newest) for scope, count, oldest, newest in rows}
 
 
 def categories(connection: IndexConnection, fits: Filter) -> dict[str, int]:
     """Return the number of records with each category, in alphabetical order."""
     where, values = condition(fits)
-    rows = connection.execute(
+    statement = (
         f"SELECT category, count(*) FROM notes_categories JOIN notes_rows USING (row) WHERE {where} GROUP BY category"
-        " ORDER BY category",
-        values,
+        " ORDER BY category"
     )
-    return dict(rows.fetchall())
+    return dict(typed(connection, statement, values, TEXT, NUMBER))
 
 
 def newest(connection: IndexConnection, fits: Filter, limit: int, offset: int) -> list[str]:
     """Return the ids of the records that fit, the newest first; all of them if the limit is below 0."""
     where, values = condition(fits)
-    rows = connection.execute(
-        f"SELECT id FROM notes_rows WHERE {where} ORDER BY created DESC, id DESC LIMIT ? OFFSET ?",
-        (*values, limit, offset),
-    )
-    return [id_ for (id_,) in rows]
+    statement = f"SELECT id FROM notes_rows WHERE {where} ORDER BY created DESC, id DESC LIMIT ? OFFSET ?"
+    return [id_ for (id_,) in typed(connection, statement, (*values, limit, offset), TEXT)]
 
 
 def ids_named(connection: IndexConnection, fits: Filter, text: str) -> list[str]:
     """Return the ids that begin or end with a text, of the records that fit, in their order."""
     where, values = condition(fits)
-    rows = connection.execute(
-        f"SELECT id FROM notes_rows WHERE {where} AND (substr(id, 1, ?)=? OR substr(id, -?)=?) ORDER BY id",
-        (*values, len(text), text, len(text), text),
-    )
-    return [id_ for (id_,) in rows]
+    statement = f"SELECT id FROM notes_rows WHERE {where} AND (substr(id, 1, ?)=? OR substr(id, -?)=?) ORDER BY id"
+    return [id_ for (id_,) in typed(connection, statement, (*values, len(text), text, len(text), text), TEXT)]
 
 
 def last_place(connection: IndexConnection, owner: str, session: str) -> int:
     """Return the place of the last turn of a conversation; 0 if there is none."""
-    [(place,)] = connection.execute(
-        "SELECT ifnull(max(place), 0) FROM notes_rows WHERE owner=? AND session=? AND session<>''", (owner, session)
-    ).fetchall()
+    statement = "SELECT ifnull(max(place), 0) FROM notes_rows WHERE owner=? AND session=? AND session<>''"
+    [(place,)] = typed(connection, statement, (owner, session), NUMBER)
     return int(place)

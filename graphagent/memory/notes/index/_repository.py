@@ -474,7 +474,12 @@ class NoteRepository:
         """
         verify: Callable[[], Awaitable[int]] | None = getattr(self.store, "verify", None)
         if verify is not None:
-            await verify()
+            try:
+                await verify()
+            except DamagedStoreError:
+                if self.backend.shared:  # the index may be all that is damaged, which reading it tells
+                    await self.backend.read(_fts.made)
+                raise
         for _ in range(ATTEMPTS):
             changes = await self.catch_up(owner)
             records = {record.id: record for record in await self.all(owner)}
