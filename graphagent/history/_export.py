@@ -23,6 +23,7 @@ from graphagent.log._internal import (
     RunHeader,
     Segment,
     check_segments,
+    due_changes,
     header_key,
     list_runs,
     mark_key,
@@ -226,6 +227,7 @@ async def _put(store: Store, brought: _Brought, line: list[_Brought], new: Colle
     changes += [Put(*place_of(header))] if header.first else []
     if header.written == "waiting":
         changes.append(Put(mark_key(WAITING, header.owner, header.run_id), mark_of(header)))
+    changes += due_changes(header, 0)
     try:
         await store.commit(*changes, Put(place, header.pack(), expected=0))
     except ConflictError:

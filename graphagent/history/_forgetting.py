@@ -22,7 +22,7 @@ from graphagent.history._places import Place, Places
 from graphagent.history._reach import Reached, Selection
 from graphagent.history._removing import counted, forget_runs, runs_of
 from graphagent.history._runs import choose_runs
-from graphagent.log._internal import list_runs
+from graphagent.log._internal import due_of, list_runs
 from graphagent.memory._internal import checked_age, facts_of, forget_older, older_facts
 from graphagent.memory.notes._internal import all_versions, forget_owner, store_of
 from graphagent.memory.notes._internal import room_of as notes_of_owner
@@ -170,9 +170,9 @@ async def _check_idle(places: Places, owner: str) -> None:
 
 
 def _all_of(places: Places, owner: str) -> list[tuple[str, _Work]]:
-    of_notes, prefixes = _prefixes(owner)
+    of_notes, _ = _prefixes(owner)
     works: list[tuple[str, _Work]] = [
-        (name, partial(_erase, places.view_in(store) or store, owner, store, prefixes))
+        (name, partial(_erase_all, places.view_in(store) or store, owner, store))
         for name, store in places.stores.items()
     ]
     works += [
@@ -267,6 +267,16 @@ async def _clear(store: Store, owner: str) -> Receipt:
 async def _clear_expired(store: Store, owner: str) -> Receipt:
     """Erase what was cached and has expired."""
     return Receipt(cached=await erase_expired(store, cached_of(owner)))
+
+
+async def _erase_all(place: Store | NoteView, owner: str, store: Store) -> Receipt:
+    """Erase all that a store has of an owner, in one commit."""
+    _, prefixes = _prefixes(owner)
+    try:
+        due = await due_of(store, owner)
+    except DamagedStoreError:  # what cannot be read can be erased
+        due = []
+    return await _erase(place, owner, store, (*prefixes, *due))
 
 
 async def _erase(place: Store | NoteView, owner: str, store: Store, prefixes: Collection[Key]) -> Receipt:

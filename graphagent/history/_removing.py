@@ -18,12 +18,15 @@ from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError
 from graphagent.history._carried import carried
 from graphagent.history._runs import choose_runs, thread_ends, threads_of
 from graphagent.log._internal import (
+    DUE,
     HEADERS,
     LEARNING,
     ROOM,
     THREADS,
     WAITING,
     RunHeader,
+    due_key,
+    due_of,
     header_key,
     list_runs,
     mark_key,
@@ -72,7 +75,7 @@ async def prune_runs(
         owner: Whose.
         run_ids: Which.
         thread: The thread to which they belong.
-        status: Where they are: `done`, `ended`, `failed`, `cancelled`, `paused`, `waiting`, `interrupted`.
+        status: Where they are: `done`, `ended`, `failed`, `cancelled`, `paused`, `waiting`, `sleeping`, `queued`, `interrupted`.
         older_than: For how long nothing happened in them.
         keep: So many of the owner's runs, or of those of the thread, stay in any case, the newest.
 
@@ -122,7 +125,7 @@ async def forget_runs(store: Store, *, owner: str = "", run_ids: Collection[str]
         runs, size = await _remove(store, owner, list(run_ids), forget=True)
         return Receipt(runs=runs, bytes=size)
     receipt = await counted(store, runs_of(owner))
-    await store.commit(*map(DeleteAll, runs_of(owner)))
+    await store.commit(*map(DeleteAll, (*runs_of(owner), *await due_of(store, owner))))
     return receipt
 
 
@@ -140,7 +143,7 @@ async def counted(store: Store, prefixes: Iterable[Key]) -> Receipt:
     size, counts = 0, Counter[str]()
     with suppress(DamagedStoreError):
         for prefix in prefixes:
-            if prefix[0] in (LEARNING, WAITING):
+            if prefix[0] in (LEARNING, WAITING, DUE):
                 continue  # marks, which say nothing that is not in a header
             async for item in store.scan(prefix):
                 size += len(item.value)
@@ -338,6 +341,8 @@ async def _removal(
             changes.append(Delete(mark_key(LEARNING, owner, run_id)))
         if heads[run_id].written == "waiting":
             changes.append(Delete(mark_key(WAITING, owner, run_id)))
+        if heads[run_id].due:
+            changes.append(DeleteAll(due_key(heads[run_id])))
         if heads[run_id].first:
             changes.append(Delete(place_of(heads[run_id])[0]))
     changed = {heads[run_id].thread for run_id in gone}

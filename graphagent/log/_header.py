@@ -76,6 +76,8 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     """The paths of the taps, and after a slash the names of the features, that have not learned from it yet."""
     claim: Claim | None = None
     """The process that executes it."""
+    due: int = 0
+    """When something is to be done for it without anybody asking, in milliseconds UTC by the clock of the store; 0: never."""
     damaged: str = ""
     """The damage, if the header cannot be read; then only owner and id are known."""
 

@@ -11,6 +11,12 @@ from graphagent.log._bytes import row_of as row_of
 from graphagent.log._claim import LEASE as LEASE
 from graphagent.log._claim import Claim as Claim
 from graphagent.log._claim import Token as Token
+from graphagent.log._due import DUE as DUE
+from graphagent.log._due import Due as Due
+from graphagent.log._due import due_changes as due_changes
+from graphagent.log._due import due_key as due_key
+from graphagent.log._due import due_of as due_of
+from graphagent.log._due import read_due as read_due
 from graphagent.log._entries import GONE as GONE
 from graphagent.log._entries import NIL as NIL
 from graphagent.log._entries import AgentStarted as AgentStarted

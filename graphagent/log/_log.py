@@ -27,6 +27,7 @@ from graphagent.errors import (
 )
 from graphagent.log._bytes import EntryCodec, payloads_in, plain, row_of
 from graphagent.log._claim import LEASE
+from graphagent.log._due import due_changes
 from graphagent.log._entries import NIL, AgentStarted, AgentStopped, Carried, NodeFinished, Started, finish_node
 from graphagent.log._header import WAITING, RunHeader, child_header, header_key, mark_key, place_of, rows_key
 from graphagent.log._segments import Segment, read_header, read_segments
@@ -96,6 +97,8 @@ class Log:
     """The number of the first entry that no commit has taken yet."""
     _pending: _PendingCommit | None = None
     """The last commit, whose outcome may be unknown."""
+    _due = 0
+    """When something is due according to the header in the store."""
     _unconfirmed = ""
     """The token of a renewal of which it is not known whether it is in the store."""
     _since = 0.0
@@ -154,6 +157,10 @@ class Log:
         raise DamagedStoreError(f"run {self.header.run_id!r}", reason)
 
     # ---- writing
+
+    def is_at(self, header: RunHeader, version: int) -> None:
+        """Note which header is in the store, and its version: the next one takes its place."""
+        self.header, self.version, self._due = header, version, header.due
 
     def append(self, entry: Entry) -> None:
         """Append an entry. It is applied at once, and durable with the next commit.
@@ -251,13 +258,17 @@ class Log:
                 renewed = run.renewed(self.committed, self.codec.blobs.last)
                 self._unconfirmed = run.claim.token
                 try:
-                    await store.commit(Put(header_key(run.owner, run.run_id), renewed.pack(), expected=self.version))
+                    await store.commit(*self._header_changes(renewed))
                 except ConflictError as error:
                     raise await self._claim_error(store) from error
                 self._renewed(run, renewed)
 
+    def _header_changes(self, header: RunHeader) -> list[Change]:
+        put = Put(header_key(header.owner, header.run_id), header.pack(), expected=self.version)
+        return [put, *due_changes(header, self._due)]
+
     def _renewed(self, before: RunHeader, renewed: RunHeader) -> None:
-        self.version, self._since, self._unconfirmed = self.version + 1, time.monotonic(), ""
+        self.version, self._due, self._since, self._unconfirmed = self.version + 1, renewed.due, time.monotonic(), ""
         if self.header is before:
             self.header = renewed
 
@@ -266,9 +277,14 @@ class Log:
         run = self.header
         if self._unconfirmed:
             item = await store.get(header_key(run.owner, run.run_id))
-            claim = None if item is None else RunHeader.unpack(item.value, run.run_id).claim
-            if item is not None and claim is not None and claim.token == self._unconfirmed:
-                self.version = item.version
+            found = None if item is None else RunHeader.unpack(item.value, run.run_id)
+            if (
+                item is not None
+                and found is not None
+                and found.claim is not None
+                and found.claim.token == self._unconfirmed
+            ):
+                self.version, self._due = item.version, found.due
             self._unconfirmed = ""
 
     async def handed_over(self) -> Sequence[Change]:
@@ -289,7 +305,7 @@ class Log:
         if header or self._is_lease_short():
             await self._find_version(store)
             renewed = run.renewed(state.number, codec.blobs.last)
-            changes.append(Put(place, renewed.pack(), expected=self.version))
+            changes += self._header_changes(renewed)
         else:
             changes.append(Exists(place))
         now, ran = _clock.now(), round(self.executed() * 1000)
@@ -354,6 +370,7 @@ class Log:
         if item is not None and pending is not None:
             self._landed(pending)
         self.version = header.version if header is not None else 0
+        self._due = 0 if header is None else RunHeader.unpack(header.value, run.run_id).due
         self.stale = None
 
     def _is_lease_short(self) -> bool:
@@ -400,7 +417,7 @@ class Log:
         """
         header, version = await read_header(store, owner, run_id)
         log = Log(store, header, types=types)
-        log.version = version
+        log.is_at(header, version)
         segments = await read_segments(store, header)
         if look_up is not None:
             await look_up(log.codec, [row for segment in segments for _, row in segment.rows])

@@ -214,7 +214,8 @@ async def _claim(run: Runtime, token: Token) -> bool:
     header.check_free()
     if header.last > log.committed:
         return False  # somebody learned from it since it was read
-    log.header, log.version = structs.replace(header, claim=Claim.of(token)), version
+    log.is_at(header, version)
+    log.header = structs.replace(header, claim=Claim.of(token))
     try:
         with anyio.CancelScope(shield=True):
             await log.commit(header=True)

@@ -236,12 +236,12 @@ async def _claim(run: Runtime, store: Store) -> None:
     if header.last > log.committed:
         raise RunClaimedError(run.run_id, "another process, which continued it")
     token, outline = Token(), run.config.strategy.outline
-    log.header = header
+    log.is_at(header, version)
     log.waits_no_more()
     log.header = structs.replace(
         header, claim=Claim.of(token), written="running", reason="", strategy_digest=outline.digest
     )
-    log.version, log.lost = version, False
+    log.lost = False
     _record_answers(run)
     changed = outline if outline.digest != header.strategy_digest else None
     ruled, declared = run.config.compiled.ruled, run.config.strategy.declarations

@@ -51,7 +51,7 @@ InStates = Annotated[
     option(
         "--status",
         "STATUS",
-        "Only runs that are done, ended, failed, cancelled, paused, waiting, interrupted, damaged or running; can be repeated.",
+        "Only runs that are done, ended, failed, cancelled, paused, waiting, sleeping, queued, interrupted, damaged or running; can be repeated.",
     ),
 ]
 InThread = Annotated[
