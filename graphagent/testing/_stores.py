@@ -5,15 +5,18 @@ The file is long because it has a check of each promise, and together they are t
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 from anyio import to_thread
+from anyio.lowlevel import checkpoint
 
 from graphagent import _clock
-from graphagent.errors import ConflictError
+from graphagent.errors import ConflictError, StoreError
 from graphagent.store import Change, Delete, DeleteAll, Exists, Item, Key, Put
 from graphagent.testing._promise import accepts, answer, iterates, keeps, promise
 
@@ -29,14 +32,22 @@ _LONGEST_COMMIT = 60
 """After how many seconds a commit is taken to wait for the scan in which it is made."""
 
 
-async def check_store(make: Callable[[], _Own], *, reopen: Callable[[_Own], Store] | None = None) -> None:
+async def check_store(
+    make: Callable[[], _Own],
+    *,
+    reopen: Callable[[_Own], Store] | None = None,
+    disconnect: Callable[[_Own], object] | None = None,
+) -> None:
     """Check that a store keeps the promises of Store and, where it has `get_many`, of BatchStore.
 
     `make` is called once for each promise and may return the same store, or another one, each time. `reopen` opens a store again,
-    as another process would: it is passed the store, which was not closed, and returns another one over the same items. Without
-    it, the check cannot see whether commits are durable.
+    as another process would: it is passed the store, which was not closed, and returns another one over the same items, and both
+    are used. Without it, the check cannot see whether commits are durable, nor what two processes do to one another.
 
-    The check uses rooms that nothing else uses, and empties them. One promise is checked in another event loop, in a thread. What
+    `disconnect` cuts the connections that a store has to its server, from the side of the server. It is called in a thread, many
+    times, while tasks commit; without it, the check cannot see what becomes of a commit whose connection is lost.
+
+    The check uses rooms that nothing else uses, and empties them. Some promises are checked in other event loops, in threads. What
     cannot be seen: whether a commit survives a power cut, and whether what is removed is erased from the disk.
 
     Raises:
@@ -55,6 +66,7 @@ async def check_store(make: Callable[[], _Own], *, reopen: Callable[[_Own], Stor
         _orders,
         _pages,
         _any_text,
+        _long_keys,
         _large,
         _changing,
         _together,
@@ -67,6 +79,14 @@ async def check_store(make: Callable[[], _Own], *, reopen: Callable[[_Own], Stor
         await keeps("store", _emptied, store, room)
     if reopen is not None:
         await keeps("store", _durable, make(), reopen, f"check-{_clock.new_id()}")
+    for pair in (_removed, _opposite):
+        store, room = make(), f"check-{_clock.new_id()}"
+        await keeps("store", pair, store, store if reopen is None else reopen(store), room)
+        await keeps("store", _emptied, store, room)
+    if disconnect is not None:
+        store, room = make(), f"check-{_clock.new_id()}"
+        await keeps("store", _disconnected, store, disconnect, room)
+        await keeps("store", _emptied, store, room)
 
 
 async def _scan(store: Store, prefix: Key, **how: Any) -> list[Item]:
@@ -361,6 +381,45 @@ async def _any_text(store: Store, room: str) -> None:
         promise(await _keys(store, key[:2]) == [key], text)
 
 
+async def _long_keys(store: Store, room: str) -> None:
+    """Keys may be long, and need not compress."""
+    text = "keys may have many and long segments, of characters that do not repeat, and come back as they were"
+    letters = random.Random(0)
+    names = [
+        "".join(chr(letters.randrange(0x10000, 0x110000)) for _ in range(length))
+        for length in (63, 64, 255, 256, 700, 1_000, 1_000, 20_000)
+    ]
+    near = [f"{name[:-1]}{chr(ord(name[-1]) ^ 1)}" for name in names]
+    whole = [(room, *names[:depth], number) for depth in range(1, len(names) + 1) for number in range(3)]
+    keys: list[Key] = [*whole, (room, *names), *((room, name) for name in (*names, *near)), (room, *names[:2] * 20)]
+    await store.commit(*(Put(key, b"%d" % number, expected=0) for number, key in enumerate(keys)))
+    for number, key in enumerate(keys):
+        promise(await store.get(key) == Item(key, b"%d" % number, 1), text)
+    for other in ((room, *near), (room, *names[:-1], near[-1]), (room, *names[:6], near[6], 0)):
+        promise(await store.get(other) is None, "get returns the item of exactly the key, also where keys are long")
+    for depth in range(1, len(names) + 1):
+        prefix: Key = (room, *names[:depth])
+        found = await _keys(store, prefix)
+        there = [key for key in keys if key[: len(prefix)] == prefix]
+        promise(
+            len(found) == len(there) and set(found) == set(there),
+            "scan returns the items whose keys begin with the segments of the prefix, also where these are long",
+        )
+        numbers = [key[-1] for key in found if len(key) == len(prefix) + 1 and isinstance(key[-1], int)]
+        promise(
+            numbers == [0, 1, 2],
+            "keys that are equal up to an int segment come in the order of that number, also where they are long",
+        )
+        rest = [found[0], *[key for last in found[:-1] for key in await _keys(store, prefix, after=last, limit=1)]]
+        promise(rest == found, "after= continues a scan after a key that it returned, also where keys are long")
+    await store.commit(DeleteAll((room, *names[:5])), Delete((room, names[0]), expected=1))
+    left = {key for key in keys if key[:6] != (room, *names[:5])} - {(room, names[0])}
+    promise(
+        set(await _keys(store, (room,))) == left,
+        "what is removed is of exactly the key or prefix, also where it is long",
+    )
+
+
 async def _large(store: Store, room: str) -> None:
     """Values may be large, and items many."""
     big = bytes(range(256)) * 4_096
@@ -493,3 +552,94 @@ async def _durable(store: _Own, reopen: Callable[[_Own], Store], room: str) -> N
     promise(
         await _scan(reopen(store), (room,)) == [], "what DeleteAll removed is not there when a store is opened again"
     )
+
+
+async def _removed(store: Store, other: Store, room: str) -> None:
+    """What a commit requires to exist is not removed while the commit is made."""
+    head, rows = (room, "head"), (room, "rows")
+
+    async def add(number: int) -> None:
+        for step in range(2_000):
+            if await _refused(store, Exists(head), Put((*rows, number, step), b"v")) is not None:
+                return
+            await checkpoint()
+
+    async def remove(turn: int) -> None:
+        await anyio.sleep(turn / 1_000)
+        removals = DeleteAll(rows), DeleteAll(head)
+        await other.commit(*(removals if turn % 4 < 2 else removals[::-1]))
+
+    async def remove_elsewhere(turn: int) -> None:
+        await to_thread.run_sync(anyio.run, remove, turn)
+
+    for turn in range(12):
+        await store.commit(Put(head, b"v"))
+        async with anyio.create_task_group() as group:
+            for number in range(4):
+                group.start_soon(add, number)
+            group.start_soon(remove_elsewhere if turn % 2 else remove, turn)
+        promise(
+            await _scan(store, (room,)) == [],
+            "where an item is removed with what belongs to it, commits at the same time that require it to exist leave nothing behind",
+        )
+
+
+async def _opposite(store: Store, other: Store, room: str) -> None:
+    """Commits at the same time may change the same items in opposite orders."""
+    keys = [(room, "o", number) for number in range(20)]
+    one, two = (room, "p", 1), (room, "p", 2)
+    await store.commit(Put(one, b"v"), Put(two, b"v"))
+
+    async def change(which: Store, keys: list[tuple[str, str, int]], there: Key, again: Key) -> None:
+        for _ in range(10):
+            await which.commit(*(Put(key, b"v") for key in keys))
+            await which.commit(Exists(there), Delete(again), Put(again, b"v", expected=0))
+
+    with anyio.fail_after(_LONGEST_COMMIT):
+        async with anyio.create_task_group() as group:
+            for which in (store, other):
+                group.start_soon(change, which, keys, one, two)
+                group.start_soon(change, which, keys[::-1], two, one)
+    versions = [item.version for item in await _scan(store, (room, "o"))]
+    promise(versions == [40] * len(keys), "of commits in opposite orders none is lost")
+
+
+async def _disconnected(store: _Own, disconnect: Callable[[_Own], object], room: str) -> None:
+    """A connection may be lost while a commit is made."""
+    text = "a commit whose connection is lost is made once and wholly, or not at all"
+    head = (room, "head")
+    await store.commit(Put(head, b"v"))
+    working, made, unknown = 10, set[Key](), set[Key]()
+
+    async def save(number: int) -> None:
+        nonlocal working
+        for step in range(40):
+            row = (room, "rows", number, step)
+            changes = Exists(head), Put(row, b"v", expected=0), Put((room, "count", number), b"v")
+            try:
+                promise(await _refused(store, *changes) is None, text)
+                made.add(row)
+            except StoreError:
+                unknown.add(row)
+            await checkpoint()
+        working -= 1
+
+    async with anyio.create_task_group() as group:
+        for number in range(working):
+            group.start_soon(save, number)
+        while working:
+            await to_thread.run_sync(disconnect, store)
+            await anyio.sleep(random.uniform(0, 0.03))
+    for tries_left in reversed(range(20)):
+        try:
+            await store.get(head)
+            await store.commit(Put(head, b"v"))
+            break
+        except StoreError:  # the first to use a connection may be the one that finds it lost
+            if not tries_left:
+                raise
+    rows = set(await _keys(store, (room, "rows")))
+    promise(made <= rows, "a commit that has returned is made, also where connections are lost")
+    promise(rows <= made | unknown, text)
+    counted = {item.key[2]: item.version for item in await _scan(store, (room, "count"))}
+    promise(counted == Counter(row[2] for row in rows), text)

@@ -27,7 +27,7 @@ from graphagent.memory import (
 )
 from graphagent.store import MemoryStore, Receipt, SqliteStore
 from graphagent.testing import check_provider
-from tests.testing.dictionary import Dictionary
+from tests.testing.dictionary import Dictionary, Disk
 from tests.testing.mutants import Mutants
 
 KEY = bytes(range(32))
@@ -714,7 +714,7 @@ class Stored(StoreMemoryProvider):
     store = Dictionary
 
     def __init__(self, disk=None):
-        self.disk = {} if disk is None else disk
+        self.disk = Disk() if disk is None else disk
         super().__init__(self.store(self.disk))
 
 

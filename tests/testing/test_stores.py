@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import unicodedata
+import zlib
 from dataclasses import replace
 
 import anyio
@@ -217,6 +218,31 @@ class FileNames(Changes):
             if isinstance(segment, str) and len(segment.encode("utf-8", "surrogatepass")) > 255:
                 raise OSError(36, "File name too long")
         return change
+
+
+@MUTANTS.breaks("Keys may be long, and need not compress. The store raised StoreError")
+class IndexRows(Changes):
+    """Has its keys in an index whose rows have a limit once they are compressed, as that of a database."""
+
+    def changed(self, change):
+        key = "".join(map(str, getattr(change, "key", ()))).encode("utf-8", "surrogatepass")
+        if len(zlib.compress(key)) > 2_704:
+            raise StoreError("index row size exceeds btree maximum")
+        return change
+
+
+MUTANTS.like(
+    "FirstCharacters",
+    Keys,
+    "Keys may be long, and need not compress. The store raised ConflictError",
+    named=lambda _, segment: segment[:900],
+)
+
+
+@MUTANTS.breaks("keys that are equal up to an int segment come in the order of that number, also where they are long")
+class LongKeysBackwards(Scans):
+    def chosen(self, items, *_):
+        return items[::-1] if any(len(repr(item.key)) > 3_000 for item in items) else items
 
 
 # 3. Wrong versions
@@ -982,8 +1008,53 @@ class RefusedOnDisk(Dictionary):
 class LostUpdates(Dictionary):
     """Reads, waits and writes without a lock."""
 
-    async def wait(self):
+    async def commit(self, *changes):
+        items = dict(self.items)
         await anyio.lowlevel.checkpoint()
+        self.items = items
+        await super().commit(*changes)
+
+
+@MUTANTS.breaks("commits at the same time that require it to exist leave nothing behind")
+class RemovesWhatItSaw(Dictionary):
+    """Looks for what is to be removed, waits for others, and removes that alone."""
+
+    async def commit(self, *changes):
+        if all(isinstance(each, DeleteAll) for each in changes):
+            prefixes = [each.prefix for each in changes]
+            changes = [Delete(key) for key in self.items if any(key[: len(each)] == each for each in prefixes)]
+            await anyio.lowlevel.checkpoint()
+        await super().commit(*changes)
+
+
+@MUTANTS.breaks("Commits at the same time may change the same items in opposite orders. The store raised")
+class LocksAsTheyCome(Three):
+    """Locks the items of a commit in the order of its changes, and refuses one that would wait for itself."""
+
+    def __init__(self, disk=None):
+        super().__init__(disk)
+        self.holders, self.waiting = self.disk.__dict__.setdefault("locks", ({}, {}))
+
+    async def commit(self, *changes):
+        me, held = object(), []
+        try:
+            for key in dict.fromkeys(getattr(each, "key", ()) for each in changes):
+                while (holder := self.holders.get(key)) is not None:
+                    self.waiting[me] = key
+                    while holder in self.waiting:
+                        holder = self.holders.get(self.waiting[holder])
+                        if holder is me:
+                            raise StoreError("deadlock detected")
+                    await anyio.lowlevel.checkpoint()
+                self.waiting.pop(me, None)
+                self.holders[key] = me
+                held.append(key)
+                await anyio.lowlevel.checkpoint()
+            await self.inner.commit(*changes)
+        finally:
+            self.waiting.pop(me, None)
+            for key in held:
+                del self.holders[key]
 
 
 @MUTANTS.breaks("A store is bound to no event loop. The store raised RuntimeError")
@@ -1140,11 +1211,79 @@ class Something(Batches):
         return await super().get_many(list(keys) or [item.key async for item in self.inner.scan((), limit=1)])
 
 
+# 13. Lost connections
+
+
+ONCE = "a commit whose connection is lost is made once and wholly, or not at all"
+
+
+class Server(Three):
+    """Has a connection, which may be cut before the server makes a commit, or after it."""
+
+    lost = 0
+
+    def cut(self):
+        self.lost += 1
+
+    async def commit(self, *changes):
+        if len(changes) != 3 or not self.lost:
+            return await self.inner.commit(*changes)
+        self.lost -= 1
+        return await self.after_a_cut(changes)
+
+    async def after_a_cut(self, changes):
+        if self.lost % 2:
+            await self.inner.commit(*changes)
+        raise StoreError("the connection was lost, and whether the commit was made is not known")
+
+
+@MUTANTS.breaks(ONCE)
+class MakesItAgain(Server):
+    """Makes a commit again that may have been made."""
+
+    async def after_a_cut(self, changes):
+        await self.inner.commit(*changes)
+        await self.inner.commit(*changes)
+
+
+@MUTANTS.breaks(ONCE)
+class PutsItAgain(Server):
+    async def after_a_cut(self, changes):
+        await self.inner.commit(*changes)
+        await self.inner.commit(*(replace(each, expected=None) for each in changes if isinstance(each, Put)))
+
+
+@MUTANTS.breaks(ONCE)
+class HalfOfIt(Server):
+    async def after_a_cut(self, changes):
+        await self.inner.commit(*changes[:2])
+        raise StoreError("the connection was lost")
+
+
+@MUTANTS.breaks("a commit that has returned is made, also where connections are lost")
+class SaysSo(Server):
+    async def after_a_cut(self, changes):
+        pass
+
+
+@MUTANTS.breaks("A connection may be lost while a commit is made. The store raised StoreError")
+class NeverAgain(Server):
+    async def commit(self, *changes):
+        if self.lost:
+            raise StoreError("the connection is closed")
+        await self.inner.commit(*changes)
+
+
+async def test_a_connection_may_be_lost():
+    """A store passes that says of a commit that it may have been made or not."""
+    await check_store(Server, reopen=reopened, disconnect=Server.cut)
+
+
 @pytest.mark.parametrize(("mutant", "told"), MUTANTS, ids=[mutant.__name__ for mutant, _ in MUTANTS])
 async def test_a_broken_promise_is_named(mutant, told):
     """A store that breaks one promise fails, and the error says which."""
     with pytest.raises(AssertionError, match=told):
-        await check_store(mutant, reopen=reopened)
+        await check_store(mutant, reopen=reopened, disconnect=getattr(mutant, "cut", None))
 
 
 class Locked(Three):
