@@ -700,6 +700,10 @@ class BlockingEncryptedStore(Protocol):
     """`EncryptedStore` where nothing is async."""
 
     @property
+    def inner(self) -> Any:
+        """The store that has the sealed rows."""
+
+    @property
     def keys(self) -> Any:
         """The keys that open the store: list, add, remove, rotate and destroy them."""
 

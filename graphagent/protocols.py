@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from datetime import datetime
     from types import TracebackType
 
@@ -197,6 +198,32 @@ class Claims(Protocol):
 
         Raises:
             StoreError: the store cannot be read.
+        """
+        ...
+
+
+class Dispatcher(Protocol):
+    """Brings word of runs that are due to workers, sooner than these find them in the store.
+
+    All that it brings are hints: one may be lost, come late, or come twice. A worker asks the store who has a run before it executes
+    it, and looks into the store at intervals for runs that nobody brought word of. So a dispatcher need not be durable, and what it
+    raises is logged and holds nothing up.
+
+    Where only those with a key may know whose runs a store has, `owner` and `run_id` are empty: a worker looks into the store then.
+    """
+
+    async def tell(self, owner: str, run_id: str, *, queue: str, priority: int) -> None:
+        """Bring word of a run to one worker that takes from its queue. Of runs that wait, those of a higher priority come first."""
+        ...
+
+    def listening(self) -> AbstractAsyncContextManager[object]:
+        """Return what connects a worker for as long as its `async with` block is executed."""
+        ...
+
+    async def take(self, queues: Collection[str] | None) -> tuple[str, str]:
+        """Wait for a run of one of these queues, of any for None, and return its owner and its id. It is brought to nobody else.
+
+        Called within `listening`, by one task at a time, which cancels it if it finds work elsewhere. A run is not lost then.
         """
         ...
 

@@ -31,3 +31,10 @@ class Claimed:
 def claims_of(store: Store | None) -> Claims | None:
     """Return the claims of a store that has some: the others are used by the processes of one machine."""
     return cast("Claims | None", getattr(store, "claims", None))
+
+
+def innermost(store: Store) -> Store:
+    """Return the store that others are around, such as an EncryptedStore."""
+    while (inner := getattr(store, "inner", None)) is not None:
+        store = inner
+    return store

@@ -14,6 +14,7 @@ from graphagent.store._checksum import checked as checked
 from graphagent.store._checksum import is_intact as is_intact
 from graphagent.store._checksum import unchecked as unchecked
 from graphagent.store._claims import claims_of as claims_of
+from graphagent.store._claims import innermost as innermost
 from graphagent.store._encoding import checked_limit as checked_limit
 from graphagent.store._fork_safety import in_use as in_use
 from graphagent.store._grants import grants_of as grants_of

@@ -92,6 +92,11 @@ class EncryptedStore:
         raise TypeError("an EncryptedStore holds a key and cannot be pickled")
 
     @property
+    def inner(self) -> Store:
+        """The store that has the sealed rows."""
+        return self._store
+
+    @property
     def keys(self) -> StoreKeys:
         """The keys that open the store: list, add, remove, rotate and destroy them."""
         return StoreKeys(self._store, self._key, self._where, self._ready, self._rotate_data)
