@@ -390,12 +390,13 @@ async def _long_keys(store: Store, room: str) -> None:
         for length in (63, 64, 255, 256, 700, 1_000, 1_000, 20_000)
     ]
     near = [f"{name[:-1]}{chr(ord(name[-1]) ^ 1)}" for name in names]
-    whole = [(room, *names[:depth], number) for depth in range(1, len(names) + 1) for number in range(3)]
+    whole: list[Key] = [(room, *names[:depth], number) for depth in range(1, len(names) + 1) for number in range(3)]
     keys: list[Key] = [*whole, (room, *names), *((room, name) for name in (*names, *near)), (room, *names[:2] * 20)]
     await store.commit(*(Put(key, b"%d" % number, expected=0) for number, key in enumerate(keys)))
     for number, key in enumerate(keys):
         promise(await store.get(key) == Item(key, b"%d" % number, 1), text)
-    for other in ((room, *near), (room, *names[:-1], near[-1]), (room, *names[:6], near[6], 0)):
+    others: list[Key] = [(room, *near), (room, *names[:-1], near[-1]), (room, *names[:6], near[6], 0)]
+    for other in others:
         promise(await store.get(other) is None, "get returns the item of exactly the key, also where keys are long")
     for depth in range(1, len(names) + 1):
         prefix: Key = (room, *names[:depth])
