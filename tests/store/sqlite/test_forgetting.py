@@ -424,6 +424,7 @@ async def test_a_damaged_file_is_not_written_anew(tmp_path):
     content = bytearray(path.read_bytes())
     leaf = next(at for at in range(0, len(content), 4096) if content[at] == 0x0A and content[at + 4] > 5)
     content[leaf + 4] -= 1  # a row less, says the page
+    assert await store.get(("r", "o", 100)) is None  # opening it, which checks the pages
     path.write_bytes(content)
     with pytest.raises(NotErasedError) as caught:
         await store.commit(DeleteAll(("r", "o", 99)))
