@@ -12,7 +12,7 @@ from msgspec import MsgspecError, Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from graphagent._options import check_text
-from graphagent.errors import ConflictError, DamagedStoreError
+from graphagent.errors import ConflictError, DamagedStoreError, MissingExtraError
 from graphagent.store import Put
 from graphagent.store._internal import checked, is_intact
 
@@ -48,7 +48,7 @@ class Schedule:
     Raises:
         ValueError: the line never comes, or is none; the zone is not known; or the name has a slash.
         TypeError: an option is about what the schedule decides.
-        ImportError: the extra `workers` is not installed.
+        MissingExtraError: the extra `workers` is not installed.
     """
 
     def __init__(
@@ -138,8 +138,8 @@ class Schedule:
         """
         try:
             from cronsim import CronSim, CronSimError
-        except ImportError as error:
-            raise ImportError("schedules need the extra 'workers': pip install 'graphagent-ai[workers]'") from error
+        except ImportError:
+            raise MissingExtraError("a schedule", "workers") from None
         try:
             if len(self.cron.split()) != _FIELDS:
                 raise CronSimError(f"it has {len(self.cron.split())} fields")
