@@ -1,27 +1,40 @@
 """The search index kept in step with the store, whoever changes it.
 
 In a SqliteStore, each commit changes notes and index together. An index in memory is changed after each commit of this process, and
-learns of those of others by the version of the item "changes", which each of them increments.
+learns of those of others by the version of the item "changes", which each of them increments. Which notes these were of is said by an
+item that each of them puts, so only these notes are read. If not all of the items are there, since they are of older builds, or were
+removed because newer ones are many or notes were forgotten, all notes are read.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from graphagent._concurrency import Gate, turn
 from graphagent.memory.notes.index import _fts, _storage
 from graphagent.memory.notes.index._chunks import worded
-from graphagent.memory.notes.index._embeddings import changes_of, counted_as
+from graphagent.memory.notes.index._embeddings import changes_of, counted_as, version_of
+from graphagent.store import Delete, DeleteAll, Put
+from graphagent.store._internal import get_many
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
     from graphagent.memory.notes.index._backend import IndexBackend
     from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.protocols import Store
-    from graphagent.store import Change
+    from graphagent.store import Change, Item
+
+
+_Row = tuple[int, int]
+"""The place and the random number of an item that says what was changed."""
+_TOLD = 32
+"""How many of the last changes of an owner say of which notes they were."""
+_TRIES = 3
+"""How often these are read while others go on."""
 
 
 @dataclass(slots=True)
@@ -40,6 +53,20 @@ class _OwnerState:
     """The ids of notes that are being changed here."""
     values: dict[str, int] = field(default_factory=dict[str, int])
     """The hash of each note's bytes, by its id."""
+    told: set[_Row] = field(default_factory=set["_Row"])
+    """The last items that say what was changed, of those changes that the index has."""
+    floor: _Row = (-1, -1)
+    """The highest of such items that `told` has no more."""
+    outdated: list[_Row] = field(default_factory=list["_Row"])
+    """Some of these, which the next commit removes."""
+
+    def shorten(self) -> None:
+        """Keep the last items alone."""
+        gone = sorted(self.told)[:-_TOLD]
+        if gone:
+            self.told.difference_update(gone)
+            self.floor = max(self.floor, gone[-1])
+            self.outdated = [*self.outdated, *gone][-_TOLD:]
 
 
 class IndexSync:
@@ -93,6 +120,10 @@ class IndexSync:
                 state.changes += counted_as(item)
             elif item.key[2] == _storage.NOTES:
                 state.values[found[-1].id] = hash(item.value)
+            elif item.key[2] == _storage.CHANGED:
+                state.told.add(_row(item))
+        for state in self._owners.values():
+            state.shorten()
         return found
 
     def _of(self, owner: str) -> _OwnerState:
@@ -124,29 +155,70 @@ class IndexSync:
                     self._reading.leave()
 
     async def _read_again(self, owner: str, state: _OwnerState) -> None:
-        changes = await changes_of(self._store, owner)
+        """Read what others changed: the notes that their changes name, or all."""
         state.reading += 1
+        before = replace(state, told=set(state.told))
         try:
-            values: dict[str, int] = {}
-            changed: list[Record] = []
-            async for item in self._store.scan(_storage.notes_key(owner)):
+            changes, told, ids = await self._told(owner, before)
+            prefix = _storage.notes_key(owner)
+            if ids is None:
+                items = [item async for item in self._store.scan(prefix)]
+                gone = state.values.keys() - {str(item.key[3]) for item in items}
+            else:
+                items = list((await get_many(self._store, [(*prefix, id_) for id_ in ids])).values())
+                gone = ids - {str(item.key[3]) for item in items}
+            values, changed = dict[str, int](), list["Record"]()
+            for number, item in enumerate(items, 1):
+                await turn(number)
                 id_ = str(item.key[3])
                 values[id_] = hash(item.value)
                 if state.values.get(id_) != values[id_]:
                     changed.append(_storage.unpack(item))
 
             def change(connection: IndexConnection) -> None:
-                gone = set(_fts.all_rows(connection, owner).values()) - values.keys()
-                _fts.remove(connection, owner, gone)
+                more = set(_fts.all_rows(connection, owner).values()) - values.keys() if ids is None else set[str]()
+                _fts.remove(connection, owner, gone | more)
                 _fts.add(connection, ((record, worded(record)) for record in changed))
 
             await self._backend.commit((), change)
-            state.values, state.changes = values, changes
+            if ids is None:
+                state.values = values
+            else:
+                state.values = {id_: value for id_, value in state.values.items() if id_ not in gone} | values
+            state.changes = changes
+            state.told = before.told | told
+            state.shorten()
         finally:
             state.reading += 1
             state.edits += 1
             # What this process changed meanwhile may have been overwritten in the index by older data; it is read once more.
             state.own = 0
+
+    async def _told(self, owner: str, before: _OwnerState) -> tuple[int, set[_Row], set[str] | None]:
+        """Return the number of the owner's changes, which items say so of those that are missing, and the ids of the notes.
+
+        There are no ids if not all changes have such an item, or if one is of too many notes.
+        """
+        for tries_left in reversed(range(_TRIES)):
+            changes = await changes_of(self._store, owner)
+            missing = changes - before.changes - before.own
+            told, ids = set[_Row](), set[str]()
+            is_named = tries_left > 0 and missing <= _TOLD
+            async for item in self._store.scan(_storage.changed_key(owner), reverse=True):
+                row = _row(item)
+                if row <= before.floor or (is_named and len(told) == missing):
+                    break
+                if row not in before.told:
+                    told.add(row)
+                    named = _storage.unpack_changed(item)
+                    is_named = is_named and named is not None
+                    ids.update(named or ())
+            if not is_named or len(told) != missing:
+                return changes, told, None
+            # Only if nobody made a change since, these are the items of the changes that are missing, and not of later ones.
+            if changes == await changes_of(self._store, owner):
+                return changes, told, ids
+        raise AssertionError("the last try is of all notes")
 
     def edits(self, owner: str) -> int:
         """Return how often the rows of an owner were changed in an index in memory; 0 for one that is in the file."""
@@ -159,8 +231,10 @@ class IndexSync:
         along: Callable[[IndexConnection], None],
         add: Sequence[Record],
         remove: Sequence[str],
+        *,
+        erase: bool = False,
     ) -> None:
-        """Commit changes to the store, and those that `along` makes in the index, which add and remove these notes.
+        """Commit changes to the store, and those that `along` makes in the index, which add and remove these notes, or erase them.
 
         Raises:
             ConflictError: an item is not at its expected version; nothing is changed.
@@ -170,6 +244,13 @@ class IndexSync:
             await self._backend.commit(changes, along)
             return
         state, added = self._of(owner), dict[str, int]()
+        row, outdated = (version_of(state.changes) + state.own, secrets.randbits(62)), state.outdated
+        told: Change = Put(
+            _storage.changed_key(owner, row), _storage.pack_changed({*remove, *(each.id for each in add)})
+        )
+        if erase:  # nothing may name what was forgotten
+            told = DeleteAll(_storage.changed_key(owner))
+        changes = [*changes, told, *(Delete(_storage.changed_key(owner, each)) for each in outdated if not erase)]
         for number, record in enumerate(add, 1):
             await turn(number)
             added[record.id] = hash(_storage.pack(record))
@@ -183,6 +264,7 @@ class IndexSync:
             state.edits += 1
             state.busy.subtract(ids)
             state.busy = +state.busy
+        state.outdated = [each for each in state.outdated if each not in outdated]
         for id_ in ids:
             state.values.pop(id_, None)
         # If anything else changed these notes or the index meanwhile, the index may have the changes in another order than the
@@ -190,3 +272,10 @@ class IndexSync:
         if alone and built is not None and self._backend.built is built and state.reading == reading:
             state.own += 1
             state.values.update(added)
+            if not erase:
+                state.told.add(row)
+                state.shorten()
+
+
+def _row(item: Item) -> _Row:
+    return int(item.key[3]), int(item.key[4])

@@ -377,7 +377,7 @@ class NoteRepository:
                 Delete(_storage.changes_key(owner), expected=before), DeleteAll(_storage.room_of(owner)), *also
             ]  # fmt: skip
             try:
-                await self._sync.commit(owner, changes, partial(_erased, owner, ids), (), ids)
+                await self._sync.commit(owner, changes, partial(_erased, owner, ids), (), ids, erase=True)
             except ConflictError as error:
                 if error.key != _storage.changes_key(owner):
                     raise
@@ -424,7 +424,7 @@ class NoteRepository:
                 of_vectors = await self.vectors.removed(owner, [record.id for record in add])
             counting = await self._left_by(owner, remove) if erase else _counting(owner, begun=begun)
             try:
-                await self._sync.commit(owner, [*changes, *of_vectors, *counting], along, add, remove)
+                await self._sync.commit(owner, [*changes, *of_vectors, *counting], along, add, remove, erase=erase)
             except ConflictError as error:
                 # Another process began or completed a generation of vectors, or changed notes: what was read is outdated.
                 if attempt == ATTEMPTS or error.key[3:4] not in _OUTDATED:

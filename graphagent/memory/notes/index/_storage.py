@@ -3,7 +3,8 @@
 `("notes", owner, 1, id)` is a note, `("notes", owner, 2, id, n)` its version n before it was changed or consolidated,
 `("notes", owner, 3, id)` what a model still has to infer about it, and `("notes", owner, 4, g, id)` its vectors of generation g, in
 the form of `_vector_bytes`. `("notes", owner, 0, "changes")` is written with each change of an owner's notes, so its version counts
-them; `("notes", owner, 0, "begun")` tells notes from those that the owner had before all were forgotten, and
+them; `("notes", owner, 5, n, random)` says which notes one of the last changes was of, about the n-th, in a store of which others have
+an index in memory; `("notes", owner, 0, "begun")` tells notes from those that the owner had before all were forgotten, and
 `("notes", owner, 0, "learned", run)` that a run was learned from; `("notes", owner, 0, "embedder")` names the embedder of the vectors and the current generation, and
 `("notes", owner, 0, "generation", g)` exists while vectors may be added to generation g. An owner's notes are one domain of a sealed
 store.
@@ -12,7 +13,7 @@ store.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -29,10 +30,13 @@ if TYPE_CHECKING:
     from graphagent.store import Item, Key
 
 ROOM = "notes"
-STATE, NOTES, HISTORY, PENDING, VECTORS = range(5)
+STATE, NOTES, HISTORY, PENDING, VECTORS, CHANGED = range(6)
 FORMAT = 1
 SIMILAR = "similar"
 """The name of the task to compare a note with notes like it, in `Pending.names`."""
+
+NAMED = 500
+"""Of how many notes a change says which they are."""
 
 # Keys
 
@@ -55,7 +59,12 @@ def begun_key(owner: str) -> Key:
 def left_behind(owner: str) -> list[Key]:
     """Return the prefixes of all that an owner's last note leaves behind, but for which runs were learned from."""
     state = [(ROOM, owner, STATE, name) for name in ("begun", "embedder", "generation", "session")]
-    return [*state, *((ROOM, owner, part) for part in (NOTES, HISTORY, PENDING, VECTORS))]
+    return [*state, *((ROOM, owner, part) for part in (NOTES, HISTORY, PENDING, VECTORS, CHANGED))]
+
+
+def changed_key(owner: str, row: tuple[int, int] | None = None) -> Key:
+    """Return the key of the ids of notes that a change was of, given its place and a random number; without, the prefix of all."""
+    return (ROOM, owner, CHANGED, *(row or ()))
 
 
 def embedder_key(owner: str) -> Key:
@@ -107,6 +116,27 @@ def pending_key(owner: str, id_: str) -> Key:
 def vectors_key(owner: str, generation: int, id_: str | None = None) -> Key:
     """Return the key of a note's vectors; without an id, the prefix of those of all notes."""
     return (ROOM, owner, VECTORS, generation) if id_ is None else (ROOM, owner, VECTORS, generation, id_)
+
+
+# What others changed
+
+
+def pack_changed(ids: Collection[str]) -> bytes:
+    """Return the ids of the notes that a change was of, as bytes. Those of many are left out."""
+    return checked(orjson.dumps(sorted(ids) if len(ids) <= NAMED else None))
+
+
+def unpack_changed(item: Item) -> list[str] | None:
+    """Return the ids of the notes that a change was of; None if they were too many.
+
+    Raises:
+        DamagedStoreError: the bytes are not those of `pack_changed`.
+    """
+    try:
+        found = orjson.loads(unchecked(item.value))
+        return None if found is None else [str(each) for each in found]
+    except (ValueError, TypeError):
+        raise DamagedStoreError("which notes were changed last", "it is not what was written") from None
 
 
 # What a model still has to do
