@@ -63,6 +63,7 @@ from graphagent.run._internal import (
     checked_tools,
     compile_root,
     context_of,
+    deps_maker,
     deps_users,
     end_here,
     final_checks,
@@ -76,6 +77,7 @@ from graphagent.run._internal import (
     tool_with_fields,
     with_sub_agents,
 )
+from graphagent.work import SubmitOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
     from graphagent.history import Diff, Entry, PendingQuestion, Place, Snapshot
     from graphagent.protocols import Model, Store
     from graphagent.run._internal import FinalCheck, Runtime, Site, StepCallbacks
+    from graphagent.work import RunHandle
 
 I = TypeVar("I", contravariant=True)
 O = TypeVar("O", covariant=True)
@@ -166,6 +169,8 @@ class Agent(Generic[I, O]):
             (`strategy.as_tool(…)`), and servers of tools.
         system_prompt: The rules for the model, sent before everything else.
         store: Where runs are kept, so that they survive the process; without one they end with it.
+        deps_factory: Called for each run that is passed no `deps`, where it is executed, and returns them: a function of nothing, or of the
+            run. Async or not.
         name: How the model calls this agent, where it is a tool of another one.
         description: What it does, for that model.
         step_callbacks: Called with each step, or with it and the run, before it joins the transcript. The annotation of the
@@ -203,6 +208,7 @@ class Agent(Generic[I, O]):
         tools: Sequence[Tool | Agent[Any, Any] | StrategyTool | ToolServer] = (),
         system_prompt: str = "",
         store: Store | None = None,
+        deps_factory: Callable[..., Any] | None = None,
         name: str = "",
         description: str = "",
         step_callbacks: StepCallbacks = (),
@@ -235,6 +241,7 @@ class Agent(Generic[I, O]):
             check_store(store)
         for option, text in (("system_prompt", system_prompt), ("name", name), ("description", description)):
             check_text(f"{option}=", text)
+        self._make_deps = None if deps_factory is None else deps_maker(deps_factory)
         if planning_interval is not None:
             check_whole("planning_interval", planning_interval)
         if planning_interval is not None and planning_interval < 1:
@@ -439,6 +446,60 @@ class Agent(Generic[I, O]):
         """
         return RunStream(self._begun(task, options, "all_text"), all_text=all_text)
 
+    @overload
+    async def submit(self: Agent[None, Answer], **options: Unpack[SubmitOptions]) -> RunHandle[Answer]: ...
+    @overload
+    async def submit(self, task: I, **options: Unpack[SubmitOptions]) -> RunHandle[O]: ...
+    async def submit(self, task: Any = _NO_TASK, **options: Unpack[SubmitOptions]) -> RunHandle[Any]:
+        """Have workers execute the strategy: return once the run is in the store, where it waits until one takes it.
+
+        A submit that is cancelled, or whose process dies, has committed all of the run or nothing. Under a `run_id` of yours it can be
+        repeated: the same task is the same run, whether it was begun meanwhile or not.
+
+        Args:
+            task: As in `run`.
+            **options: As `SubmitOptions` has them. Workers take `deps` from `Agent(…, deps_factory=…)`.
+
+        Raises:
+            TypeError, ValueError, OSError: an argument is not valid; the text says which.
+            RunExistsError: there is a run of this `run_id` with another task.
+            ThreadBusyError: the thread has a run that is not over, and `if_busy="refuse"`.
+            ThreadFullError: as many runs of the thread wait as may.
+            SerializationError, SubmissionSizeError: the task cannot be stored.
+            RunError: there is no store.
+            StoreError: it could not be written.
+        """
+        from graphagent.work import RunHandle
+        from graphagent.work._internal import check_submission, submit
+
+        config = self._stored_config(more=". What is submitted is kept there for workers")
+        instead = {**_INSTEAD_IN_RUNS, "deps": "Agent(…, deps_factory=…), which makes them where the run is executed"}
+        known = SubmitOptions.__annotations__
+        check_names("a submitted run", options, instead, known)
+        settings = check_submission(options)
+        more = {
+            name: given for name, given in options.items() if name in RunOptions.__annotations__ and name != "if_busy"
+        }
+        if "images" in more:
+            more["images"] = await load_images(options.get("images"), "images")
+        header = await submit(self._drafted(task, cast("RunOptions", more)), settings)
+        return RunHandle(config, header.run_id, header.owner)
+
+    def handle(self, run_id: str, *, owner: str = "") -> RunHandle[O]:
+        """Return the handle of a run in the store, as `submit` did. Nothing is read before one of its methods is called.
+
+        Args:
+            run_id: Which.
+            owner: For whom it runs.
+
+        Raises:
+            RunError: there is no store.
+        """
+        from graphagent.work import RunHandle
+
+        check_text("run_id=", run_id)
+        return RunHandle(self._stored_config(), run_id, owner)
+
     async def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> Run[O]:
         """Return a run from the store: to look at it, to replay it, or to continue it by `step` or `finish`.
 
@@ -457,14 +518,14 @@ class Agent(Generic[I, O]):
         return run
 
     async def _read(self, run_id: str, owner: str, deps: object, *, allow_changed: bool) -> Runtime:
-        from graphagent.run._internal import read_run
+        from graphagent.run._internal import read_any
 
         config = self._stored_config(
             deps,
             more=". Without one, a run that waits is continued in its own process: agent.last.answer(…), and then await "
             "agent.last.finish()",
         )
-        return await read_run(config, owner, run_id, allow_changed=allow_changed)
+        return await read_any(config, owner, run_id, allow_changed=allow_changed)
 
     async def resume(self, run_id: str, **options: Unpack[ResumeOptions]) -> RunResult[O]:
         """Go on with a run that was stopped: by an error, by the death of its process, by a question, by a pause.
@@ -616,7 +677,7 @@ class Agent(Generic[I, O]):
         from graphagent.history._internal import fork
 
         config = self._stored_config(deps)
-        config.check_deps(deps, "agent.fork(origin, …, deps=…)")
+        config.check_given(deps, "agent.fork(origin, …, deps=…)")
         forked = await fork(
             config, owner, origin, at=at, before=before, after=after, edit=edit, run_id=run_id,
             allow_changed=allow_changed,
@@ -662,7 +723,7 @@ class Agent(Generic[I, O]):
         from graphagent.history._internal import rerun
 
         config = self._stored_config(deps)
-        config.check_deps(deps, "agent.rerun(run_id, deps=…)")
+        config.check_given(deps, "agent.rerun(run_id, deps=…)")
         again = await rerun(config, owner, run_id, until=until, new_id=new_id)
         run: Run[O] = again.handle
         self._last = run
@@ -723,6 +784,16 @@ class Agent(Generic[I, O]):
     def _begun(self, task: Any, options: RunOptions, *more: str) -> Run[Any]:
         """Return a run that has not begun. `more` names the options of the call that are not in RunOptions."""
         check_names("a run", options, _INSTEAD_IN_RUNS, RunOptions.__annotations__, *more)
+        run = self._drafted(task, options)
+        deps = options.get("deps")
+        if deps is not None:
+            run.config = replace(run.config, deps=deps)
+        run.config.check_given(deps, "agent.run(task, deps=…)")
+        self._last = handle = cast("Run[Any]", run.handle)
+        return handle
+
+    def _drafted(self, task: Any, options: RunOptions) -> Runtime:
+        """Return a run that has not begun, with a task and options that were checked, but for `deps`."""
         if task is _NO_TASK:
             task = None
             if not fits(None, self.strategy.input_type):
@@ -738,7 +809,7 @@ class Agent(Generic[I, O]):
                 f"strategy {self.strategy.name!r} takes {takes}, not {given}; write agent.run(task) with {a(takes)}"
             )
         owner, run_id, steps = options.get("owner", ""), options.get("run_id"), options.get("steps")
-        thread, deps = options.get("thread"), options.get("deps")
+        thread = options.get("thread")
         for name, given in (("owner", owner), ("run_id", run_id or "")):
             check_text(f"{name}=", given)
         if steps is not None and not isinstance(steps, RunMemory):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -764,16 +835,10 @@ class Agent(Generic[I, O]):
             if self.store is None:
                 check_nothing_cached(every)
             self._is_complete = True
-        config = self._config()
-        config.check_deps(deps, "agent.run(task, deps=…)")
-        if deps is not None:
-            config = replace(config, deps=deps)
-        begun = begin(
-            config, task, run_id=run_id, owner=owner, earlier=steps, images=images, thread=thread or "", ends_busy=if_busy == "end"
+        return begin(
+            self._config(), task, run_id=run_id, owner=owner, earlier=steps, images=images, thread=thread or "",
+            ends_busy=if_busy == "end",
         )  # fmt: skip
-        run: Run[Any] = begun.handle
-        self._last = run
-        return run
 
     def _check_thread(self, thread: object, steps: RunMemory | None) -> None:
         if not isinstance(thread, str) or not thread:
@@ -924,7 +989,7 @@ class Agent(Generic[I, O]):
                 features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
                 has_rules=any(isinstance(each.element, Strategy) and each.element.path_rules for each in every),
                 learns_later=any(getattr(each, "background", False) for each in self._features.values()), learn_soon=self._learn_soon,
-                checks=self._checks, takes_calls=takes_calls(self.strategy), planning_interval=self._planning_interval, check_deps=partial(check_deps, users),
+                checks=self._checks, takes_calls=takes_calls(self.strategy), planning_interval=self._planning_interval, check_deps=partial(check_deps, users), make_deps=self._make_deps,
                 compile=compile_root, context=context_of, handle=Run,
             )  # fmt: skip
         return self._cached_config

@@ -20,6 +20,7 @@ from graphagent.memory.notes import Depth, FormerNote, Infer, Match, Note, Recor
 from graphagent.protocols import Feature, ToolServer
 from graphagent.run import Budgets, Callback, Question, ResumeOptions, RunOptions, RunResult, Status
 from graphagent.store import Change, Item, Key, Receipt
+from graphagent.work import SubmitOptions
 
 E = TypeVar("E", bound=Event)
 I = TypeVar("I", contravariant=True)
@@ -309,6 +310,13 @@ class BlockingAgent(Protocol[I, O]):
     ) -> BlockingRunStream[Answer]: ...
     @overload
     def stream(self, task: I, *, all_text: bool = False, **options: Unpack[RunOptions]) -> BlockingRunStream[O]: ...
+    @overload
+    def submit(self: BlockingAgent[None, Answer], **options: Unpack[SubmitOptions]) -> Any: ...
+    @overload
+    def submit(self, task: I, **options: Unpack[SubmitOptions]) -> Any: ...
+    def handle(self, run_id: str, *, owner: str = "") -> Any:
+        """Return the handle of a run in the store, as `submit` did. Nothing is read before one of its methods is called."""
+
     def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> BlockingRun[O]:
         """Return a run from the store: to look at it, to replay it, or to continue it by `step` or `finish`."""
 

@@ -16,8 +16,12 @@ GraphAgentError
 │  ├ RunExistsError                   a run with this id exists already
 │  ├ RunClaimedError                  .holder; another process, or another task, has the run
 │  ├ RunEndedError                    the run was ended before it came to END, and nothing continues it
+│  ├ RunQueuedError                   .due; the run was submitted and has not begun, so that it has no entries
+│  ├ TooManyDeathsError               .deaths; so many processes died while they executed the run that no worker takes it again
+│  ├ SubmissionSizeError (ValueError) .size, .limit; what a submitted run begins with is too large for the store
 │  ├ OwnerBusyError                   .owner, .run_ids; runs of an owner who is to be forgotten are being executed
 │  ├ ThreadBusyError                  .thread, .status; the last run of the thread has not ended
+│  ├ ThreadFullError                  .thread, .limit; as many submitted runs of a thread wait as may
 │  ├ ThreadExistsError                .thread; a thread that is to begin with a conversation has begun already
 │  ├ StrategyChangedError             .differences; the strategy is not the one that the run began with
 │  ├ JournalError (StoreError)        an entry could not be kept, since the store failed, which is the __cause__
@@ -305,6 +309,46 @@ class RunEndedError(RunError):
         )
 
 
+class RunQueuedError(RunError):
+    """A run was submitted and has not begun, so that there is nothing to read of it but its header."""
+
+    def __init__(self, run_id: str, due: int) -> None:
+        self.run_id = run_id
+        self.due = due
+        """From when on a worker may begin it, in milliseconds UTC."""
+        super().__init__(
+            f"run {run_id!r} is queued and has not begun, so that it has no entries yet; a worker begins it, or agent.resume({run_id!r})"
+        )
+
+
+class TooManyDeathsError(RunError):
+    """Processes died again and again while they executed a run, so no worker takes it any more."""
+
+    def __init__(self, run_id: str, deaths: int) -> None:
+        self.run_id = run_id
+        self.deaths = deaths
+        """How many, one after the other."""
+        super().__init__(
+            f"{deaths} processes died while they executed run {run_id!r}, one after the other; look for what ends them, such as memory, and "
+            f"then go on with agent.resume({run_id!r})"
+        )
+
+
+class SubmissionSizeError(RunError, ValueError):
+    """What a submitted run begins with is too large. Nothing was written."""
+
+    def __init__(self, run_id: str, size: int, limit: int) -> None:
+        self.run_id = run_id
+        self.size = size
+        """The number of bytes of the task, its images and the steps before it."""
+        self.limit = limit
+        """At most so many."""
+        super().__init__(
+            f"the task of run {run_id!r}, with its images and steps, has {size:,} bytes, and a run that is submitted begins with at most "
+            f"{limit:,}; keep large data elsewhere, and submit its name"
+        )
+
+
 class OwnerBusyError(RunError):
     """Runs are being executed that would keep more of an owner who is to be forgotten. Nothing was removed."""
 
@@ -338,6 +382,19 @@ class ThreadBusyError(RunError):
         }.get(status, f"resume it with agent.resume({run_id!r}{whose}), {end}")
         super().__init__(
             f"run {run_id!r} of thread {thread!r} is {status}, and the next one continues after it; {remedy}"
+        )
+
+
+class ThreadFullError(RunError):
+    """As many submitted runs of a thread wait as may. Nothing was written."""
+
+    def __init__(self, thread: str, limit: int) -> None:
+        self.thread = thread
+        self.limit = limit
+        """How many may wait."""
+        super().__init__(
+            f"{counted(limit, 'submitted run')} of thread {thread!r} wait already, as many as may; submit the next one when one has begun, or with a "
+            f"higher max_queued="
         )
 
 

@@ -186,7 +186,7 @@ def fold_is_state():
     async def compared(self, store, *, header):
         nonlocal comparing
         await commit(self, store, header=header)
-        among = self.state.number < 300 and self.state.number % 4 in compared_of_four
+        among = 0 < self.state.number < 300 and self.state.number % 4 in compared_of_four
         if not comparing and among and getattr(store, "compared", True):
             comparing = True
             try:

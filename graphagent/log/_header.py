@@ -28,6 +28,8 @@ WAITING = "waiting"
 """The same for runs that wait for answers."""
 MARKED: Key = (WAITING, 0)
 """The key of an item that is there once all waiting runs have a mark, also those of versions that set none."""
+SUBMITTED = "submitted"
+"""What runs begin with that were submitted and have not begun."""
 HEADERS, ROWS, PLACES, THREADS = 0, 1, 2, 3
 """The third segments of the keys of runs, after the room and the owner. `docs/journal.md` has a table of all keys."""
 
@@ -78,6 +80,12 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     """The process that executes it."""
     due: int = 0
     """When something is to be done for it without anybody asking, in milliseconds UTC by the clock of the store; 0: never."""
+    queue: str = ""
+    """The queue of a run that was submitted: workers execute it. Empty for a run that its caller executes."""
+    priority: int = 0
+    """Of runs of a queue that are due, those of a higher priority are begun first."""
+    deaths: int = 0
+    """How many processes have died while they executed it, one after the other."""
     damaged: str = ""
     """The damage, if the header cannot be read; then only owner and id are known."""
 
@@ -85,6 +93,11 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     def running(self) -> bool:
         """Whether a process executes it; a process that died does not."""
         return self.claim is not None and self.claim.holds()
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has entries: one that was submitted has none before somebody begins it."""
+        return self.written != "queued" or self.last > 0
 
     def check_free(self) -> None:
         """Check that no process executes it.

@@ -65,6 +65,7 @@ from graphagent.log._header import LEARNING as LEARNING
 from graphagent.log._header import MARKED as MARKED
 from graphagent.log._header import ROOM as ROOM
 from graphagent.log._header import ROWS as ROWS
+from graphagent.log._header import SUBMITTED as SUBMITTED
 from graphagent.log._header import THREADS as THREADS
 from graphagent.log._header import WAITING as WAITING
 from graphagent.log._header import RunHeader as RunHeader
@@ -112,3 +113,11 @@ from graphagent.log._state import name_of_effect as name_of_effect
 from graphagent.log._status import OVER as OVER
 from graphagent.log._status import Status as Status
 from graphagent.log._status import check_statuses as check_statuses
+from graphagent.log._submitted import Place as Place
+from graphagent.log._submitted import Submitted as Submitted
+from graphagent.log._submitted import line_key as line_key
+from graphagent.log._submitted import place_record as place_record
+from graphagent.log._submitted import read_line as read_line
+from graphagent.log._submitted import read_submitted as read_submitted
+from graphagent.log._submitted import removal_of as removal_of
+from graphagent.log._submitted import submitted_key as submitted_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from graphagent._options import check_store, check_text
-from graphagent.errors import DamagedStoreError, RunError, RunNotFoundError
+from graphagent.errors import DamagedStoreError, RunError, RunNotFoundError, RunQueuedError
 from graphagent.log._header import RunHeader, header_key, place_of, rows_key
 from graphagent.store._internal import collect, get_many
 
@@ -117,6 +117,7 @@ async def read_segment(store: Store, header: RunHeader) -> Segment:
     """Return the rows and payloads of a run.
 
     Raises:
+        RunQueuedError: it has not begun.
         DamagedStoreError: it has none.
         StoreError: they could not be read.
     """
@@ -138,6 +139,8 @@ async def _runs(store: Store, prefix: Key) -> dict[Any, _Parts]:
 def _segment(header: RunHeader, runs: dict[Any, _Parts]) -> Segment:
     """Return a run with what was found of it."""
     rows, payloads = runs.pop(header.run_id, ([], {}))
+    if not (rows or header.begun):
+        raise RunQueuedError(header.run_id, header.due)
     if not rows:
         raise DamagedStoreError(f"run {header.run_id!r}", "its entries are missing")
     rows.sort()  # a row 0 comes after the payloads, which are below the same number

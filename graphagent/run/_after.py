@@ -33,6 +33,7 @@ from graphagent.log._internal import (
     read_marks,
 )
 from graphagent.run._concurrently import together
+from graphagent.run._deps import make_deps
 from graphagent.run._effects import Effects
 from graphagent.run._final_errors import matching
 from graphagent.run._heartbeat import with_heartbeat
@@ -185,6 +186,7 @@ async def _learn_from(run: Runtime, due: Collection[str]) -> bool:
         RunClaimedError: somebody does.
     """
     log, token = run.log, Token()
+    await make_deps(run)
     try:
         with token:
             if not await _claim(run, token):

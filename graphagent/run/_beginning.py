@@ -10,7 +10,14 @@ import anyio
 from msgspec import structs
 
 from graphagent import _clock
-from graphagent.errors import DeclinedError, RunClaimedError, RunEndedError, RunExistsError, RunNotFoundError
+from graphagent.errors import (
+    DeclinedError,
+    RunClaimedError,
+    RunEndedError,
+    RunExistsError,
+    RunNotFoundError,
+    TooManyDeathsError,
+)
 from graphagent.events import RunEnded, RunResumed, RunStarted
 from graphagent.llm import Deny
 from graphagent.log._internal import (
@@ -75,7 +82,7 @@ def _stored(config: RunConfig, owner: str, memory: RunMemory | None) -> Runtime 
     return run if is_whole and run.over and run.log.stale is None else None
 
 
-def _taken_over(step: Step) -> Step:
+def taken_over(step: Step) -> Step:
     """Return a step of an earlier run without what the model was sent for it, if that is in the steps of that run."""
     prompt: Prompt | None = getattr(step, "prompt", None)
     if prompt is None or not prompt.ranges:
@@ -142,6 +149,8 @@ async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> str:
         try:
             await run.log.recover()
         except RunClaimedError as error:
+            if draft.queued is not None:
+                raise
             raise RunExistsError(run.run_id, run.owner) from error
     if run.log.durable and run.log.committed:
         run.draft = None
@@ -149,17 +158,23 @@ async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> str:
         return ""
     if draft.named:
         await _check_free(run, store)
+    queued = draft.queued
     while True:
         before = await (continued(run, store) if run.thread else continued_by_steps(run, draft, store))
         earlier = before.header if before is not None else None
         token, now = Token(), _clock.now()
-        header = RunHeader(
-            run_id=run.run_id, owner=run.owner, strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest,
+        header = structs.replace(
+            RunHeader(run_id=run.run_id, owner=run.owner) if queued is None else queued.header,
+            strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest, written="running",
             started=now, updated=now, title=title_of(draft.task), thread=run.thread, claim=Claim.of(token),
             previous="" if earlier is None else earlier.run_id,
             first="" if earlier is None else earlier.first or earlier.run_id, place=0 if earlier is None else earlier.place + 1,
         )  # fmt: skip
         log = run.log = Log(store, header, types=config.kind_of_step)
+        if queued is not None:
+            log.is_at(queued.header, queued.version)
+            log.header = header
+            log.along(*queued.changes)
         if before is not None:
             log.state.root.transcript = before.transcript
             log.along(*before.changes)
@@ -172,8 +187,13 @@ async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> str:
             with token, anyio.CancelScope(shield=True):  # cancelled in its middle, nobody would release the run
                 await log.commit(header=True)
         except RunClaimedError as error:
-            if before is not None and await store.get(header_key(run.owner, run.run_id)) is None:
+            item = await store.get(header_key(run.owner, run.run_id)) if before is not None else None
+            if before is not None and (item.version if item is not None else 0) == (
+                queued.version if queued is not None else 0
+            ):
                 continue  # somebody else continued the thread since it was read, or the earlier run was removed
+            if queued is not None:
+                raise
             raise RunExistsError(run.run_id, run.owner) from error
         run.token = token
         return "" if before is None else before.ended
@@ -208,7 +228,7 @@ def _append_start(run: Runtime, log: Log, draft: Draft) -> None:
     log.append(
         Started(
             first=config.compiled.first.name or "", value=log.keep(draft.task, config.strategy.input_type),
-            steps=tuple(map(_taken_over, steps[known:])), begun=max(begins.begun - known, 0), rules=begins.rules,
+            steps=tuple(map(taken_over, steps[known:])), begun=max(begins.begun - known, 0), rules=begins.rules,
             trust=begins.floor, strategy=config.strategy.outline if log.durable else None,
             declared=dict(config.strategy.declarations) if log.durable else {}, ruled=config.compiled.ruled,
         )
@@ -238,9 +258,11 @@ async def _claim(run: Runtime, store: Store) -> None:
     token, outline = Token(), run.config.strategy.outline
     log.is_at(header, version)
     log.waits_no_more()
+    died = header.deaths + 1 if header.written == "running" and header.claim is not None else 0
     log.header = structs.replace(
-        header, claim=Claim.of(token), written="running", reason="", strategy_digest=outline.digest
-    )
+        header, claim=Claim.of(token), written="running", reason="", strategy_digest=outline.digest, deaths=died,
+        due=_clock.now() if header.queue else 0,
+    )  # fmt: skip
     log.lost = False
     _record_answers(run)
     changed = outline if outline.digest != header.strategy_digest else None
@@ -250,6 +272,9 @@ async def _claim(run: Runtime, store: Store) -> None:
     with token, anyio.CancelScope(shield=True):
         await log.commit(header=True)
     run.token = token
+    if run.most_deaths is not None and died >= run.most_deaths:
+        run.claimed = True
+        raise TooManyDeathsError(run.run_id, died)
 
 
 def _record_answers(run: Runtime) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -104,10 +104,21 @@ class RunConfig:
     """Makes the `Run` that users get of a run as the engine executes it."""
     check_deps: Callable[[object, str], None]
     """Checks that all users of `deps` get what they expect, and raises TypeError with the call to write."""
+    make_deps: Callable[[Any], Awaitable[Any]] | None = None
+    """Makes the `deps` of a run that is passed none, of its handle."""
     deps: Any = None
     """The `deps` of one run; None in the configuration of all runs of an agent."""
     kinds: dict[tuple[str, int | None], Any] = field(default_factory=dict[tuple[str, "int | None"], Any])
     """The declared types of values by their origins, as far as they were asked for."""
+
+    def check_given(self, deps: object, call: str) -> None:
+        """Check the `deps` of a call, unless they are made where the run is executed. `call` is what to write.
+
+        Raises:
+            TypeError: they are missing, or not of the type that a node or a tool takes.
+        """
+        if deps is not None or self.make_deps is None:
+            self.check_deps(deps, call)
 
     @property
     def runs(self) -> Store:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from msgspec import structs
 
-from graphagent.errors import GraphAgentError, NodeFailedError, RunClaimedError
+from graphagent.errors import GraphAgentError, JournalError, NodeFailedError, RunClaimedError
 from graphagent.events import RunEnded, RunFailed, RunFinished, RunSuspended
 from graphagent.log._internal import (
     LEARNING,
@@ -48,7 +48,9 @@ async def suspend(run: Runtime) -> bool:
         run.handed += run.added
     reason, run.pausing = run.pausing, None
     questions = run.questions
-    if reason is not None:
+    if reason is not None and run.leaving:
+        await leave(run)
+    elif reason is not None:
         await stop(run, "paused", f"it was paused: {reason}")
     elif questions:
         asked = "; ".join(question.question for question in questions)
@@ -69,10 +71,31 @@ async def fail(run: Runtime, error: BaseException) -> None:
     reason = "it was cancelled" if cancelled else f"it failed with {type(error).__name__}"
     reason += f": {error}" if isinstance(error, GraphAgentError) else ""  # texts of others may contain a value
     run.pausing, run.idle = None, False
+    if run.log.header.queue and (cancelled or isinstance(error, JournalError)):
+        with anyio.CancelScope(shield=True):
+            await leave(run)
+        run.report_steps()
+        return
     with anyio.CancelScope(shield=True):
         await stop(run, "cancelled" if cancelled else "failed", reason, error if isinstance(error, Exception) else None)
     run.report_steps()
     run.emit(RunFailed(run.run_id, error))
+
+
+async def leave(run: Runtime) -> None:
+    """Release a run that was submitted where it is, for the next worker. If the store fails, its claim ends by itself."""
+    log = run.log
+    try:
+        if log.stale is not None and not log.lost:
+            await log.recover()
+        if not log.lost:
+            log.header = structs.replace(log.header, claim=None, seconds=round(log.executed(), 3))
+            await log.commit(header=True)
+    except GraphAgentError as error:
+        _log.warning("run %r could not be released: %s", run.run_id, type(error).__name__)
+    finally:
+        run.token, run.claimed = None, False
+    run.at_rest = run.result_now(status="interrupted", unfinished="it is left to another process")
 
 
 async def stop(run: Runtime, status: Any, reason: str, failure: Exception | None = None) -> None:
@@ -234,7 +257,7 @@ def _stops(log: Log, status: Any, reason: str) -> None:
     frame = log.state.root
     log.header = structs.replace(
         log.header, claim=None, written=status, reason=storable(reason), turns=frame.turns, tokens=frame.usage.total_tokens,
-        cost=cost_of(frame.usage), seconds=round(log.executed(), 3), unlearned=log.state.unlearned,
+        cost=cost_of(frame.usage), seconds=round(log.executed(), 3), unlearned=log.state.unlearned, due=0, deaths=0,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from graphagent.run._answering import execute_until_accepted
 from graphagent.run._assembly import check_prices
 from graphagent.run._beginning import take_up
 from graphagent.run._budgets import Budgets
+from graphagent.run._deps import make_deps
 from graphagent.run._ending import end, fail, stop, suspend, write_end
 from graphagent.run._heartbeat import with_heartbeat
 from graphagent.run._people import only_question, results_by_question, take_answers
@@ -244,6 +245,7 @@ class Run(Generic[O]):
 
 
 async def _execute(run: Runtime, *, stepping: bool) -> None:
+    await make_deps(run)
     if not run.claimed:
         await take_up(run)
     run.stepping = stepping

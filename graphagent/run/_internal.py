@@ -31,6 +31,7 @@ from graphagent.run._config import FinalCheck as FinalCheck
 from graphagent.run._config import RunConfig as RunConfig
 from graphagent.run._context import context_of as context_of
 from graphagent.run._deps import check_deps as check_deps
+from graphagent.run._deps import deps_maker as deps_maker
 from graphagent.run._deps import deps_users as deps_users
 from graphagent.run._effects import RunEditor as RunEditor
 from graphagent.run._ending import append_end as append_end
@@ -54,6 +55,9 @@ from graphagent.run._servers import tool_servers as tool_servers
 from graphagent.run._sites import Site as Site
 from graphagent.run._sites import sites as sites
 from graphagent.run._sites import with_sub_agents as with_sub_agents
+from graphagent.run._submitting import log_of as log_of
+from graphagent.run._submitting import read_any as read_any
+from graphagent.run._submitting import submission as submission
 from graphagent.run._threads import run_of as run_of
 from graphagent.run._threads import thread_after as thread_after
 from graphagent.run._threads import thread_record as thread_record

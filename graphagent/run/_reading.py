@@ -156,7 +156,7 @@ def _check_frames(run: Runtime, frame: Frame, strategy: CompiledStrategy, given:
     node = strategy.node(frame.node or "")
     if node is None:
         raise StrategyChangedError(run.run_id, [f"- {path + (frame.node or '')!r}, where the run is"])
-    value = given if frame.value is UNSET else _value_at(run, frame)
+    value = given if frame.value is UNSET else value_at(run, frame)
     takes = getattr(node.element, "input_type", object)
     if allow_changed and frame.node and not is_a(value, takes):
         raise StrategyChangedError(
@@ -184,7 +184,7 @@ def _check_frames(run: Runtime, frame: Frame, strategy: CompiledStrategy, given:
         raise StrategyChangedError(run.run_id, [f"- {gone!r}, inside of which the run is"])
 
 
-def _value_at(run: Runtime, frame: Frame) -> Any:
+def value_at(run: Runtime, frame: Frame) -> Any:
     """Return the input of the current node of a frame.
 
     Raises:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from graphagent.errors import RunError
     from graphagent.events import Event, ModelOutput
     from graphagent.llm import ModelResponse
-    from graphagent.log._internal import Activation, Frame, Log, Source, Token
+    from graphagent.log._internal import Activation, Frame, Log, RunHeader, Source, Token
     from graphagent.memory import Step
     from graphagent.memory._internal import Item
     from graphagent.protocols import Feature, ToolServer
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from graphagent.run._past import Past
     from graphagent.run._recorded import Recording
     from graphagent.run._unheard import Unheard
+    from graphagent.store import Change
 
 E = TypeVar("E", bound="RunError")
 _EDITING: ContextVar[Effects | None] = ContextVar("editing", default=None)
@@ -77,10 +78,20 @@ class Beginning(NamedTuple):
     """The least trust of what flowed in without being a step."""
 
 
+class Queued(NamedTuple):
+    """A run that was submitted, as the store has it."""
+
+    header: RunHeader
+    version: int
+    """The version of the header."""
+    changes: Sequence[Change]
+    """What is committed with its beginning."""
+
+
 class Draft:
     """A run before it has begun: its task, and the transcript that it begins with."""
 
-    __slots__ = ("_begins", "_transcript", "earlier", "ends_busy", "named", "task")
+    __slots__ = ("_begins", "_transcript", "earlier", "ends_busy", "named", "queued", "task")
 
     def __init__(self, task: Any, begins: Beginning, earlier: Runtime | None) -> None:
         self.task = task
@@ -92,6 +103,8 @@ class Draft:
         """Whether its id was given, so that the store may have something under it."""
         self.ends_busy = False
         """Whether the last run of its thread is ended if it is not over."""
+        self.queued: Queued | None = None
+        """What the store has of it, if it was submitted."""
 
     @property
     def transcript(self) -> Transcript:
@@ -175,6 +188,10 @@ class Runtime:
     """What was spent after the end: the log of those who learned from the run."""
     recorded: Recording | None = None
     """What another run did, which this one does again: it takes the recorded outcomes."""
+    most_deaths: int | None = None
+    """After how many deaths of processes, one after the other, it fails; None: it does not fail for that."""
+    leaving = False
+    """Whether it is left to another process when it pauses."""
     draft: Draft | None = None
     """The run before it has begun."""
     past: Past | None = None
@@ -647,7 +664,8 @@ class Runtime:
         if self.top.since is not None:
             return self.result_now(status="running", unfinished="it is being executed")
         if self.draft is not None:
-            return self.result_now(status="new", unfinished="it has not begun")
+            status = "new" if self.draft.queued is None else "queued"
+            return self.result_now(status=status, unfinished="it has not begun")
         return self._result_read()
 
     def _result_read(self) -> RunResult[Any]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 NEXT_CAME = "the next message of its thread came"
 """Why a run ended that was not over when the next one of its thread began."""
+_BUSY = ("running", "queued", "waiting", "paused", "sleeping")
 _encoder, _decoder = Encoder(), Decoder(dict[str, str])
 
 
@@ -178,7 +179,8 @@ async def _last_over(store: Store, owner: str, run_id: str, thread: str) -> RunH
             raise DamagedStoreError(f"thread {thread!r}", f"its run {run_id!r} is missing") from None
         if header.status in OVER:
             return header
-        if header.status in ("running", "waiting", "paused", "sleeping"):
+        # A worker continues what was submitted, also if it was interrupted.
+        if header.status in _BUSY or (header.status == "interrupted" and header.queue):
             raise ThreadBusyError(thread, header.run_id, header.status, header.owner)
         if not header.previous:
             return header

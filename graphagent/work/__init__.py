@@ -1,11 +1,17 @@
-"""Runs that are executed by workers: in other processes, at other times, on other machines."""
+"""Runs that others execute: submitted by any process that has the store, executed by workers.
+
+A task and options come in, headers and items in a store come out, of which workers make runs. Read the files in this order: `_submit`
+(what is committed), `_execute` (beginning and continuing one run that is due), `_handle` (a run that others execute, as users have it).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from graphagent._lazy import lazy as _lazy
+from graphagent.work._handle import RunHandle as RunHandle
 from graphagent.work._schedules import Schedule as Schedule
+from graphagent.work._submit import SubmitOptions as SubmitOptions
 
 if not TYPE_CHECKING:
     __getattr__ = _lazy(__name__, {})

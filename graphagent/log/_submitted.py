@@ -1,0 +1,139 @@
+"""Runs that were submitted and have not begun: what each begins with, and the order of those of a thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from msgspec.msgpack import Decoder, Encoder
+
+from graphagent.errors import DamagedStoreError, SubmissionSizeError
+from graphagent.log._header import SUBMITTED
+from graphagent.log._segments import read_header
+from graphagent.store import DeleteAll
+from graphagent.store._internal import checked, is_intact
+
+if TYPE_CHECKING:
+    from graphagent.log._header import RunHeader
+    from graphagent.protocols import Store
+    from graphagent.store import Change, Key
+
+LARGEST = 2**26
+"""Bytes with which a run may begin that is submitted."""
+_ITEMS, _THREADS = 0, 1
+"""The third segments of the keys."""
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a run begins with."""
+
+    row: bytes
+    """A row with the entry with which its log begins, but for what only the process knows that begins it."""
+    payloads: dict[int, bytes] = {}
+    """The payloads of that row, by their numbers."""
+
+    def pack(self, run_id: str) -> bytes:
+        """Return it as bytes.
+
+        Raises:
+            SubmissionSizeError: there are too many.
+        """
+        data = _encoder.encode(self)
+        if len(data) > LARGEST:
+            raise SubmissionSizeError(run_id, len(data), LARGEST)
+        return checked(data)
+
+    @staticmethod
+    def unpack(value: bytes, run_id: str) -> Submitted:
+        """Return what is in bytes.
+
+        Raises:
+            DamagedStoreError: they are not what was written.
+        """
+        reason = "checksum mismatch"
+        if is_intact(value):
+            try:
+                return _decoder.decode(memoryview(value)[4:])
+            except msgspec.MsgspecError as error:
+                reason = str(error) if isinstance(error, msgspec.ValidationError) else "not MessagePack"
+        raise DamagedStoreError(f"what submitted run {run_id!r} begins with", reason)
+
+
+class Place(NamedTuple):
+    """The place of a run among those that were submitted to a thread and have not begun."""
+
+    key: Key
+    run_id: str
+    due: int
+    """From when on it may begin, in milliseconds UTC. Until then it holds up nobody."""
+    ends_busy: bool
+    """Whether the last run of the thread is ended, if it is not over and nobody executes it."""
+
+    @property
+    def number(self) -> int:
+        """The number of the place. Those of lower numbers were submitted before."""
+        return int(self.key[-1])
+
+
+def submitted_key(owner: str, run_id: str) -> Key:
+    """Return the key of the item with what a run begins with."""
+    return (SUBMITTED, owner, _ITEMS, run_id)
+
+
+def line_key(owner: str, thread: str) -> Key:
+    """Return the prefix of the keys of the places of a thread, which end with their numbers."""
+    return (SUBMITTED, owner, _THREADS, thread)
+
+
+def place_record(run_id: str, due: int, *, ends_busy: bool) -> bytes:
+    """Return the bytes of a place."""
+    return checked(_encoder.encode((run_id, due, ends_busy)))
+
+
+async def read_line(store: Store, owner: str, thread: str) -> list[Place]:
+    """Return the places of a thread, in the order in which the runs were submitted.
+
+    Raises:
+        DamagedStoreError: one is not what was written.
+        StoreError: they cannot be read.
+    """
+    found: list[Place] = []
+    async for key, value, _ in store.scan(line_key(owner, thread)):
+        if not is_intact(value):
+            raise DamagedStoreError(f"a submitted run of thread {thread!r}", "checksum mismatch")
+        found.append(Place(key, *_place_decoder.decode(memoryview(value)[4:])))
+    return found
+
+
+async def read_submitted(store: Store, header: RunHeader) -> tuple[Submitted, list[Place]] | None:
+    """Return what a run begins with, and the places of its thread; None if it was begun since its header was read.
+
+    Raises:
+        RunNotFoundError: it was removed since.
+        DamagedStoreError: something is missing, or not what was written.
+        StoreError: it cannot be read.
+    """
+    owner, run_id = header.owner, header.run_id
+    item = await store.get(submitted_key(owner, run_id))
+    line = await read_line(store, owner, header.thread) if header.thread else []
+    if item is None or (header.thread and not any(each.run_id == run_id for each in line)):
+        if (await read_header(store, owner, run_id))[0].begun:
+            return None
+        raise DamagedStoreError(f"submitted run {run_id!r}", "what it begins with is missing")
+    return Submitted.unpack(item.value, run_id), line
+
+
+async def removal_of(store: Store, header: RunHeader) -> list[Change]:
+    """Return the changes that remove all of a run that has not begun but its header.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    line = await read_line(store, header.owner, header.thread) if header.thread else []
+    changes: list[Change] = [DeleteAll(submitted_key(header.owner, header.run_id))]
+    return changes + [DeleteAll(each.key) for each in line if each.run_id == header.run_id]
+
+
+_encoder = Encoder()
+_decoder = Decoder(Submitted)
+_place_decoder = Decoder(tuple[str, int, bool])

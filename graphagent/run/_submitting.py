@@ -1,0 +1,95 @@
+"""A run that is submitted and begun later, by any process: what it begins with as bytes, and the run that these make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphagent import _clock
+from graphagent.errors import RunQueuedError
+from graphagent.log._internal import (
+    Log,
+    RunHeader,
+    Started,
+    Submitted,
+    read_header,
+    read_submitted,
+    row_of,
+    submitted_key,
+)
+from graphagent.run._beginning import taken_over
+from graphagent.run._reading import look_up_references, read_run, runtime_over, value_at
+from graphagent.run._runtime import Beginning, Draft, Queued, Runtime
+from graphagent.store import Delete
+
+if TYPE_CHECKING:
+    from graphagent.run._config import RunConfig
+
+
+def submission(run: Runtime) -> Submitted:
+    """Return what a run that has not begun begins with.
+
+    Raises:
+        SerializationError: the task, or a step, cannot be stored.
+    """
+    config, draft = run.config, run.draft
+    assert draft is not None
+    begins = draft.begins
+    log = Log(config.store, RunHeader(run_id=run.run_id, owner=run.owner), types=config.kind_of_step)
+    log.codec.refers[""] = config.refers
+    entry = Started(
+        first="", value=log.keep(draft.task, config.strategy.input_type), steps=tuple(map(taken_over, begins.steps)),
+        begun=begins.begun, trust=begins.floor,
+    )  # fmt: skip
+    data, _ = log.codec.write(entry, log.state)
+    return Submitted(row=row_of(_clock.now(), 0, [data]), payloads=dict(log.codec.blobs.new))
+
+
+async def log_of(config: RunConfig, header: RunHeader, submitted: Submitted) -> Log:
+    """Return a log that has what a submitted run begins with, and is never committed.
+
+    Raises:
+        DamagedStoreError: it is not what was written.
+        StoreError: facts and notes to which it refers cannot be read.
+    """
+    log = Log(config.store, header, types=config.kind_of_step)
+    for number, data in submitted.payloads.items():
+        log.codec.blobs.read(number, data)
+    await look_up_references(config.features_at, header.owner, log.codec, [submitted.row])
+    log.fold_row(header, 1, submitted.row)
+    return log
+
+
+async def read_any(config: RunConfig, owner: str, run_id: str, *, allow_changed: bool = False) -> Runtime:
+    """Return a run from the store, as `read_run` does; of one that was submitted and has not begun, a run that can be begun.
+
+    Raises:
+        StrategyChangedError: the strategy takes a task of another type, or as `read_run`.
+        RunNotFoundError, RunError, DamagedStoreError, StoreError: as `read_run`.
+    """
+    while True:
+        try:
+            return await read_run(config, owner, run_id, allow_changed=allow_changed)
+        except RunQueuedError:
+            run = await _queued(config, owner, run_id)
+        if run is not None:
+            return run
+
+
+async def _queued(config: RunConfig, owner: str, run_id: str) -> Runtime | None:
+    """Return a run that was submitted; None if it has begun."""
+    header, version = await read_header(config.runs, owner, run_id)
+    found = None if header.begun else await read_submitted(config.runs, header)
+    if found is None:
+        return None
+    submitted, line = found
+    log = await log_of(config, header, submitted)
+    task, begun = value_at(runtime_over(config, log), log.state.root), log.state.root.transcript
+    empty = Log()
+    run = Runtime(config, empty, empty.state.root, run_id=run_id, owner=owner)
+    run.thread = header.thread
+    run.draft = Draft(task, Beginning(begun.steps, begun.begun, config.system_prompt, begun.floor), None)
+    now = _clock.now()
+    run.draft.ends_busy = any(each.ends_busy for each in line if each.due <= now)
+    places = [Delete(each.key) for each in line if each.run_id == run_id]
+    run.draft.queued = Queued(header, version, (Delete(submitted_key(owner, run_id)), *places))
+    return run

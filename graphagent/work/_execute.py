@@ -1,0 +1,143 @@
+"""Executing one run that is due: one that was submitted is begun, one that was interrupted or whose time has come continues."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from graphagent import _clock
+from graphagent.errors import (
+    RunClaimedError,
+    RunEndedError,
+    RunNotFoundError,
+    StoreError,
+    StrategyChangedError,
+    ThreadBusyError,
+)
+from graphagent.log._internal import OVER, read_header, read_line
+from graphagent.run._internal import read_any
+
+if TYPE_CHECKING:
+    from graphagent._agent import Agent
+    from graphagent.log._internal import RunHeader
+    from graphagent.protocols import Store
+    from graphagent.run._internal import RunConfig, Runtime
+
+_log = logging.getLogger("graphagent")
+DEATHS = 5
+"""After how many deaths of processes, one after the other, a run fails."""
+Doing: TypeAlias = Literal["executed", "left", "claimed", "held", "early", "resting", "changed", "missing"]
+
+
+class Outcome(NamedTuple):
+    """What became of a run that was to be executed."""
+
+    did: Doing
+    """`executed`: it came to an end, failed, or waits. `left`: it was interrupted, or lost, and is due still. Nothing was done with one that is
+    `claimed` by somebody else; `held`, since another run of its thread comes before it; too `early`; `resting`, since it is over, waits
+    or is paused; `changed`, since this agent has another strategy than it began with; or `missing`."""
+    following: str = ""
+    """The run of its thread that may be begun next."""
+    error: BaseException | None = None
+    """What the run raised."""
+
+
+def config_of(agent: Agent[Any, Any]) -> RunConfig:
+    """Return the configuration of the runs of an agent that are in its store.
+
+    Raises:
+        RunError: it has no store.
+    """
+    return agent._stored_config()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  workers do what its own methods do
+
+
+async def execute(
+    agent: Agent[Any, Any],
+    owner: str,
+    run_id: str,
+    *,
+    most_deaths: int | None = DEATHS,
+    began: Callable[[Runtime], object] = lambda _: None,
+) -> Outcome:
+    """Execute a run until it ends, waits or pauses, if it is due and nobody else executes it.
+
+    Args:
+        agent: Whose run it is: its strategy has the name of that of the run.
+        owner: Whose.
+        run_id: Which.
+        most_deaths: After how many deaths of processes that executed it, one after the other, it fails; None: it never does.
+        began: Is called with the run before it is executed, so that it can be paused; see `leave_soon`.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    config = config_of(agent)
+    store = config.runs
+    try:
+        header, _ = await read_header(store, owner, run_id)
+        nothing = await _hindrance(store, header)
+        if nothing is not None:
+            return Outcome(nothing)
+        run = await read_any(config, owner, run_id)
+    except RunNotFoundError:
+        return Outcome("missing")
+    except StrategyChangedError as error:
+        return Outcome("changed", error=error)
+    run.most_deaths = most_deaths
+    began(run)
+    return await _finished(run, store)
+
+
+def leave_soon(run: Runtime) -> None:
+    """Have a run stop before its next effect or node, and leave it to the next worker. Any thread may call it."""
+    run.leaving = True
+    run.pause("its worker ends")
+
+
+async def _finished(run: Runtime, store: Store) -> Outcome:
+    error: BaseException | None = None
+    try:
+        await run.handle.finish()
+    except ThreadBusyError as busy:
+        return Outcome("held", error=busy)
+    except (RunClaimedError, RunEndedError) as taken:
+        return Outcome("left" if run.log.lost else "claimed", error=taken)
+    except RunNotFoundError as gone:
+        return Outcome("missing", error=gone)
+    except Exception as failure:  # noqa: BLE001  the run has recorded it, or the store failed
+        error = failure
+        _log.warning("run %r: %s", run.run_id, type(failure).__name__)
+    if run.result.status in ("interrupted", "queued", "new") or (isinstance(error, StoreError) and run.claimed):
+        return Outcome("left", error=error)
+    following = ""
+    if run.thread and run.result.status in (*OVER, "failed", "cancelled"):
+        with suppress(StoreError):  # whoever looks for what is due finds it
+            following = await first_due(store, run.owner, run.thread)
+    return Outcome("executed", following, error)
+
+
+async def first_due(store: Store, owner: str, thread: str) -> str:
+    """Return the run that comes first among those that were submitted to a thread and are due; empty if there is none.
+
+    Raises:
+        StoreError: they cannot be read.
+    """
+    now = _clock.now()
+    return next((each.run_id for each in await read_line(store, owner, thread) if each.due <= now), "")
+
+
+async def _hindrance(store: Store, header: RunHeader) -> Doing | None:
+    """Return why there is nothing to execute of a run; None if there is something."""
+    if header.running:
+        return "claimed"
+    if header.status == "interrupted":
+        return None
+    if not header.due or header.status in OVER:
+        return "resting"
+    if header.due > _clock.now():
+        return "early"
+    if not header.begun and header.thread and await first_due(store, header.owner, header.thread) != header.run_id:
+        return "held"
+    return None

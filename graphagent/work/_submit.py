@@ -1,0 +1,192 @@
+"""Submitting a run: all of it is committed at once, and whoever has the store can begin it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+
+from graphagent import _clock
+from graphagent._article import kind_of
+from graphagent._options import check_limit, check_text, check_whole, check_word, check_zone
+from graphagent.errors import RunClaimedError, RunExistsError, RunNotFoundError, ThreadBusyError, ThreadFullError
+from graphagent.log._internal import (
+    OVER,
+    Log,
+    RunHeader,
+    line_key,
+    place_record,
+    read_header,
+    read_line,
+    read_submitted,
+    submitted_key,
+    thread_key,
+    title_of,
+)
+from graphagent.run._internal import log_of, read_log, run_of, submission
+from graphagent.store import Put
+
+if TYPE_CHECKING:
+    from graphagent.llm import ImageLike
+    from graphagent.log._internal import Submitted
+    from graphagent.memory import RunMemory
+    from graphagent.protocols import Store
+    from graphagent.run._internal import RunConfig, Runtime
+    from graphagent.store import Change
+
+DEFAULT = "default"
+"""The queue of runs for which none is given."""
+
+
+class SubmitOptions(TypedDict, total=False):
+    """What `agent.submit` takes besides the task. What is not described is as in `RunOptions`."""
+
+    owner: str
+    run_id: str | None
+    """The id of the run; by default a new one. The same task submitted again under the same id is the same run."""
+    steps: RunMemory | None
+    """The transcript of an earlier run, which is put before the task as a copy."""
+    thread: str | None
+    """The name of a conversation of this owner. Runs submitted to it are executed one after the other, in the order in which they were
+    submitted."""
+    if_busy: Literal["queue", "refuse", "end"]
+    """What becomes of the run if the thread has another one that is not over, or that waits in its queue. By default, `queue`, it
+    waits: also for one that waits for a person. With `refuse` it is refused with a ThreadBusyError. With `end` the last run of the thread is
+    ended as by `agent.end` if it waits or is paused; one that is being executed is waited for."""
+    max_queued: int | None
+    """How many runs may wait in the queue of the thread; 100 by default, None means any number."""
+    images: Iterable[ImageLike]
+    at: datetime | None
+    """When it is to begin, with a time zone; by default, or in the past, at once."""
+    queue: str
+    """The queue in which it waits for a worker: workers may take from some queues alone."""
+    priority: int
+    """Of runs of a queue that are due, those of a higher priority are begun first; 0 by default."""
+
+
+class Settings(NamedTuple):
+    """The options of a submission that are not those of a run."""
+
+    due: int
+    """Milliseconds UTC; 0: at once."""
+    queue: str
+    priority: int
+    if_busy: str
+    max_queued: int | None
+
+
+def check_submission(options: SubmitOptions) -> Settings:
+    """Return the options that are not those of a run.
+
+    Raises:
+        TypeError, ValueError: one is not valid.
+    """
+    at, queue, priority = options.get("at"), options.get("queue", DEFAULT), options.get("priority", 0)
+    if_busy, most = options.get("if_busy", "queue"), options.get("max_queued", 100)
+    if at is not None and not isinstance(at, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"at= is a time with its zone, such as datetime(…, tzinfo=UTC), not {kind_of(at)}")
+    check_zone("at", at)
+    check_text("queue=", queue)
+    if not queue:
+        raise ValueError(f"queue='' is not a name of a queue; leave it out, which means {DEFAULT!r}")
+    check_whole("priority", priority)
+    check_word("if_busy", if_busy, ("queue", "refuse", "end"))
+    if most is not None:
+        check_limit("max_queued", most)
+    if options.get("thread") is None:
+        for name in ("if_busy", "max_queued"):
+            if name in options:
+                raise ValueError(f"{name}= is about the other runs of a thread; give thread=, too")
+    return Settings(0 if at is None else round(at.timestamp() * 1000), queue, priority, if_busy, most)
+
+
+async def submit(run: Runtime, settings: Settings) -> RunHeader:
+    """Commit a run that has not begun, so that any process can begin it. Return its header.
+
+    Raises:
+        RunExistsError: there is a run of this id with another task.
+        ThreadBusyError: its thread has a run that is not over, and it is to be refused then.
+        ThreadFullError: too many runs wait in the queue of its thread.
+        SerializationError, SubmissionSizeError: the task cannot be stored.
+        StoreError: the store cannot be read or written.
+    """
+    config, draft = run.config, run.draft
+    store, owner = config.runs, run.owner
+    assert draft is not None
+    submitted, now = submission(run), _clock.now()
+    item = Put(submitted_key(owner, run.run_id), submitted.pack(run.run_id), expected=0)
+    header = RunHeader(
+        run_id=run.run_id, owner=owner, strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest,
+        started=now, updated=now, written="queued", title=title_of(draft.task), thread=run.thread, due=max(settings.due, now),
+        queue=settings.queue, priority=settings.priority,
+    )  # fmt: skip
+    while True:
+        if draft.named and (there := await _same(config, header, submitted)) is not None:
+            return there
+        log = Log(store, header)
+        log.along(item, *(await _places(store, header, settings) if run.thread else ()))
+        try:
+            await log.commit(header=True)
+        except RunClaimedError:
+            continue  # somebody submitted a run of this id, or to this thread, since these were read
+        return log.header
+
+
+async def _same(config: RunConfig, header: RunHeader, submitted: Submitted) -> RunHeader | None:
+    """Return the header of the run of an id, which has the same task and thread; None if there is no such run.
+
+    Raises:
+        RunExistsError: it has another task, or another thread.
+    """
+    store, owner, run_id = config.runs, header.owner, header.run_id
+    try:
+        there, _ = await read_header(store, owner, run_id)
+    except RunNotFoundError:
+        return None
+    found = None if there.begun else await read_submitted(store, there)
+    before = await (log_of(config, there, found[0]) if found else read_log(config, owner, run_id, until=1))
+    new = await log_of(config, header, submitted)
+    if there.thread == header.thread and _task_of(before) == _task_of(new):
+        return there
+    raise RunExistsError(run_id, owner)
+
+
+def _task_of(log: Log) -> tuple[Any, Any]:
+    """Return the task of a run as plain data, and the images that were given with it."""
+    transcript = log.state.root.transcript
+    last = transcript.steps[-1] if len(transcript) else None
+    return log.codec.take_plain(log.state.run.task), getattr(last, "task_images", None)
+
+
+async def _places(store: Store, header: RunHeader, settings: Settings) -> list[Change]:
+    """Return the change that puts a run at the end of the queue of its thread.
+
+    Raises:
+        ThreadBusyError, ThreadFullError: it is not to wait there, or may not.
+    """
+    owner, thread = header.owner, header.thread
+    line = await read_line(store, owner, thread)
+    if settings.if_busy == "refuse":
+        await _check_idle(store, header, line[0].run_id if line else "")
+    if settings.max_queued is not None and len(line) >= settings.max_queued:
+        raise ThreadFullError(thread, settings.max_queued)
+    number = line[-1].number + 1 if line else 1
+    record = place_record(header.run_id, header.due, ends_busy=settings.if_busy == "end")
+    return [Put((*line_key(owner, thread), number), record, expected=0)]
+
+
+async def _check_idle(store: Store, header: RunHeader, queued: str) -> None:
+    """Check that a thread has no run that is not over, but for those that failed or were cancelled.
+
+    Raises:
+        ThreadBusyError: it has one.
+    """
+    owner, thread = header.owner, header.thread
+    if queued:
+        raise ThreadBusyError(thread, queued, "queued", owner)
+    item = await store.get(thread_key(owner, thread))
+    if item is None:
+        return
+    last, _ = await read_header(store, owner, run_of(item.value, thread))
+    if last.status not in (*OVER, "failed", "cancelled"):
+        raise ThreadBusyError(thread, last.run_id, last.status, owner)
