@@ -52,6 +52,7 @@ GraphAgentError
 │  ├ ConflictError                    .key; an item is not at the expected version
 │  ├ StoreNotFoundError (FileNotFoundError) .path; what only reads a store does not make one
 │  ├ ReadOnlyStoreError (PermissionError) .path; this process may read the store, but not write it
+│  ├ StoreUnavailableError (ConnectionError) .where, .in_doubt; the server of a store cannot be reached, or refuses
 │  ├ StoreExistsError (FileExistsError) .path; there is something where a store was to be put
 │  ├ StoreInUseError                  .path; a store that was to be replaced is open
 │  ├ DamagedStoreError                .where; tampered with, cut off or corrupt
@@ -767,10 +768,10 @@ class ConflictError(StoreError):
 class StoreNotFoundError(StoreError, FileNotFoundError):
     """There is no store, or no file to read, at a path. What only reads does not make one."""
 
-    def __init__(self, what: str, path: str, remedy: str) -> None:
+    def __init__(self, what: str, path: str, remedy: str, *, where: str = "") -> None:
         self.path = path
-        """The file or folder that does not exist."""
-        super().__init__(f"there is no {what} {path!r}; {_beside(Path(path))}; {remedy}")
+        """The file or folder that does not exist; of a store in a database, its schema."""
+        super().__init__(f"there is no {what} {path!r}{where or f'; {_beside(Path(path))}'}; {remedy}")
 
 
 def _beside(path: Path) -> str:
@@ -789,12 +790,30 @@ def _beside(path: Path) -> str:
 class ReadOnlyStoreError(StoreError, PermissionError):
     """A store can be read, but this process may not write it. Nothing was written."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self,
+        path: str,
+        remedy: str = "Allow it to write the file and its folder, or restore a copy elsewhere: graphagent restore",
+    ) -> None:
         self.path = path
-        """The file or folder."""
+        """The file or folder; of a store in a database, where that is."""
+        super().__init__(f"{path} is read-only for this process; nothing was written. {remedy}")
+
+
+class StoreUnavailableError(StoreError, ConnectionError):
+    """The server of a store cannot be reached, refuses the connection, or broke it off and did not come back in time."""
+
+    def __init__(self, where: str, reason: str, *, in_doubt: bool = False) -> None:
+        self.where = where
+        """The database and its server, without a password."""
+        self.in_doubt = in_doubt
+        """Whether a commit was sent that may have been made all the same."""
+        done = (
+            "It is not known whether the commit was made; read the items to see" if in_doubt else "Nothing was written"
+        )
         super().__init__(
-            f"{path} is read-only for this process; nothing was written. Allow it to write the file and its folder, or restore a copy "
-            f"elsewhere: graphagent restore"
+            f"{where} cannot be reached: {reason}. {done}. See whether the server runs, and whether the DSN, the user and the password "
+            f"are right, and try again"
         )
 
 
@@ -935,11 +954,11 @@ class DestroyedStoreError(StoreError):
 
 
 class NewerFormatError(StoreError):
-    """A sealed store is sound, but was written by a newer graphagent. Nothing was written."""
+    """A store is sound, but was written by a newer graphagent. Nothing was written."""
 
     def __init__(self, where: str, what: str) -> None:
         self.where = where
-        """The file."""
+        """The file, or the schema of a database."""
         super().__init__(f"{where} was written by a newer graphagent, {what}; nothing was written. Upgrade graphagent")
 
 

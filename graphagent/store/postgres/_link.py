@@ -1,0 +1,172 @@
+"""One thread's way to the database: a connection that is made again when it breaks, and the row of the writer that commits over it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from graphagent.store.postgres._connection import UUID, Connection, Parameter, int8, number_of
+from graphagent.store.postgres._failures import AGAIN, TRANSIENT, Failure, Lost
+from graphagent.store.postgres._migrations import FENCED
+
+if TYPE_CHECKING:
+    from graphagent.store.postgres._database import Database
+
+T = TypeVar("T")
+
+_TRIES = 8
+"""How often a transaction is begun that is broken off in favour of others."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+
+
+class SealedMeanwhile(Exception):
+    """Another process has sealed the store since the last commit; nothing was sent."""
+
+
+class Link:
+    """A connection and its writer. It is used by one thread."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._connection: Connection | None = None
+        self._writer = b""
+        self._epoch = 0
+        """What the row of the writer has as its epoch; 0 if there is no row yet."""
+        self._number = 0
+        """The number of the last commit that was sent."""
+        self._in_doubt = False
+        """Whether a commit with that number may still be made."""
+
+    def read(self, function: Callable[[Connection], T]) -> T:
+        """Call a function that only reads with a connection, and again with another one where that breaks.
+
+        Raises:
+            Failure: PostgreSQL refuses what it asks.
+            Lost: the server cannot be reached.
+        """
+        deadline: float | None = None
+        while True:
+            connection = self._connected(deadline)
+            try:
+                return function(connection)
+            except Lost:
+                deadline = self._deadline(deadline)
+            except Failure as failure:
+                connection.roll_back()
+                if failure.state not in AGAIN or time.monotonic() >= (deadline := self._deadline(deadline)):
+                    raise
+            except BaseException:
+                with suppress(Lost, Failure):
+                    connection.roll_back()
+                raise
+
+    def write(self, attempt: Callable[[Connection, list[Parameter]], None], *, new: bool) -> None:
+        """Have a commit made, exactly once.
+
+        Args:
+            attempt: Sends the commit, with these parameters for `enter`. It is called again where it is certain that the commit
+                was not made. What it raises, other than errors of the connection, rolls the commit back and is raised.
+            new: Whether the store is made if there is none. Otherwise nothing is done then.
+
+        Raises:
+            Failure: PostgreSQL refuses the commit; nothing of it is made.
+            Lost: the server cannot be reached. Where the commit was sent, `in_doubt` of the error says that it may be made.
+            SealedMeanwhile: nothing was sent.
+        """
+        deadline, tries = None, 0
+        while True:
+            connection = self._connected(deadline)
+            sent = False
+            try:
+                if not self.database.is_ready(connection, new=new):
+                    return
+                self._begin(connection)
+                self._number, self._in_doubt, sent = self._number + 1, True, True
+                attempt(connection, [(UUID, self._writer), int8(self._epoch), int8(self._number)])
+            except Lost as lost:
+                deadline = self._deadline(deadline)
+                if time.monotonic() >= deadline:
+                    raise Lost(str(lost), in_doubt=sent) from None
+                if sent and self._was_made(deadline):
+                    return
+            except Failure as failure:
+                connection.roll_back()
+                self._in_doubt = False
+                tries += 1
+                if failure.state == FENCED:
+                    self._epoch = 0
+                elif failure.state not in AGAIN or tries == _TRIES:
+                    raise
+            except BaseException:
+                with suppress(Lost, Failure):
+                    connection.roll_back()
+                    self._in_doubt = False
+                raise
+            else:
+                self._in_doubt = False
+                return
+
+    def _begin(self, connection: Connection) -> None:
+        """Have a row of this writer, and know what became of its last commit."""
+        if self._in_doubt:
+            self._settle(connection)
+        if self._epoch:
+            return
+        self._writer = uuid.uuid4().bytes
+        [(sealed,)] = connection.run(self.database.sql("SELECT {s}.begin_writer($1)"), [(UUID, self._writer)])
+        self._epoch = 1
+        if sealed == b"\x01" and not self.database.is_sealed:
+            self.database.is_sealed = True
+            raise SealedMeanwhile
+
+    def _was_made(self, deadline: float) -> bool:
+        """Return whether the commit was made whose connection broke. If it was not, it never will be.
+
+        Raises:
+            Lost: that cannot be known before the deadline.
+        """
+        while True:
+            try:
+                return self._settle(self._connected(deadline))
+            except Lost as lost:
+                if lost.hopeless or time.monotonic() >= deadline:
+                    raise Lost(str(lost), in_doubt=True) from None
+
+    def _settle(self, connection: Connection) -> bool:
+        rows = connection.run(self.database.sql("SELECT * FROM {s}.settle($1)"), [(UUID, self._writer)])
+        self._in_doubt = False
+        if not rows:  # an older copy of the database has taken its place: it has neither the commit nor the writer
+            self._epoch = 0
+            return False
+        [(epoch, made)] = rows
+        self._epoch = number_of(epoch)
+        return number_of(made) == self._number
+
+    def _deadline(self, deadline: float | None) -> float:
+        return time.monotonic() + self.database.seconds if deadline is None else deadline
+
+    def _connected(self, deadline: float | None) -> Connection:
+        if self._connection is not None and not self._connection.is_broken:
+            return self._connection
+        pause, deadline = _FIRST_PAUSE, self._deadline(deadline)
+        while True:
+            try:
+                self._connection = Connection(self.database.target, self.database.seconds)
+            except Lost as lost:
+                waits = self.database.was_reached or lost.state in TRANSIENT
+                if lost.hopeless or not waits or time.monotonic() + pause >= deadline:
+                    raise
+                time.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                self.database.was_reached = True
+                return self._connection
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
