@@ -37,6 +37,11 @@ def now() -> int:
     return clock.get()()
 
 
+def is_wall_clock() -> bool:
+    """Return whether the time goes on by itself, and is not that of a test."""
+    return clock.get() is _wall_clock
+
+
 def ticks() -> int:
     """Return the nanoseconds since some moment, from which durations are measured."""
     return timer.get()()

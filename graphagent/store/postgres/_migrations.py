@@ -185,7 +185,45 @@ BEGIN
 END $$;
 """
 
-MIGRATIONS: Sequence[str] = (_TABLES + _PAGES + _CHANGE + _COMMITS + _WRITERS,)
+# A time that a test fixes is in the place of the server's. Each function is called by a statement that is a transaction by itself.
+_CLAIMS = """
+CREATE FUNCTION {s}.now_ms(fixed bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT coalesce(fixed, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+$$;
+CREATE FUNCTION {s}.take(fixed bigint, what bytea, whole bytea, who text, lease bigint, after bigint, told bytea, again bigint)
+    RETURNS TABLE (number bigint, ends bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    at bigint := {s}.now_ms(fixed);
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    RETURN QUERY
+        INSERT INTO {s}.claims AS c VALUES (what, whole, who, after + 1, at + lease, told)
+        ON CONFLICT (place) DO UPDATE SET holder = who, fence = greatest(c.fence, after) + 1, until = at + lease, note = told
+            WHERE c.until <= at OR c.fence <= after OR (again = 1 AND c.holder = who)
+        RETURNING c.fence, c.until;
+END $$;
+CREATE FUNCTION {s}.renew(places bytea[], holders text[], fences bigint[], lease bigint, fixed bigint) RETURNS SETOF bytea
+    LANGUAGE plpgsql AS $$
+DECLARE
+    at bigint;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM FROM {s}.claims WHERE place = ANY (places) ORDER BY place FOR NO KEY UPDATE;
+    at := {s}.now_ms(fixed);
+    RETURN QUERY
+        UPDATE {s}.claims c SET until = at + lease FROM unnest(places, holders, fences) AS r(place, holder, fence)
+        WHERE c.place = r.place AND c.holder = r.holder AND c.fence = r.fence AND c.until > at RETURNING c.place;
+END $$;
+CREATE FUNCTION {s}.release(places bytea[], holders text[], fences bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM FROM {s}.claims WHERE place = ANY (places) ORDER BY place FOR UPDATE;
+    DELETE FROM {s}.claims c USING unnest(places, holders, fences) AS r(place, holder, fence)
+        WHERE c.place = r.place AND c.holder = r.holder AND c.fence = r.fence;
+END $$;
+"""
+
+MIGRATIONS: Sequence[str] = (_TABLES + _PAGES + _CHANGE + _COMMITS + _WRITERS + _CLAIMS,)
 """The statements that lead from each number of migrations to the next."""
 
 

@@ -23,6 +23,7 @@ from graphagent.store._fork_safety import OwnLock
 from graphagent.store._items import only_removes
 from graphagent.store._paging import Scan
 from graphagent.store._sealed_detection import is_plain
+from graphagent.store.postgres._claims import PostgresClaims
 from graphagent.store.postgres._commits import Job, job_of, make
 from graphagent.store.postgres._crew import Closed, Crew
 from graphagent.store.postgres._database import Database
@@ -65,14 +66,25 @@ class PostgresStore:
             is read when the store opens. A password belongs there, or into `.pgpass`.
         schema: The schema, in which nothing else should be. There may be several in one database.
         connections: How many connections this object has at most.
+        lease: For how many seconds a run is claimed at a time. A run whose process died is free after that.
+        heartbeat: How many seconds after that a claim is renewed, at most a third of the lease.
         timeout: For how many seconds a server is waited for that was there before, or that has no connection left at the moment.
 
     Raises:
         TypeError: `dsn` or `schema` is not text.
-        ValueError: no schema can have this name, or `connections` or `timeout` is too small.
+        ValueError: no schema can have this name, or a number is too small.
     """
 
-    def __init__(self, dsn: str, schema: str = "graphagent", *, connections: int = 8, timeout: float = 10) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        schema: str = "graphagent",
+        *,
+        connections: int = 8,
+        lease: float = 15,
+        heartbeat: float = 5,
+        timeout: float = 10,
+    ) -> None:
         check_text("dsn=", dsn)
         check_text("schema=", schema)
         if not 0 < len(schema.encode("utf-8", "replace")) <= 63 or "\0" in schema or schema.startswith("pg_"):
@@ -80,11 +92,17 @@ class PostgresStore:
         check_limit("connections=", connections)
         if connections < 2:
             raise ValueError("connections=1 is too small: one connection writes, and at least one other reads")
+        check_number("lease=", lease)
+        check_number("heartbeat=", heartbeat)
+        if not 0 < heartbeat * 3 <= lease:
+            raise ValueError(f"heartbeat={heartbeat} is not above zero and at most a third of lease={lease}")
         check_number("timeout=", timeout)
         if not timeout >= 0:
             raise ValueError(f"timeout={timeout} is below zero")
         self.schema: str = schema
         """The schema."""
+        self.claims: PostgresClaims = PostgresClaims(self._run, round(lease * 1000), round(heartbeat * 1000))
+        """Who has which run, by the clock of the server."""
         self._dsn = dsn
         self._connections, self._timeout = connections, timeout
         self._opened: _Opened | None = None
