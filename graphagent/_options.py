@@ -189,6 +189,11 @@ def check_path(what: str, path: object, example: str) -> None:
             f"{what}{path!r} is not a path, such as {example}; what ends with the process is in a MemoryStore(), of graphagent.store"
         )
     url = re.match(r"[a-z][a-z0-9+.-]+://|file:", path, re.IGNORECASE) if isinstance(path, str) else None
+    if url and url[0].lower().startswith("postgres"):
+        raise ValueError(
+            f"{what}'{url[0]}…' is a database on a server; what it has is read and written by PostgresStore(dsn), of "
+            f"graphagent.store.postgres, and not by its path"
+        )
     if url:
         raise ValueError(f"{what}'{url[0]}…' is a URL; give a path, such as {example}")
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from graphagent import _clock
+from graphagent.cli._store_place import SERVER, StorePlace, store_place
 from graphagent.errors import GraphAgentError
 from graphagent.memory import Scope, ScopeKind, Subject
 
@@ -87,11 +88,19 @@ def owner_option(text: str) -> Any:
     return option("--owner", "NAME", text, callback=_owner)
 
 
+def place_option(text: str) -> Any:
+    """Return the option `--store`, which names a path or a database, with a help text."""
+    return option("--store", "PATH|DSN", f"{text}. A database on a server: {SERVER}, or env:NAME.", parser=store_place)
+
+
+def place_argument(metavar: str, text: str) -> Any:
+    """Return a positional argument that names a path or a database, with a help text."""
+    return argument(metavar, text, parser=store_place)
+
+
 def store_option(text: str, default: str) -> Any:
     """Return the option `--store`, with the beginning of its help text, and the name of what is meant without it."""
-    return option(
-        "--store", "PATH", f"{text}. Default: {default} in $GRAPHAGENT_HOME, or else in your user data folder."
-    )
+    return place_option(f"{text}. Default: {default} in $GRAPHAGENT_HOME, or else in your user data folder")
 
 
 def file_option(what: str) -> Any:
@@ -104,12 +113,23 @@ def key_option(text: str) -> Any:
     return option("--key", "KEY", f"{text}: {KEY_PLACES}.")
 
 
-def anchor_of(anchor: str | None, store: Path) -> str | None:
-    """Return the anchor that `--anchor` names for a store: in a folder, it has the name of the store."""
+def anchor_of(anchor: str | None, store: StorePlace) -> str | None:
+    """Return the anchor that `--anchor` names for a store: in a folder, it has the name of the store.
+
+    Raises:
+        BadParameter: a folder is named, and the store is a database.
+    """
     if anchor is None or anchor.startswith("keyring:"):
         return anchor
     place = Path(anchor).expanduser()
-    return str(place / f"{store.name}.anchor" if place.is_dir() else place)
+    if not place.is_dir():
+        return str(place)
+    if store.is_server:
+        raise typer.BadParameter(
+            f"{anchor!r} is a folder; the anchor of a database is a file: {anchor.rstrip('/')}/NAME.anchor, or keyring:SERVICE/NAME",
+            param_hint="--anchor",
+        )
+    return str(place / f"{store.path.name}.anchor")
 
 
 def key_shown(key: str | None) -> str | None:

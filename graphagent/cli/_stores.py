@@ -17,15 +17,17 @@ import typer
 from graphagent.cli._options import KEY_PLACES, PASSPHRASE, anchor_of, value_of
 from graphagent.cli._output import aside
 from graphagent.cli._prompts import ask_unseen
+from graphagent.cli._store_place import StorePlace
 from graphagent.errors import PlainStoreError, SealedStoreError, StoreError, StoreNotFoundError
 from graphagent.memory import EncryptedMemoryProvider, FileMemoryProvider, StoreMemoryProvider
 from graphagent.store import EncryptedStore, Passphrase, SqliteStore
-from graphagent.store._internal import is_store_file
+from graphagent.store._internal import is_store_file, named_database
 
 if TYPE_CHECKING:
     from graphagent.history import Place
     from graphagent.protocols import KeepingProvider, Store
     from graphagent.store import KeySource
+    from graphagent.store.postgres import PostgresStore
 
 T = TypeVar("T")
 SEALED = "facts.db"
@@ -53,31 +55,39 @@ def home() -> Path:
     return user_data_path("graphagent", appauthor=False)
 
 
-def other_conversations(folder: Path) -> str | None:
-    """Return a hint that conversations may contain what was forgotten, if any are stored in the folder of a memory."""
-    file = folder / CONVERSATIONS
-    if not file.exists():
+def conversations_of(memory: StorePlace) -> StorePlace:
+    """Return where the threads of `graphagent chat` are that belong to a memory."""
+    return memory if memory.is_server else StorePlace(str(memory.path / CONVERSATIONS))
+
+
+def other_conversations(memory: StorePlace) -> str | None:
+    """Return a hint that conversations may contain what was forgotten, if any are stored with a memory."""
+    place = conversations_of(memory)
+    if not place.is_server and not place.path.exists():
         return None
-    where = shlex.quote(str(file))
+    where = shlex.quote(str(place))
     return (
         f"Conversations may still contain it. They are listed by graphagent runs threads --store {where}, and removed by "
         f"graphagent runs forget --thread NAME --store {where}"
     )
 
 
-def place_of(what: str, given: Path | None, *, new: bool) -> Path:
+def place_of(what: str, given: StorePlace | None, *, new: bool) -> StorePlace:
     """Return where the `facts`, the `notes` or the `runs` are in what `--store` names, or in the default place without it.
 
     Facts are in a folder, or in a file of a program. Notes and runs are in a file, which has the default name where a folder is named.
+    In a database, all are together.
 
     Raises:
         BadParameter: there is no such store, and it is not to be `new`.
         StoreError: the default place is meant, and nothing has been kept there yet.
     """
-    named = given.expanduser() if given is not None else home() / _NAMES[what]
+    if given is not None and given.is_server:
+        return given
+    named = given.path if given is not None else home() / _NAMES[what]
     path = named / _NAMES[what] if what != "facts" and names_folder(named) else named
     if new or path.exists():
-        return path
+        return StorePlace(str(path))
     if given is None and what in _BEGIN:
         raise StoreError(f"nothing has been kept yet; begin with: graphagent {_BEGIN[what]}")
     kind, place = (
@@ -125,7 +135,7 @@ def _typed_passphrase(what: str, *, new: bool) -> Passphrase:
 
 
 def fact_provider(
-    store: Path | None, key: KeySource | None, anchor: str | None = None, *, new: bool
+    store: StorePlace | None, key: KeySource | None, anchor: str | None = None, *, new: bool
 ) -> KeepingProvider:
     """Return the provider of the facts in a folder: encrypted with a key, readable files without one.
 
@@ -134,7 +144,7 @@ def fact_provider(
             key, or they are plain and there is one; or it is not a key.
         StoreError: the default place is meant, and nothing has been kept there yet.
     """
-    folder = place_of("facts", store, new=new)
+    folder = place_of("facts", store, new=new).path
     if not names_folder(folder):
         raise typer.BadParameter(
             f"{str(folder)!r} is the name of a file, and a memory is a folder", param_hint="--store"
@@ -154,22 +164,24 @@ def fact_provider(
         )
     given = key_source(key, new=not is_sealed)
     with value_of():
-        encrypted = EncryptedMemoryProvider(folder, key=given, anchor=anchor_of(anchor, folder / SEALED))
+        encrypted = EncryptedMemoryProvider(
+            folder, key=given, anchor=anchor_of(anchor, StorePlace(str(folder / SEALED)))
+        )
     return encrypted if new or is_sealed else FileMemoryProvider(folder)
 
 
 @asynccontextmanager
 async def open_facts(
-    store: Path | None, key: KeySource | None, anchor: str | None = None, *, new: bool
+    store: StorePlace | None, key: KeySource | None, anchor: str | None = None, *, new: bool
 ) -> AsyncGenerator[KeepingProvider]:
-    """Open the provider of the facts in a folder, or in the file of a program with a `StoreMemoryProvider`.
+    """Open the provider of the facts in a folder, or in the file or the database of a program with a `StoreMemoryProvider`.
 
     Raises:
         BadParameter: as in `fact_provider` and `open_store`.
         StoreError: the store cannot be read, or the default place is meant, and nothing has been kept there yet.
     """
-    path = place_of("facts", store, new=new)
-    if names_folder(path):
+    place = place_of("facts", store, new=new)
+    if not place.is_server and names_folder(place.path):
         provider = fact_provider(store, key, anchor, new=new)
         async with provider:
             yield provider
@@ -179,8 +191,50 @@ async def open_facts(
 
 
 @asynccontextmanager
+async def open_memory(
+    store: StorePlace | None, key: KeySource | None, anchor: str | None = None
+) -> AsyncGenerator[KeepingProvider]:
+    """Open the provider of the facts in a folder or a database, which may be new.
+
+    Raises:
+        BadParameter: it is a file; or as in `fact_provider` and `open_store`.
+        StoreError: the store cannot be read.
+    """
+    if store is None or not store.is_server:
+        async with fact_provider(store, key, anchor, new=True) as provider:
+            yield provider
+    else:
+        async with open_facts(store, key, anchor, new=True) as provider:
+            yield provider
+
+
+def plain_store(place: StorePlace) -> SqliteStore | PostgresStore:
+    """Return the store in a file or a database, without encryption.
+
+    Raises:
+        ValueError: no schema can have this name.
+        MissingExtraError: it is a database, and what speaks to it is not installed.
+    """
+    if not place.is_server:
+        return SqliteStore(place.path)
+    from graphagent.store.postgres import PostgresStore
+
+    return PostgresStore(*named_database(place.text))
+
+
+def sealed_store(plain: Store, place: StorePlace, key: KeySource, anchor: str | None) -> EncryptedStore:
+    """Return a store as its key opens it.
+
+    Raises:
+        BadParameter: it is not a key, or not an anchor.
+    """
+    with value_of("--key"):
+        return EncryptedStore(plain, key, anchor=anchor_of(anchor, place))
+
+
+@asynccontextmanager
 async def open_store(
-    what: str, store: Path | None, key: KeySource | None, anchor: str | None = None, *, new: bool = False
+    what: str, store: StorePlace | None, key: KeySource | None, anchor: str | None = None, *, new: bool = False
 ) -> AsyncGenerator[Store]:
     """Open the store with the `runs`, the `notes` or the `facts`, encrypted if there is a key.
 
@@ -190,33 +244,43 @@ async def open_store(
         BadParameter: there is no such store; it is encrypted and there is no key, or it is plain and there is one.
         StoreError: the store cannot be read, or the default place is meant, and nothing has been kept there yet.
     """
-    path = place_of(what, store, new=new)
+    place = place_of(what, store, new=new)
     check_anchor(key, anchor)
-    key = key if key is None else key_source(key, new=not path.exists())
-    async with SqliteStore(path) as plain:
-        with value_of("--key"):
-            opened = plain if key is None else EncryptedStore(plain, key, anchor=anchor_of(anchor, path))
+    async with plain_store(place) as plain:
+        opened: Store = plain
+        if key is not None:
+            opened = sealed_store(plain, place, key_source(key, new=await is_new(place, plain)), anchor)
         try:
             await opened.get(
                 (what,)
             )  # there is no such item; but a wrong or a missing key fails here, before any change
         except SealedStoreError:
             raise typer.BadParameter(
-                f"the store {str(path)!r} is sealed; say where its key is: --key, where {KEY_PLACES}"
+                f"the store {str(place)!r} is sealed; say where its key is: --key, where {KEY_PLACES}"
             ) from None
         except PlainStoreError:
             raise typer.BadParameter(
-                f"the store {str(path)!r} is plain; leave out --key, or move its {what} into a sealed one: graphagent {what} "
+                f"the store {str(place)!r} is plain; leave out --key, or move its {what} into a sealed one: graphagent {what} "
                 f"export, then graphagent {what} import with another --store and --key"
             ) from None
         yield opened
 
 
+async def is_new(place: StorePlace, plain: Store) -> bool:
+    """Return whether a store does not exist, or is a database without any item."""
+    if not place.is_server:
+        return not place.path.exists()
+    try:
+        return not [item async for item in plain.scan((), limit=1)]
+    except SealedStoreError:
+        return False
+
+
 @asynccontextmanager
 async def open_everything(
-    stores: Sequence[Path] | None, key: str | None, anchor: str | None = None
+    stores: Sequence[StorePlace] | None, key: str | None, anchor: str | None = None
 ) -> AsyncGenerator[list[Place]]:
-    """Open all that is kept in some files and folders, or else in the default folder: encrypted with the key, where it is sealed.
+    """Open all that is kept in some files, folders and databases, or else in the default folder: with the key, where it is sealed.
 
     In a folder, these are the memory that it is or has, and the files of stores in it and in its folder `memory`.
 
@@ -230,46 +294,51 @@ async def open_everything(
         yield [await opened.enter_async_context(open_place(each, given, anchor)) for each in all_kept(stores)]
 
 
-def all_kept(stores: Sequence[Path] | None) -> list[Path]:
-    """Return the memories and the files of stores in some files and folders, or else in the default folder.
+def all_kept(stores: Sequence[StorePlace] | None) -> list[StorePlace]:
+    """Return the memories and the stores in some files, folders and databases, or else in the default folder.
 
     Raises:
         BadParameter: a path does not exist, or has nothing.
         StoreError: the default folder is meant, and nothing has been kept there yet.
     """
-    places: list[Path] = []
-    for given in [home()] if stores is None else [each.expanduser() for each in stores]:
-        found = [given] if given.is_file() else list(_kept_in(given))
+    places: list[StorePlace] = []
+    for given in [StorePlace(str(home()))] if stores is None else stores:
+        found = [given] if given.is_server or given.path.is_file() else list(_kept_in(given.path))
         if not found and stores is not None:
-            raise typer.BadParameter(f"{str(given)!r} has nothing that is kept by graphagent", param_hint="--store")
+            raise typer.BadParameter(
+                f"{str(given.path)!r} has nothing that is kept by graphagent", param_hint="--store"
+            )
         places += found
     if not places:
         raise StoreError(f"nothing has been kept yet; begin with: graphagent {_BEGIN['facts']}")
     return places
 
 
-def _kept_in(folder: Path) -> Iterator[Path]:
+def _kept_in(folder: Path) -> Iterator[StorePlace]:
     """Yield the memories and the files of stores in a folder and in its folder `memory`: those of commands and of programs."""
     for each in (folder / _NAMES["facts"], folder):
         if (each / SEALED).exists() or any(each.glob(_READABLE)):
-            yield each
+            yield StorePlace(str(each))
         for file in sorted(
             each.glob("*")
         ):  # a file that a command made is found even if nothing of it is left to recognise
             if file.name in _OWN or (file.name != SEALED and is_store_file(file)):
-                yield file
+                yield StorePlace(str(file))
 
 
-def stores_in(named: Path, kind: str = "store") -> list[Path]:
-    """Return the file that is named, or the files of the stores in a folder, sealed or not; readable facts are not a store.
+def stores_in(given: StorePlace | None, kind: str = "store") -> list[StorePlace]:
+    """Return the file or database that is named, or the files of the stores in a folder, or else in the default folder.
+
+    They are sealed or not; readable facts are not a store.
 
     Raises:
         StoreNotFoundError: there is no such file or folder, or the folder has no store.
     """
-    if named.is_file():
-        return [named]
-    found = [each / SEALED if each.is_dir() else each for each in _kept_in(named)]
-    if stores := [each for each in found if each.is_file()]:
+    if given is not None and (given.is_server or given.path.is_file()):
+        return [given]
+    named = home() if given is None else given.path
+    found = [each.path / SEALED if each.path.is_dir() else each.path for each in _kept_in(named)]
+    if stores := [StorePlace(str(each)) for each in found if each.is_file()]:
         return stores
     advice = "name the file of a store, or a folder with some: --store PATH"
     if named.is_dir():
@@ -277,10 +346,10 @@ def stores_in(named: Path, kind: str = "store") -> list[Path]:
     raise StoreNotFoundError(kind, str(named), advice)
 
 
-def stores_of_programs(folder: Path | None) -> str:
+def stores_of_programs(memory: StorePlace | None) -> str:
     """Return a hint that names the stores in a folder in which a program may keep facts; empty if there are none."""
-    found = iter(()) if folder is None else _kept_in(folder.expanduser())
-    files = [str(each) for each in found if each.is_file() and each.name not in _OWN]
+    found = iter(()) if memory is None or memory.is_server else _kept_in(memory.path)
+    files = [str(each) for each in found if each.path.is_file() and each.path.name not in _OWN]
     return (
         f" A program may keep facts in a store of this folder: --store {' or '.join(map(shlex.quote, files))}"
         if files
@@ -288,37 +357,29 @@ def stores_of_programs(folder: Path | None) -> str:
     )
 
 
-def _memory_in(path: Path, key: KeySource | None, anchor: str | None) -> KeepingProvider | None:
-    """Return the provider of the facts in a folder; None if it is a file."""
-    if not path.is_dir():
-        return None
-    sealed = (path / SEALED).exists()
-    return fact_provider(path, key if sealed else None, anchor if sealed else None, new=False)
-
-
 @asynccontextmanager
-async def open_place(path: Path, key: KeySource | None, anchor: str | None = None) -> AsyncGenerator[Place]:
-    """Open a memory or the file of a store, encrypted with the key, if it is sealed.
+async def open_place(place: StorePlace, key: KeySource | None, anchor: str | None = None) -> AsyncGenerator[Place]:
+    """Open a memory, or a store in a file or a database: encrypted with the key, if it is sealed.
 
     Raises:
         BadParameter: it is sealed, and there is no key.
         StoreError: it cannot be read.
     """
-    if (memory := _memory_in(path, key, anchor)) is not None:
-        async with memory:
+    if not place.is_server and place.path.is_dir():
+        sealed = (place.path / SEALED).exists()
+        async with fact_provider(place, key if sealed else None, anchor if sealed else None, new=False) as memory:
             yield memory
         return
-    async with SqliteStore(path) as plain:
+    async with plain_store(place) as plain:
         try:
             await plain.get(("facts",))  # there is no such item; but what is sealed is refused here
             store: Store = plain
         except SealedStoreError:
             if key is None:
                 raise typer.BadParameter(
-                    f"the store {str(path)!r} is sealed; say where its key is: --key, where {KEY_PLACES}"
+                    f"the store {str(place)!r} is sealed; say where its key is: --key, where {KEY_PLACES}"
                 ) from None
-            with value_of("--key"):
-                store = EncryptedStore(plain, key, anchor=anchor_of(anchor, path))
+            store = sealed_store(plain, place, key, anchor)
             await store.get(("facts",))  # a wrong key fails here, before any change
         yield store
 
@@ -331,7 +392,7 @@ def check_anchor(key: KeySource | None, anchor: str | None) -> None:
 
 def with_store(
     what: str,
-    store: Path | None,
+    store: StorePlace | None,
     key: str | None,
     work: Callable[[Store], Awaitable[T]],
     *,

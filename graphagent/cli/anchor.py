@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, TypeVar
 
 import anyio
@@ -13,11 +12,12 @@ import typer
 
 from graphagent._article import counted
 from graphagent.cli import _output
-from graphagent.cli._options import AnchorPlace, Json, Yes, anchor_of, expand_options, key_option, option, value_of
+from graphagent.cli._options import AnchorPlace, Json, Yes, expand_options, key_option, place_option
 from graphagent.cli._prompts import confirm
-from graphagent.cli._stores import home, key_source, stores_in
+from graphagent.cli._store_place import StorePlace
+from graphagent.cli._stores import key_source, plain_store, sealed_store, stores_in
 from graphagent.errors import AnchorError, PlainStoreError, RolledBackError, StoreError
-from graphagent.store import EncryptedStore, SqliteStore
+from graphagent.store import EncryptedStore
 
 T = TypeVar("T")
 anchor = typer.Typer(no_args_is_help=True, help="See whether a store is older than its anchor, and accept it if it is.")
@@ -28,18 +28,16 @@ class Anchored:
     """Sealed stores, a key that opens them, and their anchors."""
 
     store: Annotated[
-        Path | None,
-        option(
-            "--store",
-            "PATH",
+        StorePlace | None,
+        place_option(
             "The file of a store, or a folder: the sealed stores in it. Default: those in "
-            "$GRAPHAGENT_HOME, or else in your user data folder.",
+            "$GRAPHAGENT_HOME, or else in your user data folder"
         ),
     ] = None
     key: Annotated[str | None, key_option("A key that opens the store")] = None
     anchor: AnchorPlace = None
 
-    def each(self, work: Callable[[Path, EncryptedStore], Awaitable[T]]) -> list[T]:
+    def each(self, work: Callable[[StorePlace, EncryptedStore], Awaitable[T]]) -> list[T]:
         """Open the stores one after another, await `work` with each, close it, and return what that returned.
 
         Raises:
@@ -51,15 +49,13 @@ class Anchored:
         if self.anchor is None:
             raise typer.BadParameter("say where the anchor is", param_hint="--anchor")
         given = key_source(self.key)
-        named = home() if self.store is None else self.store.expanduser()
-        paths = stores_in(named, "sealed store")
+        paths = stores_in(self.store, "sealed store")
 
         async def main() -> list[T]:
             done: list[T] = []
             for path in paths:
                 async with AsyncExitStack() as stack:
-                    with value_of():
-                        store = EncryptedStore(SqliteStore(path), given, anchor=anchor_of(self.anchor, path))
+                    store = sealed_store(plain_store(path), path, given, self.anchor)
                     await stack.enter_async_context(store)
                     try:
                         done.append(await work(path, store))
@@ -70,13 +66,13 @@ class Anchored:
 
         done = anyio.run(main)
         if not done:
-            raise StoreError(f"there is no sealed store in {str(named)!r}")
+            raise StoreError(f"there is no sealed store in {', '.join(map(str, paths))}")
         return done
 
-    def states(self) -> list[tuple[Path, str | None, bool]]:
+    def states(self) -> list[tuple[StorePlace, str | None, bool]]:
         """Return of each store what is wrong with it or its anchor, or None, and whether it is anchored."""
 
-        async def look(path: Path, store: EncryptedStore) -> tuple[Path, str | None, bool]:
+        async def look(path: StorePlace, store: EncryptedStore) -> tuple[StorePlace, str | None, bool]:
             try:
                 return path, None, await store.is_anchored()
             except RolledBackError:
@@ -123,7 +119,7 @@ def reset(target: Anchored, yes: Yes = False) -> None:
     if not yes:
         confirm(f"Accept {counted(len(chosen), 'store')} without what was stored since? That is lost for good.")
 
-    async def accept(path: Path, store: EncryptedStore) -> None:
+    async def accept(path: StorePlace, store: EncryptedStore) -> None:
         if path in chosen:
             await store.reset_anchor()
 

@@ -18,11 +18,12 @@ from graphagent import Agent
 from graphagent._article import counted
 from graphagent.cli import _options, _output
 from graphagent.cli._keyboard import typed
+from graphagent.cli._store_place import StorePlace
 from graphagent.cli._stores import (
-    CONVERSATIONS,
     SEALED,
-    fact_provider,
+    conversations_of,
     key_source,
+    open_memory,
     open_store,
     other_conversations,
     place_of,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from graphagent.llm.openai import OpenAIModel
     from graphagent.protocols import KeepingProvider, Model, Store
     from graphagent.run import RunResult
+    from graphagent.store import KeySource
 
 RULES = (
     "You are a helpful assistant that remembers the person it talks to. Use what you know of them where it helps, and do "
@@ -73,25 +75,27 @@ def converse(
     Raises:
         GraphAgentError: the memory cannot be used; or a turn failed, and there is no person at a terminal to try another.
     """
-    folder = place_of("facts", memory.store, new=True)
-    key = None if memory.key is None else key_source(memory.key, new=not (folder / SEALED).exists())
-    provider = fact_provider(memory.store, key, memory.anchor, new=True)
+    place = place_of("facts", memory.store, new=True)
+    key: KeySource | None = memory.key
+    if key is not None and not place.is_server:
+        key = key_source(key, new=not (place.path / SEALED).exists())
     attended = script is None and sys.stdin.isatty()
     turns = _until_interrupted(typed()) if attended else _echoed(_lines(script) if script else sys.stdin)
     with ExitStack() as stack:
         stack.enter_context(closing(turns))
         portal = stack.enter_context(start_blocking_portal())
-        stack.enter_context(portal.wrap_async_context_manager(provider))
+        kept = open_memory(memory.store, key, memory.anchor)
+        provider = stack.enter_context(portal.wrap_async_context_manager(kept))
         if not isinstance(model, OfflineModel):
             stack.enter_context(portal.wrap_async_context_manager(model))
         store: Store | None = None
         if thread is not None:
             if not thread:
                 raise typer.BadParameter("a thread has a name, such as monday", param_hint="--thread")
-            opened = open_store("runs", folder / CONVERSATIONS, key, memory.anchor, new=True)
+            opened = open_store("runs", conversations_of(place), key, memory.anchor, new=True)
             store = stack.enter_context(portal.wrap_async_context_manager(opened))
         conversation = _Conversation(
-            portal, provider, model, owner, store, thread, folder, attended=attended, show_memory=show_memory
+            portal, provider, model, owner, store, thread, place, attended=attended, show_memory=show_memory
         )
         conversation.greet(sealed=memory.key is not None)
         for turn in turns:
@@ -135,12 +139,12 @@ class _Conversation:
         owner: str,
         store: Store | None,
         thread: str | None,
-        folder: Path,
+        place: StorePlace,
         *,
         attended: bool,
         show_memory: bool,
     ) -> None:
-        self._store, self._thread, self._folder = store, thread, folder
+        self._store, self._thread, self._place = store, thread, place
         self._portal, self._provider, self._model, self._owner = portal, provider, model, owner
         self._attended, self._show_memory = attended, show_memory
         self._scope: CancelScope | None = None
@@ -158,11 +162,11 @@ class _Conversation:
         self._agent.on(ExtractionFailed, self._on_failure)
 
     def greet(self, *, sealed: bool) -> None:
-        """Print the model, the folder of the memory, how many facts are known, and how to encrypt them if they are not."""
+        """Print the model, the place of the memory, how many facts are known, and how to encrypt them if they are not."""
         facts = self._portal.call(self._known)
         self._told = {(fact.concept.keyword, fact.values) for fact in facts}
         self.note(
-            f"model {self._model.name} · memory {self._folder} · {counted(len(facts), 'fact')} known to {_options.AGENT_NAME!r}"
+            f"model {self._model.name} · memory {self._place} · {counted(len(facts), 'fact')} known to {_options.AGENT_NAME!r}"
         )
         if self._store is not None:
             known = self._portal.call(partial(list_runs, self._store, owner=self._owner, thread=self._thread))
@@ -306,7 +310,7 @@ class _Conversation:
             f"Forgotten: {keyword}, {counted(removed, 'version')}. "
             f"A new conversation begins, since this one may contain it."
         )
-        if (hint := other_conversations(self._folder)) is not None:
+        if (hint := other_conversations(self._place)) is not None:
             self.note(hint)
 
     def _on_node(self, event: NodeStarted) -> None:

@@ -40,6 +40,7 @@ from graphagent.cli._options import (
 )
 from graphagent.cli._phrases import others, were_new
 from graphagent.cli._prompts import confirm
+from graphagent.cli._store_place import StorePlace
 from graphagent.cli._stores import open_facts, stores_of_programs
 from graphagent.cli.forget import Chosen, what_stays
 from graphagent.errors import StoreError, ValueNotFoundError
@@ -78,7 +79,7 @@ class Memory:
     """The memory that a command works on."""
 
     store: Annotated[
-        Path | None,
+        StorePlace | None,
         store_option("The folder with the facts, or the file of a program that keeps them in a store", "memory"),
     ] = None
     key: Annotated[

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
@@ -27,11 +26,13 @@ from graphagent.cli._options import (
     key_shown,
     option,
     owner_option,
+    place_option,
     scope_of,
     subject_of,
 )
 from graphagent.cli._phrases import whose
 from graphagent.cli._prompts import ask, confirm
+from graphagent.cli._store_place import StorePlace
 from graphagent.cli._stores import open_everything
 from graphagent.errors import StoreError
 from graphagent.memory import Concept
@@ -65,11 +66,9 @@ class Chosen:
     ] = False
     owner: Annotated[str, owner_option("Whose.")] = ""
     stores: Annotated[
-        list[Path] | None,
-        option(
-            "--store",
-            "PATH",
-            "A file, or a folder with what commands keep in it; can be repeated. Default: $GRAPHAGENT_HOME, or else your user data folder.",
+        list[StorePlace] | None,
+        place_option(
+            "A file, or a folder with what commands keep in it; can be repeated. Default: $GRAPHAGENT_HOME, or else your user data folder"
         ),
     ] = None
     key: Annotated[str | None, key_option("Open what is encrypted")] = None

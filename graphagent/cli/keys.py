@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, TypeVar
 
 import anyio
@@ -17,24 +16,23 @@ from graphagent.cli._options import (
     Json,
     Out,
     Yes,
-    anchor_of,
     argument,
     expand_options,
     flag,
     key_option,
     option,
+    place_option,
     value_of,
 )
 from graphagent.cli._private_files import private_file
 from graphagent.cli._progress_bar import progress_bar
 from graphagent.cli._prompts import confirm_by_typing
-from graphagent.cli._stores import home, key_source, stores_in
+from graphagent.cli._store_place import StorePlace
+from graphagent.cli._stores import key_source, plain_store, sealed_store, stores_in
 from graphagent.errors import PlainStoreError, StoreError
 from graphagent.store import (
-    EncryptedStore,
     KeySource,
     RotationProgress,
-    SqliteStore,
     StoreKey,
     StoreKeys,
     new_key,
@@ -59,35 +57,33 @@ class Sealed:
     """Sealed stores, and a key that opens them."""
 
     store: Annotated[
-        Path | None,
-        option(
-            "--store",
-            "PATH",
+        StorePlace | None,
+        place_option(
             "The file of a store, or a folder: the sealed stores in it. Default: those in "
-            "$GRAPHAGENT_HOME, or else in your user data folder.",
+            "$GRAPHAGENT_HOME, or else in your user data folder"
         ),
     ] = None
     key: Annotated[str | None, key_option("A key that opens the store")] = None
     anchor: AnchorPlace = None
 
-    def use(self, work: Callable[[dict[Path, StoreKeys]], Awaitable[T]]) -> T:
+    def use(self, work: Callable[[dict[StorePlace, StoreKeys]], Awaitable[T]]) -> T:
         """Open the stores, await `work` with the keys of each, close them, and return what `work` returned.
 
         Raises:
             BadParameter: no key was named, or it is no key.
             StoreError: there is no sealed store, or one does not open with this key. Nothing was changed then.
         """
-        paths = stores_in(home() if self.store is None else self.store.expanduser())
+        paths = stores_in(self.store)
         if self.key is None:
             raise typer.BadParameter("say with which key the store is opened now", param_hint="--key")
         given = key_source(self.key)
 
         async def main() -> T:
             async with AsyncExitStack() as stack:
-                opened: dict[Path, StoreKeys] = {}
+                opened: dict[StorePlace, StoreKeys] = {}
                 for path in paths:
+                    store = sealed_store(plain_store(path), path, given, self.anchor)
                     with value_of("--key"):
-                        store = EncryptedStore(SqliteStore(path), given, anchor=anchor_of(self.anchor, path))
                         await stack.enter_async_context(store)
                     try:
                         if await store.keys.list():  # a wrong key fails here, before any change
@@ -132,7 +128,7 @@ def new(
 def list_keys(target: Sealed, json: Json = False) -> None:
     """List the keys that open a store: their names, kinds and dates, and which of them was given. No secret is shown."""
 
-    async def read(stores: dict[Path, StoreKeys]) -> list[tuple[Path, StoreKey]]:
+    async def read(stores: dict[StorePlace, StoreKeys]) -> list[tuple[StorePlace, StoreKey]]:
         return [(path, each) for path, store in stores.items() for each in await store.list()]
 
     found = target.use(read)
@@ -168,7 +164,7 @@ def add(name: Name, target: Sealed, new_key: NewKey = None, recovery: Recovery =
     """Have another key open a store too."""
     key = _new(new_key, recovery=recovery)
 
-    async def work(stores: dict[Path, StoreKeys]) -> None:
+    async def work(stores: dict[StorePlace, StoreKeys]) -> None:
         for store in stores.values():
             with value_of():
                 await store.add(name, key)
@@ -185,7 +181,7 @@ def add(name: Name, target: Sealed, new_key: NewKey = None, recovery: Recovery =
 def remove(name: Name, target: Sealed) -> None:
     """Have a key not open a store any more; another one is given with --key."""
 
-    async def work(stores: dict[Path, StoreKeys]) -> None:
+    async def work(stores: dict[StorePlace, StoreKeys]) -> None:
         for store in stores.values():
             with value_of():
                 await store.remove(name)
@@ -214,7 +210,7 @@ def rotate(
         raise typer.BadParameter("the new key gets this name; give --new-key too", param_hint="--name")
     key = None if data and new_key is None else _new(new_key)
 
-    async def work(stores: dict[Path, StoreKeys]) -> None:
+    async def work(stores: dict[StorePlace, StoreKeys]) -> None:
         for path, store in stores.items():
             if key is not None:
                 with value_of():
@@ -227,7 +223,7 @@ def rotate(
     target.use(work)
 
 
-async def _rotate_data(path: Path, store: StoreKeys) -> None:
+async def _rotate_data(path: StorePlace, store: StoreKeys) -> None:
     with progress_bar(f"Sealing the parts of {path} anew") as show:
 
         def report(now: RotationProgress) -> None:
@@ -242,7 +238,7 @@ async def _rotate_data(path: Path, store: StoreKeys) -> None:
 def destroy(target: Sealed, yes: Yes = False) -> None:
     """Destroy all keys of a store and what is in it, for good: nobody can read any of it again, with any key."""
 
-    async def work(stores: dict[Path, StoreKeys]) -> None:
+    async def work(stores: dict[StorePlace, StoreKeys]) -> None:
         if not yes:
             _output.say(
                 f"Everything in {', '.join(map(str, stores))} is destroyed: nobody can read it again, with any key or recovery key. "

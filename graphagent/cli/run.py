@@ -27,8 +27,10 @@ from graphagent.cli._options import (
     key_shown,
     option,
     owner_option,
+    place_option,
 )
 from graphagent.cli._ready_made import names_beginning
+from graphagent.cli._store_place import StorePlace
 from graphagent.cli.runs._completion import run_ids
 from graphagent.errors import BudgetError, RunError, RunExistsError
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from graphagent import Agent
     from graphagent.mcp import MCPServer
     from graphagent.run import Question
+    from graphagent.store import KeySource
 
 _MAX_TURNS = 100
 
@@ -87,12 +90,10 @@ class AgentOptions:
         int, typer.Option("--max-turns", metavar="N", min=1, help="The largest number of model turns.")
     ] = _MAX_TURNS
     store: Annotated[
-        Path | None,
-        option(
-            "--store",
-            "PATH",
+        StorePlace | None,
+        place_option(
             "Keep the run in this file, or in runs.db in this folder, so that it can be resumed; the facts of personal are in the "
-            "folder too. Default: the run is not kept, and facts are where graphagent chat has them.",
+            "folder or the database too. Default: the run is not kept, and facts are where graphagent chat has them"
         ),
     ] = None
     key: Annotated[str | None, key_option("Encrypt the store and the facts")] = None
@@ -110,7 +111,7 @@ class AgentOptions:
         from graphagent.cli._models import model_of
         from graphagent.cli._output import aside
         from graphagent.cli._ready_made import ready_made, strategy_named
-        from graphagent.cli._stores import fact_provider, key_source, names_folder, open_store
+        from graphagent.cli._stores import key_source, names_folder, open_memory, open_store
         from graphagent.cli._user_code import strategy_at, tool_at
         from graphagent.cli.offline import STAND_IN, OfflineModel
         from graphagent.memory import AgentMemory
@@ -128,22 +129,24 @@ class AgentOptions:
             made = strategy_at(strategy)
         tools = [*map(tool_at, self.tools or ()), *starmap(_server, enumerate(self.servers or (), 1))]
         model = model_of(self.model, self.base_url, self.key_variable)
-        missing = self.store is not None and not self.store.expanduser().exists()
-        key = None if self.key is None else key_source(self.key, new=missing)
+        place = self.store
+        key: KeySource | None = self.key
+        if key is not None and not (place is not None and place.is_server):
+            key = key_source(key, new=place is not None and not place.path.exists())
         async with AsyncExitStack() as stack:
             if not isinstance(model, OfflineModel):
                 await stack.enter_async_context(model)
             elif any(element.asks_model for _, element in made.walk()):
                 aside(STAND_IN)
             store = None
-            if self.store is not None:
-                store = await stack.enter_async_context(open_store("runs", self.store, key, self.anchor, new=new))
+            if place is not None:
+                store = await stack.enter_async_context(open_store("runs", place, key, self.anchor, new=new))
             agent = Agent(
                 made, model=model, tools=tools, system_prompt=self.system_prompt, store=store, max_turns=self.max_turns
             )
             if any(AgentMemory in element.needs for _, element in made.walk()):
-                folder = self.store if self.store is not None and names_folder(self.store.expanduser()) else None
-                provider = fact_provider(folder, key, self.anchor, new=True)
+                has_facts = place is not None and (place.is_server or names_folder(place.path))
+                provider = open_memory(place if has_facts else None, key, self.anchor)
                 agent.install(
                     AgentMemory,
                     provider=await stack.enter_async_context(provider),

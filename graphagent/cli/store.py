@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import anyio
@@ -11,12 +10,13 @@ import typer
 
 from graphagent._article import counted
 from graphagent.cli import _output
-from graphagent.cli._options import AnchorPlace, Json, anchor_of, argument, flag, key_option, option, value_of
+from graphagent.cli._options import AnchorPlace, Json, flag, key_option, option, place_argument, value_of
 from graphagent.cli._prompts import confirm
-from graphagent.cli._stores import all_kept, check_anchor, key_source, open_place
+from graphagent.cli._store_place import SERVER, StorePlace
+from graphagent.cli._stores import all_kept, check_anchor, is_new, key_source, open_place, plain_store, sealed_store
 from graphagent.errors import DamagedStoreError, SealedStoreError, StoreError, StoreExistsError, StoreNotFoundError
 from graphagent.memory import Notes, StoreMemoryProvider
-from graphagent.store import EncryptedStore, KeySource, SqliteStore, backup, copy_store, restore
+from graphagent.store import EncryptedStore, backup, copy_store, restore
 from graphagent.store._internal import give_name
 
 if TYPE_CHECKING:
@@ -31,16 +31,20 @@ Replace = Annotated[bool, flag("--replace", text="Replace a store that is there.
 
 
 def back_up(
-    path: Annotated[str, argument("STORE", "The file of a store, or a folder with stores and readable facts.")],
-    to: Annotated[str, argument("TO", "A new path. For a folder, it may be an earlier backup of the same.")],
+    path: Annotated[
+        StorePlace, place_argument("STORE", "The file of a store, or a folder with stores and readable facts.")
+    ],
+    to: Annotated[
+        StorePlace, place_argument("TO", "A new path. For a folder, it may be an earlier backup of the same.")
+    ],
     replace: Replace = False,
 ) -> None:
     """Copy a store, or all in a folder, while others use it. No key is needed: what is sealed stays sealed.
 
     Keep the keys elsewhere; without them nobody can read a backup of sealed data. Of a folder of readable facts, a second backup
-    writes only what has changed. Keys and other files are not copied.
+    writes only what has changed. Keys and other files are not copied. A database has tools of its own; of one, this says the command.
     """
-    report = anyio.run(partial(backup, _expanded(path), _expanded(to), replace=replace))
+    report = anyio.run(partial(backup, _named(path), _named(to), replace=replace))
     print(f"Backed up: {_what(report)}, {counted(report.bytes, 'byte')} written.")
     if report.left:
         named = ", ".join(map(repr, report.left[:4])) + (" …" if len(report.left) > 4 else "")
@@ -48,12 +52,12 @@ def back_up(
 
 
 def put_back(
-    path: Annotated[str, argument("FROM", "The backup: a file, or a folder.")],
-    to: Annotated[str, argument("STORE", "Where the store is to be.")],
+    path: Annotated[StorePlace, place_argument("FROM", "The backup: a file, or a folder.")],
+    to: Annotated[StorePlace, place_argument("STORE", "Where the store is to be.")],
     replace: Replace = False,
 ) -> None:
     """Put a backup back, entirely or not at all. A store that is replaced must not be in use, and stays until the new one was checked."""
-    report = anyio.run(partial(restore, _expanded(path), _expanded(to), replace=replace))
+    report = anyio.run(partial(restore, _named(path), _named(to), replace=replace))
     print(f"Restored: {_what(report)}.")
     _output.aside(
         "Everything is as it was when the backup was made. What was forgotten since then is there again: forget it again. "
@@ -61,8 +65,8 @@ def put_back(
     )
 
 
-def _expanded(path: str) -> str:
-    return path if "://" in path else str(Path(path).expanduser())
+def _named(place: StorePlace) -> str:
+    return place.text if place.is_server else str(place.path)
 
 
 def _what(report: BackupReport) -> str:
@@ -74,9 +78,10 @@ def _what(report: BackupReport) -> str:
 
 def verify(
     path: Annotated[
-        Path | None,
-        argument(
-            "STORE", "The file of a store, or a folder. Default: $GRAPHAGENT_HOME, or else your user data folder."
+        StorePlace | None,
+        place_argument(
+            "STORE",
+            f"The file of a store, a folder, or a database ({SERVER}). Default: $GRAPHAGENT_HOME, or else your user data folder.",
         ),
     ] = None,
     key: Annotated[str | None, key_option("Open what is sealed")] = None,
@@ -103,23 +108,22 @@ def verify(
         raise typer.Exit(1)
 
 
-async def _verify(path: Path | None, key: str | None, anchor: str | None) -> dict[str, dict[str, int | str]]:
+async def _verify(path: StorePlace | None, key: str | None, anchor: str | None) -> dict[str, dict[str, int | str]]:
     """Return how much each place has, or why it is damaged."""
     found: dict[str, dict[str, int | str]] = {}
-    stores = None if path is None else [path]
     try:
-        names = list(map(str, all_kept(stores)))
+        places = all_kept(None if path is None else [path])
     except typer.BadParameter as error:
         error.param_hint = "STORE"
         raise
     given = None if key is None else key_source(key)
-    for name in names:
+    for each in places:
         try:
-            async with open_place(Path(name), given, anchor) as place:
-                found[name] = await _counts(place)
+            async with open_place(each, given, anchor) as place:
+                found[str(each)] = await _counts(place)
         except DamagedStoreError as error:
             remedy = "; rebuild the index: graphagent notes reindex" if error.where.startswith("the index ") else ""
-            found[name] = {"damaged": f"{error}{remedy}"}
+            found[str(each)] = {"damaged": f"{error}{remedy}"}
     return found
 
 
@@ -139,8 +143,8 @@ async def _counts(place: Place) -> dict[str, int | str]:
 
 @store.command("copy", epilog="Example: graphagent store copy notes.db new.db --key file:OLD --new-key file:NEW")
 def copy(
-    path: Annotated[Path, argument("FROM", "The file of the store.")],
-    to: Annotated[Path, argument("TO", "The file of the new store.")],
+    path: Annotated[StorePlace, place_argument("FROM", f"The file of the store, or a database: {SERVER}.")],
+    to: Annotated[StorePlace, place_argument("TO", "The file of the new store, or a database without one.")],
     key: Annotated[str | None, key_option("Open FROM, if it is sealed")] = None,
     new_key: Annotated[
         str | None, option("--new-key", "KEY", "Encrypt TO with this key, in one of the forms of --key.")
@@ -150,39 +154,44 @@ def copy(
     """Copy everything in a store into a new one: facts, notes, runs, threads, under another key or none.
 
     This replaces all keys of a sealed store, those by which names are hidden too. If it is interrupted, it is continued by the same
-    command; until it is complete, the copy has another name.
+    command; until it is complete, a copy in a file has another name.
     """
-    path, to = path.expanduser(), to.expanduser()
-    if not path.is_file():
-        raise StoreNotFoundError("store", str(path), "give the file of one that exists")
-    if to.exists():
-        raise StoreExistsError(str(to), "give another path")
+    if not (path.is_server or path.path.is_file()):
+        raise StoreNotFoundError("store", str(path.path), "give the file of one that exists")
+    if not to.is_server and to.path.exists():
+        raise StoreExistsError(str(to.path), "give another path")
+    if path == to:
+        raise typer.BadParameter("it is FROM itself; give another one", param_hint="TO")
     check_anchor(key, anchor)
-    part = to.with_name(to.name + _PART)
-    old = None if key is None else key_source(key)
-    new = None if new_key is None else key_source(new_key, new=not part.exists(), what="The new pass phrase")
-    if new is None and key is not None:
+    part = to if to.is_server else StorePlace(str(to.path.with_name(to.path.name + _PART)))
+    if new_key is None and key is not None:
         confirm("FROM is encrypted, and TO would not be: give --new-key. Copy it in plain text?")
-    count = anyio.run(_copy, path, part, old, new, anchor)
-    give_name(part, to)
+    count = anyio.run(_copy, path, part, key, new_key, anchor)
+    if not to.is_server:
+        give_name(part.path, to.path)
     print(f"Copied: {counted(count, 'item')}.")
 
 
-async def _copy(path: Path, part: Path, old: KeySource | None, new: KeySource | None, anchor: str | None) -> int:
-    async with SqliteStore(path) as source, SqliteStore(part) as target:
-        with value_of("--key"):
-            one: Store = source if old is None else EncryptedStore(source, old, anchor=anchor_of(anchor, path))
-        with value_of("--new-key"):
-            two: Store = target if new is None else EncryptedStore(target, new)
+async def _copy(path: StorePlace, part: StorePlace, key: str | None, new_key: str | None, anchor: str | None) -> int:
+    async with plain_store(path) as source, plain_store(part) as target:
+        one: Store = source if key is None else sealed_store(source, path, key_source(key), anchor)
+        two: Store = target
+        if new_key is not None:
+            new = key_source(new_key, new=await is_new(part, target), what="The new pass phrase")
+            with value_of("--new-key"):
+                two = EncryptedStore(target, new)
+        await one.get(("copying",))  # there is no such item; but a wrong or a missing key fails here, before any change
         try:
             return await copy_store(one, two)
-        except SealedStoreError as error:
-            if error.where == str(source.path):
-                raise
+        except SealedStoreError:
             raise StoreError(
-                f"{part} is a copy that was begun with --new-key; give that again, or remove this file"
+                f"{part} is a copy that was begun with --new-key; give that again, or {_remedy(part)}"
             ) from None
         except StoreExistsError:
             raise StoreExistsError(
-                str(part), "it is not a copy of FROM that was interrupted; remove it, and copy again"
+                str(part), f"it is not a copy of FROM that was interrupted; {_remedy(part)}, and copy again"
             ) from None
+
+
+def _remedy(part: StorePlace) -> str:
+    return "give another database" if part.is_server else "remove it"

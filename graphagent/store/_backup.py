@@ -12,11 +12,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +33,7 @@ from graphagent.errors import (
     StoreNotFoundError,
 )
 from graphagent.store import _durable_files
+from graphagent.store._dsn import Named, is_dsn, named_database, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +81,7 @@ async def backup(store: str | os.PathLike[str], to: str | os.PathLike[str], *, r
         DamagedStoreError: the store is damaged; there is no new backup of it.
         StoreError: the store cannot be read, or `to` cannot be written; or it is a database on a server, which has tools of its own.
     """
-    source, target = _paths("backup(store, to)", store, to)
+    source, target = _paths("backup(store, to)", store, to, _dump)
     return await anyio.to_thread.run_sync(_back_up, source, target, replace)
 
 
@@ -102,17 +105,52 @@ async def restore(
         DamagedStoreError: the backup is damaged; the store stays as it is.
         StoreError: the backup cannot be read, or the store cannot be written.
     """
-    source, target = _paths("restore(backup, store)", backup, store)
+    source, target = _paths("restore(backup, store)", backup, store, partial(_put_back, replace_it=replace))
     return await anyio.to_thread.run_sync(_restore, source, target, replace)
 
 
-def _paths(call: str, source: object, target: object) -> tuple[Path, Path]:
+def _dump(source: object, target: object) -> str:
+    """Return the command that backs up a database: all but who has a run at the moment, which ends with its processes."""
+    dsn, schema = _named(source)
+    pattern = schema if re.fullmatch(r"[a-z_][a-z0-9_]*", schema) else '"' + schema.replace('"', '""') + '"'
+    words = ("--format=custom", "--no-owner", f"--schema={pattern}", f"--exclude-table-data={pattern}.claims")
+    return shlex.join(["pg_dump", *words, f"--file={_file_named(target)}", f"--dbname={dsn}"])
+
+
+def _put_back(source: object, target: object, *, replace_it: bool) -> str:
+    """Return the command that restores such a backup, entirely or not at all."""
+    words = (
+        "--exit-on-error",
+        "--single-transaction",
+        "--no-owner",
+        *(("--clean", "--if-exists") if replace_it else ()),
+    )
+    return shlex.join(["pg_restore", *words, f"--dbname={_named(target).dsn}", _file_named(source)])
+
+
+def _named(given: object) -> Named:
+    """Return the database that was given, without its password; a place in the command where another thing was given."""
+    if not (isinstance(given, str) and is_dsn(given)):
+        return Named("DSN", "graphagent")
+    dsn, schema = named_database(given)
+    found = os.environ.get(dsn.removeprefix("env:"), "").strip() if dsn.startswith("env:") else dsn
+    return Named(without_password(found) or "DSN", schema)
+
+
+def _file_named(given: object) -> str:
+    """Return the name of the file that was given; a place in the command where another thing was given."""
+    name = str(given) if isinstance(given, str | Path) else ""
+    return name if name and not is_dsn(name) else "FILE"
+
+
+def _paths(call: str, source: object, target: object, command: Callable[[object, object], str]) -> tuple[Path, Path]:
+    """Return the paths that were given; `command` is that of a database."""
     found: list[Path] = []
     for given in (source, target):
-        if isinstance(given, str) and (server := re.match(r"(\w[\w+.-]*)://", given)):
+        if isinstance(given, str) and is_dsn(given):
             raise StoreError(
-                f"this is a database on a server ({server[1]}), which backs up with its own tools: pg_dump --format=custom "
-                f"--file=FILE, and pg_restore"
+                f"this is a database on a server, which has its own tools for this: {command(source, target)}. They ask for the "
+                f"password, or find it in ~/.pgpass or PGPASSWORD"
             )
         check_path(f"{call}:", given, "'notes.db'")
         found.append(Path(given).absolute())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  it was checked

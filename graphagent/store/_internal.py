@@ -15,6 +15,9 @@ from graphagent.store._checksum import is_intact as is_intact
 from graphagent.store._checksum import unchecked as unchecked
 from graphagent.store._claims import claims_of as claims_of
 from graphagent.store._claims import innermost as innermost
+from graphagent.store._dsn import is_dsn as is_dsn
+from graphagent.store._dsn import named_database as named_database
+from graphagent.store._dsn import without_password as without_password
 from graphagent.store._encoding import checked_limit as checked_limit
 from graphagent.store._fork_safety import in_use as in_use
 from graphagent.store._grants import grants_of as grants_of

@@ -54,7 +54,7 @@ def test_a_store_is_copied_under_another_key(run, kept):
     Path("new").write_text(new_key())
     Path("new").chmod(0o600)
     command = ("store", "copy", str(kept / "notes.db"), "copy.db", *KEY, "--new-key", "file:new")
-    assert run(*command).out == "Copied: 3 items.\n"
+    assert run(*command).out == "Copied: 4 items.\n"
     assert run("verify", "copy.db", "--key", "file:new").out == "copy.db: sound; 1 note\n"
     assert run("verify", "copy.db", *KEY).code != 0
     assert "betel" in run("notes", "recall", "betel", "--store", "copy.db", "--key", "file:new").out
@@ -72,11 +72,7 @@ def test_a_store_is_copied_under_another_key(run, kept):
 
 
 def test_what_cannot_be_backed_up_says_what_to_do(run, kept):
-    """A database on a server, a store that does not exist, a target that exists; nothing is made."""
-    ended = run("backup", "postgresql://ada:word@host/db", "x")
-    assert ended.code == 1
-    assert "pg_dump" in ended.said
-    assert "word" not in ended.said
+    """A store that does not exist, a target that exists; nothing is made."""
     assert "there is no store" in run("backup", "typo.db", "x").said
     assert "has nothing that is kept" in run("verify", "typo.db").said
     assert "itself" in run("backup", str(kept / "notes.db"), str(kept / "notes.db")).said

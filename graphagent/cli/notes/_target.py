@@ -7,7 +7,6 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -23,6 +22,7 @@ from graphagent.cli._options import (
     owner_option,
     value_of,
 )
+from graphagent.cli._store_place import StorePlace
 from graphagent.errors import (
     AmbiguousNoteError,
     EmbedderChangedError,
@@ -114,7 +114,7 @@ _SERVED = re.compile(r"openai:(.+?)(?:@(https?://.+))?")
 class NotesStore:
     """The store of the notes."""
 
-    store: Annotated[Path | None, file_option("notes")] = None
+    store: Annotated[StorePlace | None, file_option("notes")] = None
     key: Annotated[str | None, key_option("Encrypt the notes, or open encrypted ones")] = None
     anchor: AnchorPlace = None
 

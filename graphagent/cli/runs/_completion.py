@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -42,16 +41,20 @@ def _found(context: typer.Context, read: Callable[[Store, str], Awaitable[list[s
 
     The store of an agent is not looked into, since its program would have to be executed.
     """
+    from graphagent.cli._store_place import store_place
     from graphagent.cli._stores import with_store
     from graphagent.errors import GraphAgentError
 
     given: dict[str, Any] = context.params
-    file = given.get("store")
-    if file is None and given.get("agent") is not None:
+    place = given.get("store")
+    if place is None and given.get("agent") is not None:
         return []
     try:
         found = with_store(
-            "runs", file and Path(file), given.get("key"), lambda store: read(store, given.get("owner") or "")
+            "runs",
+            None if place is None else store_place(place),
+            given.get("key"),
+            lambda store: read(store, given.get("owner") or ""),
         )
     except (typer.BadParameter, GraphAgentError):
         return []

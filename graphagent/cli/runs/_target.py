@@ -6,7 +6,6 @@ import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
 
 import anyio
@@ -24,6 +23,7 @@ from graphagent.cli._options import (
     owner_option,
 )
 from graphagent.cli._phrases import others, whose
+from graphagent.cli._store_place import StorePlace
 from graphagent.cli.runs._completion import run_ids, thread_names
 from graphagent.errors import RunError, RunNotFoundError, StoreError
 
@@ -64,7 +64,7 @@ _STORE_OF_AGENT = "Without --store, the agent's own store is used."
 class RunsStore:
     """The store of the runs."""
 
-    store: Annotated[Path | None, file_option("runs")] = None
+    store: Annotated[StorePlace | None, file_option("runs")] = None
     key: Annotated[str | None, key_option("Open an encrypted store")] = None
     anchor: AnchorPlace = None
 
