@@ -803,7 +803,14 @@ class ReadOnlyStoreError(StoreError, PermissionError):
 class StoreUnavailableError(StoreError, ConnectionError):
     """The server of a store cannot be reached, refuses the connection, or broke it off and did not come back in time."""
 
-    def __init__(self, where: str, reason: str, *, in_doubt: bool = False) -> None:
+    def __init__(
+        self,
+        where: str,
+        reason: str,
+        remedy: str = "See whether the server runs, and whether the DSN, the user and the password are right, and try again",
+        *,
+        in_doubt: bool = False,
+    ) -> None:
         self.where = where
         """The database and its server, without a password."""
         self.in_doubt = in_doubt
@@ -811,10 +818,7 @@ class StoreUnavailableError(StoreError, ConnectionError):
         done = (
             "It is not known whether the commit was made; read the items to see" if in_doubt else "Nothing was written"
         )
-        super().__init__(
-            f"{where} cannot be reached: {reason}. {done}. See whether the server runs, and whether the DSN, the user and the password "
-            f"are right, and try again"
-        )
+        super().__init__(f"{where} cannot be reached: {reason}. {done}. {remedy}")
 
 
 class StoreExistsError(StoreError, FileExistsError):

@@ -40,7 +40,7 @@ class Database:
         self._prepared = False
         self._lock = threading.Lock()
         here = f"; SET LOCAL search_path = {self._name}, public; SET LOCAL idle_in_transaction_session_timeout = "
-        self.begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE{here}'60s'".encode()
+        self.begin = f"BEGIN ISOLATION LEVEL READ COMMITTED{here}'60s'".encode()
         self.begin_reading = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY{here}'1h'".encode()
 
     def sql(self, statement: str) -> bytes:

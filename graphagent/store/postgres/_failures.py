@@ -46,7 +46,11 @@ class Lost(Exception):
 def error_of(failure: Failure | Lost, where: str) -> StoreError:
     """Return the error that a failure is for users."""
     if isinstance(failure, Lost):
-        return StoreUnavailableError(where, str(failure), in_doubt=failure.in_doubt)
+        reason = str(failure).rstrip(".")
+        if failure.state == "53300":
+            fewer = "Have fewer processes, a smaller connections=, or a pooler between them and the server"
+            return StoreUnavailableError(where, reason, fewer, in_doubt=failure.in_doubt)
+        return StoreUnavailableError(where, reason, in_doubt=failure.in_doubt)
     if failure.state in _READ_ONLY:
         return ReadOnlyStoreError(where, "Give the DSN of the primary server, where it may be written")
     if failure.state in _DENIED:

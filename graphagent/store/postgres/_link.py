@@ -87,18 +87,19 @@ class Link:
                 self._number, self._in_doubt, sent = self._number + 1, True, True
                 attempt(connection, [(UUID, self._writer), int8(self._epoch), int8(self._number)])
             except Lost as lost:
+                connection.close()  # the row of the writer is looked at from outside of the transaction
                 deadline = self._deadline(deadline)
-                if time.monotonic() >= deadline:
-                    raise Lost(str(lost), in_doubt=sent) from None
                 if sent and self._was_made(deadline):
                     return
+                if time.monotonic() >= deadline:
+                    raise Lost(str(lost), lost.state) from None
             except Failure as failure:
                 connection.roll_back()
                 self._in_doubt = False
                 tries += 1
                 if failure.state == FENCED:
                     self._epoch = 0
-                elif failure.state not in AGAIN or tries == _TRIES:
+                if failure.state not in (*AGAIN, FENCED) or tries == _TRIES:
                     raise
             except BaseException:
                 with suppress(Lost, Failure):
@@ -133,7 +134,7 @@ class Link:
                 return self._settle(self._connected(deadline))
             except Lost as lost:
                 if lost.hopeless or time.monotonic() >= deadline:
-                    raise Lost(str(lost), in_doubt=True) from None
+                    raise Lost(str(lost), lost.state, in_doubt=True) from None
 
     def _settle(self, connection: Connection) -> bool:
         rows = connection.run(self.database.sql("SELECT * FROM {s}.settle($1)"), [(UUID, self._writer)])

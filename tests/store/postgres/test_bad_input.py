@@ -1,0 +1,142 @@
+"""Servers and databases that cannot have a store, and DSNs that are none: errors that say what to do, and no password."""
+
+from __future__ import annotations
+
+import traceback
+
+import psycopg
+import pytest
+
+from graphagent.errors import ReadOnlyStoreError, StoreError, StoreUnavailableError
+from graphagent.store import Put
+from graphagent.store.postgres import PostgresStore
+
+PASSWORD = "sesame-open"
+
+
+async def refused(store, kind, words):
+    """Check that reading or else committing is refused; return all that the error shows."""
+    with pytest.raises(kind, match=words) as caught:
+        await store.get(("a",))
+        await store.commit(Put(("a",), b"1"))
+    shown = "".join(traceback.format_exception(caught.value))
+    await store.aclose()
+    assert PASSWORD not in f"{shown} {store!r}"
+
+
+@pytest.mark.parametrize(
+    ("dsn", "kind", "words"),
+    [
+        ("postgresql//nonsense", StoreError, "not the DSN"),
+        (f"postgresql://ada:{PASSWORD}:x@[/none", StoreError, "not the DSN"),
+        ("env:GRAPHAGENT_TEST_NO_DSN", StoreError, "variable 'GRAPHAGENT_TEST_NO_DSN'"),
+        (
+            f"postgresql://ada:{PASSWORD}@127.0.0.1:1/none",
+            StoreUnavailableError,
+            "'none' at 127.*refused.*Nothing was written",
+        ),
+        (f"postgresql://ada:{PASSWORD}@x@127.0.0.1:1/none", StoreUnavailableError, "cannot be reached"),
+        (f"host=127.0.0.1 port=1 password={PASSWORD}", StoreUnavailableError, "refused"),
+        (f"postgresql://ada:{PASSWORD}@/none?host=/nowhere", StoreUnavailableError, "/nowhere"),
+    ],
+    ids=["nonsense", "bracket", "unset", "refused", "two-at", "words", "socket"],
+)
+async def test_a_dsn_that_leads_nowhere(dsn, kind, words):
+    """What is wrong and where it was tried is said, and the password is in no part of it, even where it was taken for a host."""
+    await refused(PostgresStore(dsn), kind, words)
+
+
+async def test_the_variable_is_read_when_the_store_opens(postgres_dsn, monkeypatch):
+    """It need not be set when the object is made, and its value is in no repr."""
+    store = PostgresStore("env:GRAPHAGENT_TEST_DSN")
+    monkeypatch.setenv("GRAPHAGENT_TEST_DSN", postgres_dsn)
+    await store.commit(Put(("a",), b"1"))
+    assert repr(store) == "PostgresStore('env:GRAPHAGENT_TEST_DSN', schema='graphagent')"
+    assert repr(PostgresStore(postgres_dsn)) == "PostgresStore('…', schema='graphagent')"
+    await store.aclose()
+
+
+DATABASES = {
+    "read-only": ("ALTER DATABASE {} SET default_transaction_read_only = on", ReadOnlyStoreError, "primary"),
+    "isolation": ("ALTER DATABASE {} SET default_transaction_isolation = 'serializable'", StoreError, "read committed"),
+    "closed": ("ALTER DATABASE {} ALLOW_CONNECTIONS false", StoreUnavailableError, "not currently accepting"),
+    "gone": ("ALTER DATABASE {} RENAME TO {}_gone", StoreUnavailableError, "does not exist"),
+}
+
+
+@pytest.mark.parametrize("case", DATABASES)
+async def test_a_database_that_cannot_have_a_store(postgres_dsn, case):
+    """It is not waited for, and the error says what to change."""
+    statement, kind, words = DATABASES[case]
+    name = psycopg.conninfo.conninfo_to_dict(postgres_dsn)["dbname"]
+    server = psycopg.conninfo.make_conninfo(postgres_dsn, dbname="postgres")
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(statement.format(name, name))
+        await refused(PostgresStore(postgres_dsn, timeout=60), kind, words)
+        connection.execute(f"DROP DATABASE IF EXISTS {name}_gone")
+
+
+async def test_another_encoding_is_refused(postgres_dsn):
+    """A store needs UTF8, and the error says how to make such a database."""
+    name = psycopg.conninfo.conninfo_to_dict(postgres_dsn)["dbname"] + "_ascii"
+    with psycopg.connect(
+        psycopg.conninfo.make_conninfo(postgres_dsn, dbname="postgres"), autocommit=True
+    ) as connection:
+        connection.execute(f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' TEMPLATE template0 LOCALE 'C'")
+        await refused(
+            PostgresStore(psycopg.conninfo.make_conninfo(postgres_dsn, dbname=name)),
+            StoreError,
+            "SQL_ASCII.*ENCODING 'UTF8'",
+        )
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def test_a_user_without_rights_or_connections_is_told(postgres_dsn):
+    """Who may not make the schema, read it or write it learns which right is missing; where no connection is left, it is waited for."""
+    name = psycopg.conninfo.conninfo_to_dict(postgres_dsn)["dbname"]
+    role = f"r_{name}"
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 2")
+        dsn = psycopg.conninfo.make_conninfo(postgres_dsn, user=role)
+        try:
+            await refused(PostgresStore(dsn), ReadOnlyStoreError, "permission denied for database")
+            async with PostgresStore(postgres_dsn) as store:
+                await store.commit(Put(("a",), b"1"))
+            await refused(PostgresStore(dsn), ReadOnlyStoreError, "permission denied for schema")
+            connection.execute(f"GRANT USAGE ON SCHEMA graphagent TO {role}")
+            connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA graphagent TO {role}")
+            async with PostgresStore(dsn) as store:
+                assert (await store.get(("a",))).value == b"1"
+            await refused(PostgresStore(dsn), StoreError, "permission denied for table")
+            with psycopg.connect(dsn), psycopg.connect(dsn):
+                await refused(PostgresStore(dsn, timeout=0.1), StoreUnavailableError, "too many connections")
+        finally:
+            connection.execute(f"DROP OWNED BY {role}")
+            connection.execute(f"DROP ROLE {role}")
+
+
+async def test_a_schema_of_another_program_is_left_alone(postgres_dsn):
+    """Nothing is made beside its tables."""
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE public.items (id int)")
+        await refused(PostgresStore(postgres_dsn, "public"), StoreError, "another program")
+        assert connection.execute("SELECT to_regclass('public.migrations')").fetchone() == (None,)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "words"),
+    [
+        ({"dsn": None}, TypeError, "dsn="),
+        ({"schema": ""}, ValueError, "schema=''"),
+        ({"schema": "pg_mine"}, ValueError, "pg_"),
+        ({"schema": "é" * 32}, ValueError, "63 bytes"),
+        ({"connections": 1}, ValueError, "connections=1"),
+        ({"timeout": -1}, ValueError, "timeout=-1"),
+        ({"lease": 10}, ValueError, "heartbeat=5"),
+    ],
+    ids=str,
+)
+def test_options_that_make_no_sense_are_refused(arguments, kind, words):
+    """They are refused where the object is made."""
+    with pytest.raises(kind, match=words):
+        PostgresStore(**({"dsn": "env:NAME"} | arguments))
