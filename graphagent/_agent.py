@@ -22,6 +22,7 @@ from graphagent._dispatch import Handlers, Listener, by_type, listener
 from graphagent._features import implementing
 from graphagent._options import (
     check_budgets,
+    check_dispatcher,
     check_flag,
     check_methods,
     check_model,
@@ -85,7 +86,7 @@ if TYPE_CHECKING:
 
     from graphagent.graph import Node
     from graphagent.history import Diff, Entry, PendingQuestion, Place, Snapshot
-    from graphagent.protocols import Model, Store
+    from graphagent.protocols import Dispatcher, Model, Store
     from graphagent.run._internal import FinalCheck, Runtime, Site, StepCallbacks
     from graphagent.work import RunHandle
 
@@ -171,6 +172,8 @@ class Agent(Generic[I, O]):
         store: Where runs are kept, so that they survive the process; without one they end with it.
         deps_factory: Called for each run that is passed no `deps`, where it is executed, and returns them: a function of nothing, or of the
             run. Async or not.
+        dispatcher: Brings word of submitted runs to workers. By default the one that fits the store: within the process, or for a PostgresStore
+            Procrastinate, where the extra `workers` is installed.
         name: How the model calls this agent, where it is a tool of another one.
         description: What it does, for that model.
         step_callbacks: Called with each step, or with it and the run, before it joins the transcript. The annotation of the
@@ -209,6 +212,7 @@ class Agent(Generic[I, O]):
         system_prompt: str = "",
         store: Store | None = None,
         deps_factory: Callable[..., Any] | None = None,
+        dispatcher: Dispatcher | None = None,
         name: str = "",
         description: str = "",
         step_callbacks: StepCallbacks = (),
@@ -241,6 +245,7 @@ class Agent(Generic[I, O]):
             check_store(store)
         for option, text in (("system_prompt", system_prompt), ("name", name), ("description", description)):
             check_text(f"{option}=", text)
+        check_dispatcher(dispatcher)
         self._make_deps = None if deps_factory is None else deps_maker(deps_factory)
         if planning_interval is not None:
             check_whole("planning_interval", planning_interval)
@@ -262,6 +267,8 @@ class Agent(Generic[I, O]):
         """The rules for the model."""
         self.store = store
         """Where runs are kept."""
+        self.dispatcher = dispatcher
+        """What brings word of submitted runs to workers; None: the one that fits the store."""
         self.name = name
         """How the model of another agent calls it."""
         self.description = description
@@ -989,7 +996,7 @@ class Agent(Generic[I, O]):
                 features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
                 has_rules=any(isinstance(each.element, Strategy) and each.element.path_rules for each in every),
                 learns_later=any(getattr(each, "background", False) for each in self._features.values()), learn_soon=self._learn_soon,
-                checks=self._checks, takes_calls=takes_calls(self.strategy), planning_interval=self._planning_interval, check_deps=partial(check_deps, users), make_deps=self._make_deps,
+                checks=self._checks, takes_calls=takes_calls(self.strategy), planning_interval=self._planning_interval, check_deps=partial(check_deps, users), make_deps=self._make_deps, dispatcher=self.dispatcher,
                 compile=compile_root, context=context_of, handle=Run,
             )  # fmt: skip
         return self._cached_config

@@ -285,6 +285,18 @@ def check_store(store: object) -> None:
     check_can("commit", store, "store= is a store, such as SqliteStore('runs.db')")
 
 
+def check_dispatcher(dispatcher: object) -> None:
+    """Check that an object is a dispatcher, or None.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if dispatcher is not None:
+        check_can(
+            "take", dispatcher, "dispatcher= is a Dispatcher", "Procrastinate(dsn), of graphagent.work.procrastinate"
+        )
+
+
 def check_model(model: object) -> None:
     """Check that a model can be asked.
 

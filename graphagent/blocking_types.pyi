@@ -268,6 +268,10 @@ class BlockingAgent(Protocol[I, O]):
         """Where runs are kept."""
 
     @property
+    def dispatcher(self) -> Any:
+        """What brings word of submitted runs to workers; None: the one that fits the store."""
+
+    @property
     def name(self) -> str:
         """How the model of another agent calls it."""
 

@@ -20,6 +20,7 @@ from graphagent.cli.notes.commands import notes
 from graphagent.cli.run import run
 from graphagent.cli.runs.commands import runs
 from graphagent.cli.store import back_up, put_back, store, verify
+from graphagent.cli.worker import worker
 
 app = typer.Typer(
     name="graphagent",
@@ -124,6 +125,11 @@ app.command(
     short_help="Run a ready-made strategy, or one of your own.",
     epilog='Example: graphagent run react "What is 6 times 7?" --model gpt-5-mini --tool tools.py:multiply',
 )(expand_options(run))
+app.command(
+    "worker",
+    short_help="Execute submitted runs.",
+    epilog="Example: graphagent worker app.py:agents --store runs.db --concurrency 20",
+)(expand_options(worker))
 
 
 @app.command(epilog="Example: graphagent draw react --format svg --out react.svg")

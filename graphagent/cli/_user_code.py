@@ -18,6 +18,7 @@ from graphagent import Agent, Strategy, tool
 from graphagent._article import kind_of
 from graphagent._sync import bare
 from graphagent.llm import Tool
+from graphagent.work import Schedule
 
 T = TypeVar("T")
 
@@ -66,7 +67,35 @@ def tool_at(target: str) -> Tool | Agent[Any, Any]:
     )
 
 
+def work_at(target: str) -> tuple[list[Agent[Any, Any]], list[Schedule]]:
+    """Return the agents and the schedules that `module:name` or `file.py:name` names: one agent, or several of both. A function is called.
+
+    Raises:
+        BadParameter: there are none.
+    """
+    given, there = _named(target, Agent, "agent", "agents")
+    several: list[Any] = [bare(each) for each in cast("Any", given)] if isinstance(given, list | tuple) else [given]
+    for each in several:
+        if not isinstance(each, (Agent, Schedule)):
+            raise typer.BadParameter(
+                f"{target!r} has {kind_of(each)}, and a worker has agents and schedules; in it are: {there}"
+            )
+    if not several:
+        raise typer.BadParameter(f"{target!r} is empty; a worker has agents and schedules")
+    return [each for each in several if isinstance(each, Agent)], [
+        each for each in several if isinstance(each, Schedule)
+    ]
+
+
 def _found(target: str, kind: type[Any], one: str, several: str) -> object:
+    given, there = _named(target, kind, one, several)
+    if not isinstance(given, (kind, Agent)):
+        raise typer.BadParameter(f"{target!r} is {kind_of(given)}, and no {one}; in it are: {there}")
+    return given
+
+
+def _named(target: str, kind: type[Any], one: str, several: str) -> tuple[object, str]:
+    """Return what a target names, made if it is a function, and the names in its module that it could have named."""
     place, colon, name = target.rpartition(":")
     if not colon or "/" in name or "\\" in name:
         place, name = target, ""
@@ -76,21 +105,18 @@ def _found(target: str, kind: type[Any], one: str, several: str) -> object:
         held = _of(module, kind)
         if len(held) != 1:
             raise typer.BadParameter(f"{place!r} does not hold exactly one {one}; write {place}:NAME (there: {there})")
-        return next(iter(held.values()))
+        return next(iter(held.values())), there
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
             raise typer.BadParameter(f"{place!r} has no {name!r}; {several} in it: {there}")
         found = getattr(found, part)
     try:
-        given: object = bare(found() if _makes(found) else found)
+        return bare(found() if _makes(found) else found), there
     except TypeError as error:
         raise typer.BadParameter(
             f"{target!r} cannot be called without arguments: {error}; {several} in {place!r}: {there}"
         ) from None
-    if not isinstance(given, (kind, Agent)):
-        raise typer.BadParameter(f"{target!r} is {kind_of(given)}, and no {one}; in it are: {there}")
-    return given
 
 
 def _makes(found: object) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from graphagent.llm import ImageLike, Tool
     from graphagent.log._internal import Activation
     from graphagent.memory import RunMemory
-    from graphagent.protocols import Feature, Model, Store, ToolServer
+    from graphagent.protocols import Dispatcher, Feature, Model, Store, ToolServer
     from graphagent.run._budgets import Budgets
     from graphagent.run._callbacks import Callback, Check
     from graphagent.run._compiled import Call, CompiledNode, KnownAs
@@ -104,6 +104,8 @@ class RunConfig:
     """Makes the `Run` that users get of a run as the engine executes it."""
     check_deps: Callable[[object, str], None]
     """Checks that all users of `deps` get what they expect, and raises TypeError with the call to write."""
+    dispatcher: Dispatcher | None = None
+    """Brings word of submitted runs to workers; None: the one that fits the store."""
     make_deps: Callable[[Any], Awaitable[Any]] | None = None
     """Makes the `deps` of a run that is passed none, of its handle."""
     deps: Any = None

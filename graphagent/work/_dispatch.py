@@ -1,33 +1,36 @@
-"""Which dispatcher an agent has, and telling it of a run that is due."""
+"""Which dispatcher a store has, and bringing word of a run that is due."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from graphagent import _clock
 from graphagent.store._internal import innermost
 from graphagent.work._in_process import InProcess
 
 if TYPE_CHECKING:
+    from graphagent.log._internal import RunHeader
     from graphagent.protocols import Dispatcher, Store
+    from graphagent.run._internal import RunConfig
 
 _log = logging.getLogger("graphagent")
 
 
-def dispatcher_of(store: Store, given: Dispatcher | None = None) -> Dispatcher:
-    """Return the dispatcher of a store: the one that was given, or else the one that the store makes, or else that of this process."""
-    if given is not None:
-        return given
-    make: Any = getattr(innermost(store), "dispatcher", None)
-    return InProcess(store) if make is None else make()
+def dispatcher_of(store: Store, given: Dispatcher | None) -> Dispatcher:
+    """Return the dispatcher that an agent was given, or else the one that fits its store."""
+    return InProcess(store) if given is None else given
 
 
-async def tell(store: Store, given: Dispatcher | None, owner: str, run_id: str, *, queue: str, priority: int) -> None:
-    """Bring word of a run that is due, which was committed. What fails is logged: workers find it in the store."""
-    dispatcher = dispatcher_of(store, given)
-    if innermost(store) is not store and not isinstance(dispatcher, InProcess):
-        owner = run_id = ""  # what is sealed in the store is not to be read in a queue
+async def tell(config: RunConfig, header: RunHeader) -> None:
+    """Bring word of a run that is due. What fails is logged, since workers find it in the store; so is what is due later."""
+    if header.due > _clock.now():
+        return
+    dispatcher = dispatcher_of(config.runs, config.dispatcher)
+    is_sealed = innermost(config.runs) is not config.runs and not isinstance(dispatcher, InProcess)
+    # What only those with the key may read is not put into a queue.
+    owner, run_id = ("", "") if is_sealed else (header.owner, header.run_id)
     try:
-        await dispatcher.tell(owner, run_id, queue=queue, priority=priority)
+        await dispatcher.tell(owner, run_id, queue=header.queue, priority=header.priority)
     except Exception as error:  # noqa: BLE001  whatever a dispatcher raises: its word is a hint
         _log.warning("no word was brought of a run that is due: %s", type(error).__name__)

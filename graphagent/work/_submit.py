@@ -25,6 +25,7 @@ from graphagent.log._internal import (
 )
 from graphagent.run._internal import log_of, read_log, run_of, submission
 from graphagent.store import Put
+from graphagent.work._dispatch import tell
 
 if TYPE_CHECKING:
     from graphagent.llm import ImageLike
@@ -129,6 +130,7 @@ async def submit(run: Runtime, settings: Settings) -> RunHeader:
             await log.commit(header=True)
         except RunClaimedError:
             continue  # somebody submitted a run of this id, or to this thread, since these were read
+        await tell(config, log.header)
         return log.header
 
 

@@ -1,0 +1,179 @@
+"""How a worker finds runs that are due: it looks into the store at intervals, and a dispatcher brings word in between."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Awaitable, Callable, Collection
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import anyio
+
+from graphagent import _clock
+from graphagent.errors import DamagedStoreError, RunNotFoundError
+from graphagent.log._internal import RunHeader, header_key, read_due, read_header
+from graphagent.store._internal import claims_of, get_many
+from graphagent.work._backlog import Backlog, Found, Name
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Dispatcher, Store
+
+_log = logging.getLogger("graphagent")
+_MOST, _EVER = 1000, 64_000
+"""Runs that a look finds, at first, and at most, if others that cannot be executed here come before."""
+_LONGEST = 30.0
+"""Seconds between two tries of what fails, at most."""
+
+
+class Facts(NamedTuple):
+    """What never changes of a run that is due."""
+
+    queue: str
+    priority: int
+
+
+class Finder:
+    """Fills the backlog of a worker."""
+
+    def __init__(
+        self,
+        store: Store,
+        backlog: Backlog,
+        dispatcher: Dispatcher,
+        *,
+        queues: Collection[str] | None,
+        strategies: Collection[str],
+        pause: float,
+        is_free: Callable[[], bool],
+        looked: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._store, self._backlog, self._dispatcher = store, backlog, dispatcher
+        self._queues, self._strategies, self._pause = queues, strategies, pause
+        self._is_free = is_free
+        """Whether the worker could execute one more run than there are."""
+        self._looked = looked
+        """Is called at each look with the time."""
+        self._facts: dict[Name, Facts] = {}
+        self._limit = _MOST
+        self._now_please = anyio.Event()
+        self._taking: anyio.CancelScope | None = None
+        self._left_alone: set[str] = set()
+        """The strategies of which it was said that no agent is here."""
+
+    # ---- looking
+
+    async def look_around(self) -> None:
+        """Look into the store at intervals, for ever, and wait longer while that fails."""
+        pause = self._pause
+        while True:
+            try:
+                await self._look()
+                pause = self._pause
+            except Exception as error:  # noqa: BLE001  whatever a store or a schedule raises: the next look may succeed
+                pause = min(max(pause, 0.05) * 2, _LONGEST)
+                _log.warning("runs that are due cannot be looked for: %s", told(error))
+                self._backlog.replace(())  # what could be executed is not known
+            self._now_please = anyio.Event()
+            with anyio.move_on_after(pause * random.uniform(0.75, 1.25)):
+                await self._now_please.wait()
+
+    async def _look(self) -> None:
+        claims = claims_of(self._store)
+        now = _clock.now() if claims is None else await claims.now()
+        await self._looked(now)
+        due = await read_due(self._store, now, self._limit)
+        names = [(each.owner, each.run_id) for each in due]
+        await self._learn(names)
+        found = [
+            Found((-facts.priority, each.at), name, each.strategy, facts.queue)
+            for each, name in zip(due, names, strict=True)
+            if (facts := self._facts.get(name)) is not None and self._is_ours(each.strategy, facts.queue)
+        ]
+        if claims is not None and found:
+            for claimed in await claims.lapsed("runs", _MOST):
+                self._backlog.hurry((str(claimed.key[1]), str(claimed.key[3])))
+        # What others are to execute may be in the way.
+        self._limit = min(self._limit * 2, _EVER) if len(due) == self._limit and not found else _MOST
+        self._backlog.replace(found)
+
+    async def _learn(self, names: list[Name]) -> None:
+        """Read the queues and priorities of runs that were not seen before, and forget those of others."""
+        self._facts = {name: self._facts[name] for name in names if name in self._facts}
+        new = [name for name in names if name not in self._facts]
+        if not new:
+            return
+        items = await get_many(self._store, [header_key(*name) for name in new])
+        for name in new:
+            item = items.get(header_key(*name))
+            if item is not None:
+                try:
+                    header = RunHeader.unpack(item.value, name[1])
+                except DamagedStoreError as error:
+                    _log.warning("a run that is due is left alone: %s", error)
+                else:
+                    self._facts[name] = Facts(header.queue, header.priority)
+
+    def _is_ours(self, strategy: str, queue: str) -> bool:
+        if self._queues is not None and queue and queue not in self._queues:
+            return False
+        if strategy in self._strategies:
+            return True
+        if strategy not in self._left_alone:
+            self._left_alone.add(strategy)
+            _log.info("runs of strategy %r wait for a worker that has its agent", strategy)
+        return False
+
+    def look_now(self) -> None:
+        """Look into the store without waiting for the next time."""
+        self._now_please.set()
+
+    # ---- hearing
+
+    async def listen(self) -> None:
+        """Take what the dispatcher brings, for ever, and wait longer while that fails."""
+        pause = self._pause
+        while True:
+            try:
+                async with self._dispatcher.listening():
+                    while True:
+                        await self._hear()
+                        pause = self._pause
+            except Exception as error:  # noqa: BLE001  whatever a dispatcher raises: what is due is looked for, too
+                _log.warning("no word of runs is heard: %s", told(error))
+            pause = min(max(pause, 0.05) * 2, _LONGEST)
+            await anyio.sleep(pause * random.uniform(0.75, 1.25))
+
+    async def _hear(self) -> None:
+        while not self._is_free():
+            await self._backlog.change()
+        given: Name | None = None
+        with anyio.CancelScope() as self._taking:
+            given = await self._dispatcher.take(self._queues)
+        self._taking = None
+        if given is not None:
+            await self.word_of(*given)
+
+    def hear_no_more(self) -> None:
+        """Take no run before there is a place for one: another worker may have one."""
+        if self._taking is not None:
+            self._taking.cancel()
+
+    async def word_of(self, owner: str, run_id: str) -> None:
+        """Add a run to the backlog, if it is for this worker; without an id, look for what is due."""
+        if not run_id:
+            self.look_now()
+            return
+        try:
+            header, _ = await read_header(self._store, owner, run_id)
+        except RunNotFoundError:
+            return
+        if self._is_ours(header.strategy, header.queue):
+            self._backlog.add(Found((-header.priority, header.due), (owner, run_id), header.strategy, header.queue))
+
+
+def told(error: Exception) -> str:
+    """Return what a log may say of an error that somebody else's text may be in."""
+    inner: BaseException = error
+    while isinstance(inner, BaseExceptionGroup):
+        (inner, *_) = cast("tuple[BaseException, ...]", inner.exceptions)
+    return type(inner).__name__

@@ -1,0 +1,185 @@
+"""Workers: which runs they execute, when, and what becomes of these when a worker stops or dies."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import pytest
+
+from graphagent import END, START, Agent, Context, Strategy, node
+from graphagent.errors import StoreError
+from graphagent.store import MemoryStore, SqliteStore
+from graphagent.work import Schedule, Worker
+
+
+@node
+async def shout(ctx: Context, text: str) -> str:
+    return text.upper()
+
+
+def loud(store, name="loud", **options):
+    return Agent(Strategy(name, START >> shout >> END), store=store, **options)
+
+
+async def test_a_worker_executes_what_is_submitted():
+    """Before it works, and while it does; the handle has the result."""
+    agent = loud(MemoryStore())
+    before = await agent.submit("before")
+    async with Worker(agent):
+        during = await agent.submit("during")
+        assert (await before.wait()).output == "BEFORE"
+        assert (await during.wait()).output == "DURING"
+
+
+async def test_word_of_a_run_reaches_a_worker_that_would_not_look_for_an_hour():
+    """The dispatcher within the process brings it."""
+    agent = loud(MemoryStore())
+    async with Worker(agent, sweep=3600):
+        await anyio.wait_all_tasks_blocked()
+        assert (await (await agent.submit("now")).wait()).output == "NOW"
+
+
+async def test_runs_without_an_agent_here_or_of_other_queues_wait_for_another_worker():
+    """They do not fail; a worker that has them executes them."""
+    store = MemoryStore()
+    agent, other = loud(store), loud(store, "other")
+    mail, chat, others = await agent.submit("mail", queue="mail"), await agent.submit("chat"), await other.submit("x")
+    async with Worker(agent, queues=["mail"], sweep=0.01):
+        await mail.wait()
+        assert [await chat.status(), await others.status()] == ["queued", "queued"]
+        async with Worker([other, agent]):
+            assert [(await each.wait()).output for each in (chat, others)] == ["CHAT", "X"]
+
+
+class Gate:
+    """Nodes that wait for a test, and say how many of them are executed."""
+
+    def __init__(self, store, **options):
+        self.open, self.inside, self.most, self.seen = anyio.Event(), 0, 0, []
+        self.entered, self.five_were = anyio.Event(), anyio.Event()
+
+        @node
+        async def wait(ctx: Context, text: str) -> str:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            self.seen.append(text)
+            self.entered.set()
+            if len(self.seen) == 5:
+                self.five_were.set()
+            await self.open.wait()
+            self.inside -= 1
+            return text
+
+        self.agent = Agent(Strategy("gate", START >> wait >> shout >> END), store=store, **options)
+
+
+async def test_limits_hold_for_queues_and_owners():
+    """Others go on meanwhile, and higher priorities come first."""
+    gate = Gate(MemoryStore())
+    handles = [await gate.agent.submit(f"low {number}", queue="slow") for number in range(3)]
+    handles.append(await gate.agent.submit("high", queue="slow", priority=9))
+    handles += [await gate.agent.submit("ada", owner="ada") for _ in range(3)]
+    async with Worker(gate.agent, limits={"slow": 2}, limit_per_owner=4, sweep=0.01):
+        await gate.five_were.wait()
+        await anyio.sleep(0.05)
+        assert sorted(gate.seen) == ["ada"] * 3 + ["high", "low 0"]
+        gate.open.set()
+        for each in handles:
+            assert (await each.wait()).done
+
+
+async def test_a_worker_that_stops_leaves_its_runs_after_their_node_to_the_next_one():
+    """The node in flight ends, and its output is not computed again."""
+    store = MemoryStore()
+    gate = Gate(store)
+    handle = await gate.agent.submit("x")
+    async with anyio.create_task_group() as group:
+        worker = Worker(gate.agent)
+        group.start_soon(worker.run)
+        await gate.entered.wait()
+        worker.stop()
+        await anyio.wait_all_tasks_blocked()
+        gate.open.set()
+    assert await handle.status() == "interrupted"
+    async with Worker(gate.agent):
+        assert (await handle.wait()).output == "X"
+    assert gate.seen == ["x"]
+
+
+class Failing(MemoryStore):
+    """A store that fails while it is told to."""
+
+    fails = False
+
+    async def commit(self, *changes):
+        if self.fails:
+            raise StoreError("no connection")
+        await super().commit(*changes)
+
+    def scan(self, *args, **options):
+        if self.fails:
+            raise StoreError("no connection")
+        return super().scan(*args, **options)
+
+
+async def test_a_store_that_fails_for_a_while_fails_no_run(caplog):
+    """The run is left where it was, and the worker goes on with it."""
+    caplog.set_level(logging.CRITICAL)
+    store = Failing()
+    gate = Gate(store)
+    handle = await gate.agent.submit("x")
+    async with Worker(gate.agent, sweep=0.01):
+        await gate.entered.wait()
+        store.fails = True
+        gate.open.set()
+        await anyio.sleep(0.1)
+        store.fails = False
+        assert (await handle.wait()).output == "X"
+
+
+async def test_schedules_of_several_workers_begin_one_run(tmp_path):
+    """At each time, in one file; the id says which."""
+    file = tmp_path / "runs.db"
+    agents = [loud(SqliteStore(file)) for _ in range(3)]
+    schedules = [Schedule("* * * * *", agent, lambda at: f"at {at:%H:%M}", name="report") for agent in agents]
+    minute = datetime.now(UTC).replace(second=0, microsecond=0)
+
+    async def nothing(schedule, time):
+        pytest.fail("it was not known")
+
+    await schedules[0].begin_due(agents[0].store, minute - timedelta(minutes=5), nothing)
+    async with anyio.create_task_group() as group:
+        workers = [Worker(agent, schedules=[schedule]) for agent, schedule in zip(agents, schedules, strict=True)]
+        for worker in workers:
+            group.start_soon(worker.run)
+        handle = agents[0].handle(f"report@{minute:%Y%m%dT%H%MZ}")
+        while True:
+            try:
+                assert (await handle.wait()).output == f"AT {minute:%H:%M}"
+                break
+            except Exception:
+                await anyio.sleep(0.01)
+        for worker in workers:
+            worker.stop()
+
+
+WRONG = {
+    "no store": (lambda: Worker(loud(None)), "agents with one store, and these have none"),
+    "two stores": (lambda: Worker([loud(MemoryStore()), loud(MemoryStore())]), "and these have 2"),
+    "no agents": (lambda: Worker([]), "and these have none"),
+    "not an agent": (lambda: Worker(["loud"]), "not a str"),
+    "queues": (lambda: Worker(loud(MemoryStore()), queues="mail"), "is not a list of names"),
+    "no queue": (lambda: Worker(loud(MemoryStore()), queues=[]), "is not a list of names"),
+    "concurrency": (lambda: Worker(loud(MemoryStore()), concurrency=0), "concurrency=0 is not a limit"),
+    "limit": (lambda: Worker(loud(MemoryStore()), limits={"mail": 0}), "mail=0 is not a limit"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_worker_that_could_not_work_is_refused(case):
+    """Where it is made."""
+    make, said = WRONG[case]
+    with pytest.raises((ValueError, TypeError), match=said):
+        make()
