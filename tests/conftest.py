@@ -126,16 +126,25 @@ def anyio_backend(request):
     return request.param
 
 
-@pytest.fixture(params=["memory", "sqlite", "sealed"])
+ON_SERVERS = [pytest.param(kind, marks=pytest.mark.thorough) for kind in ("postgres", "sealed-postgres")]
+
+
+@pytest.fixture(params=["memory", "sqlite", "sealed", *ON_SERVERS])
 async def store(request, tmp_path):
-    """Each kind of store."""
+    """Each kind of store; those on a server if the suite is thorough."""
     from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
 
     if request.param == "memory":
         yield MemoryStore()
         return
-    async with SqliteStore(tmp_path / "store.db") as plain:
-        yield plain if request.param == "sqlite" else EncryptedStore(plain, new_key())
+    if request.param.endswith("postgres"):
+        from graphagent.store.postgres import PostgresStore
+
+        on_disk = PostgresStore(request.getfixturevalue("postgres_dsn"))
+    else:
+        on_disk = SqliteStore(tmp_path / "store.db")
+    async with on_disk as plain:
+        yield EncryptedStore(plain, new_key()) if request.param.startswith("sealed") else plain
 
 
 @pytest.fixture

@@ -73,6 +73,16 @@ def database():
         connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
+def disconnect(dsn):
+    """Cut all other connections to a database, as an administrator of the server would."""
+    import psycopg
+
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
 def dsn(database):
     """Return the DSN of a database of the server, which is started if it is not there."""
     return f"postgresql://{USER}@/{database}?host={quote(str(_started()), safe='')}"

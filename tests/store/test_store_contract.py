@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from graphagent.store import Delete, DeleteAll, MemoryStore, Put
 from graphagent.store._internal import collect, get_many
 from graphagent.testing import check_store
-from tests.store.conftest import make
+from tests import postgres
 
 
 async def everything(store, prefix=(), **how):
     return [item async for item in store.scan(prefix, **how)]
 
 
-async def test_it_keeps_the_promises_of_the_protocol(store, kind, tmp_path):
+async def test_it_keeps_the_promises_of_the_protocol(store, opened, kind, request):
     """What users may check of a store of their own holds for each of ours."""
-    reopen = (lambda _: make(kind, tmp_path)) if kind.endswith("sqlite") else None
-    await check_store(lambda: store, reopen=reopen)
+    disconnect = (
+        partial(postgres.disconnect, request.getfixturevalue("postgres_dsn")) if kind.endswith("postgres") else None
+    )
+    await check_store(
+        lambda: store,
+        reopen=None if kind.endswith("memory") else lambda _: opened(),
+        disconnect=disconnect and (lambda _: disconnect()),
+    )
     assert await store.verify() == 0
 
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from graphagent.errors import ConflictError
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Item, MemoryStore, Put, SqliteStore
 from graphagent.store._encoding import bounds, decode, encode
+from graphagent.store.postgres import PostgresStore
+from tests import postgres
 from tests.thorough import examples
 
 segments = st.one_of(st.sampled_from(["", "a", "b", "\0", "\0\xff", "ab"]), st.integers(0, 3))
@@ -49,22 +51,29 @@ def apply(model, batch):
     return model
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "sealed", "sealed twice"])
+def stores_of(kind, place):
+    """Give one or two stores over the same items."""
+    if kind == "sqlite":
+        return [SqliteStore(place / "s.db", synchronous="NORMAL")]
+    if kind == "memory":
+        return [MemoryStore()]
+    if kind == "two in PostgreSQL":
+        return [PostgresStore(place), PostgresStore(place)]
+    inner = MemoryStore()
+    return [EncryptedStore(inner, bytes(32), domains={"a": 3}) for _ in range(2 if kind == "sealed twice" else 1)]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["memory", "sqlite", "sealed", "sealed twice", pytest.param("two in PostgreSQL", marks=pytest.mark.thorough)],
+)
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(plan=steps, probes=st.lists(keys, max_size=3))
 def test_a_store_is_a_dictionary(kind, plan, probes):
     """Commits, conflicts, reads, scans and new beginnings agree with a dictionary step by step."""
 
-    async def run(folder):
-        if kind == "sqlite":
-            stores = [SqliteStore(folder / "s.db", synchronous="NORMAL")]
-        elif kind == "memory":
-            stores = [MemoryStore()]
-        else:
-            inner = MemoryStore()
-            stores = [
-                EncryptedStore(inner, bytes(32), domains={"a": 3}) for _ in range(2 if kind == "sealed twice" else 1)
-            ]
+    async def run(place):
+        stores = stores_of(kind, place)
         model = {}
         for number, step in enumerate(plan):
             store = stores[number % len(stores)]
@@ -102,7 +111,11 @@ def test_a_store_is_a_dictionary(kind, plan, probes):
             await store.aclose()
 
     with tempfile.TemporaryDirectory() as folder:
-        anyio.run(run, Path(folder))
+        if kind != "two in PostgreSQL":
+            anyio.run(run, Path(folder))
+            return
+        with postgres.database() as dsn:
+            anyio.run(run, dsn)
 
 
 wide = st.one_of(st.text(max_size=6), st.text(alphabet="\0\x01\x02\xffa\ud800", max_size=6), st.integers(0, 2**63 - 1))

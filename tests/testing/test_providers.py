@@ -25,7 +25,8 @@ from graphagent.memory import (
     Subject,
     Withdrawal,
 )
-from graphagent.store import MemoryStore, Receipt, SqliteStore
+from graphagent.store import EncryptedStore, MemoryStore, Receipt, SqliteStore
+from graphagent.store.postgres import PostgresStore
 from graphagent.testing import check_provider
 from tests.testing.dictionary import Dictionary, Disk
 from tests.testing.mutants import Mutants
@@ -92,6 +93,16 @@ async def test_four_methods_are_enough(kind):
 async def test_what_is_on_the_disk_is_opened_again(opened, tmp_path: Path):
     """Every provider that keeps facts on the disk keeps the promise that they are durable."""
     await check_provider(lambda: opened(tmp_path), reopen=lambda _: opened(tmp_path))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
+async def test_what_is_in_a_database_is_opened_again(sealed, postgres_dsn):
+    """The facts that a provider keeps in a database are as durable."""
+    stores = [PostgresStore(postgres_dsn) for _ in range(2)]
+    one, two = (StoreMemoryProvider(EncryptedStore(each, KEY) if sealed else each) for each in stores)
+    async with stores[0], stores[1]:
+        await check_provider(lambda: one, reopen=lambda _: two)
 
 
 class Own(StoreMemoryProvider):

@@ -7,13 +7,17 @@ import pytest
 
 from graphagent.memory import Notes
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
+from graphagent.store.postgres import PostgresStore
 
 KEY = bytes(range(32))
-KINDS = ["file", "sealed-file", "memory"]
+ON_SERVERS = [pytest.param(kind, marks=pytest.mark.thorough) for kind in ("postgres", "sealed-postgres")]
+KINDS = ["file", "sealed-file", "memory", *ON_SERVERS]
 
 
-def store_of(kind, folder):
-    """Give a store; those on disk of one folder share their file."""
+def store_of(kind, folder, dsn=None):
+    """Give a store; those on disk of one folder share their file, those on a server their database."""
+    if kind.endswith("postgres"):
+        return PostgresStore(dsn) if kind == "postgres" else EncryptedStore(PostgresStore(dsn, "sealed"), KEY)
     if kind == "memory":
         return MemoryStore()
     if kind == "file":
@@ -52,13 +56,14 @@ class WordVectors(Words):
 
 @pytest.fixture(params=KINDS)
 def kind(request):
-    """Where the tables stand: in the file of the store, or in memory beside a sealed or another store."""
+    """Where the tables stand: in the file or the database of the store, or in memory beside a sealed or another store."""
     return request.param
 
 
 @pytest.fixture
-async def store(kind, tmp_path):
-    async with store_of(kind, tmp_path) as store:
+async def store(kind, tmp_path, request):
+    dsn = request.getfixturevalue("postgres_dsn") if kind.endswith("postgres") else None
+    async with store_of(kind, tmp_path, dsn) as store:
         yield store
 
 

@@ -21,6 +21,7 @@ from graphagent.errors import (
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Item, Put, new_key
 from graphagent.store.postgres import PostgresStore
 from graphagent.testing import check_store
+from tests import postgres
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ async def store(postgres_dsn):
 async def test_it_keeps_the_promises_of_the_protocol(store, postgres_dsn):
     """What users may check of a store of their own holds for this one, on both event loops."""
     async with PostgresStore(postgres_dsn) as again:
-        await check_store(lambda: store, reopen=lambda _: again)
+        await check_store(lambda: store, reopen=lambda _: again, disconnect=lambda _: postgres.disconnect(postgres_dsn))
     assert await store.verify() == 0
 
 
