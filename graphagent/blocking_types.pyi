@@ -719,6 +719,10 @@ class BlockingEncryptedStore(Protocol):
     def keys(self) -> Any:
         """The keys that open the store: list, add, remove, rotate and destroy them."""
 
+    @property
+    def claims(self) -> Any:
+        """The claims of the inner store, with blinded keys and sealed notes; None if it has none."""
+
     def get(self, key: Key) -> Item | None:
         """Return the item under a key, or None."""
 

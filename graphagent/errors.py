@@ -15,6 +15,7 @@ GraphAgentError
 │  ├ RunNotFoundError (LookupError)   the store has no such run
 │  ├ RunExistsError                   a run with this id exists already
 │  ├ RunClaimedError                  .holder; another process, or another task, has the run
+│  │  └ LeaseLostError                this process may not have the run any more, and did nothing more for it
 │  ├ RunEndedError                    the run was ended before it came to END, and nothing continues it
 │  ├ RunQueuedError                   .due; the run was submitted and has not begun, so that it has no entries
 │  ├ TooManyDeathsError               .deaths; so many processes died while they executed the run that no worker takes it again
@@ -295,7 +296,25 @@ class RunClaimedError(RunError):
         """Who: the host and the process."""
         super().__init__(
             f"run {run_id!r} is being executed by {holder}; wait until it ends or is suspended. What a process of this "
-            f"machine had is free when it is dead; of another machine, some minutes after its last step"
+            f"machine had is free when it is dead; of another machine, some minutes after its last step; in a store for several "
+            f"machines, at the end of its lease"
+        )
+
+
+class LeaseLostError(RunClaimedError):
+    """The claim of a run was not renewed in its time, so another process may have the run. This one did nothing more for it.
+
+    Only stores that say themselves who has a run have leases, such as a PostgresStore. Nothing in a strategy takes this error.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.holder = "another process, or nobody"
+        RunError.__init__(
+            self,
+            f"run {run_id!r} was given up here: its claim was not renewed in its time, because this process was stopped or the store "
+            f"did not answer, and another process may have it. If none does, agent.resume({run_id!r}) continues it, and repeats nothing "
+            f"that was recorded",
         )
 
 

@@ -134,10 +134,22 @@ class ClaimingStore(Store, Protocol):
 class Claims(Protocol):
     """Who has what for a while, all of it by the clock of one store. Times and leases are in milliseconds.
 
+    A process renews the claims of all its runs with one call, from a thread of its own with an event loop of asyncio.
+
     A claim ends when it is released, or when its time is over: it has **lapsed** then, also if nobody takes it, and its holder can
     neither renew it nor have it back. Claims are not items: a store need not make them durable before its next commit, and a copy
     or a backup of it has none.
     """
+
+    @property
+    def lease(self) -> int:
+        """For how long a run is claimed at a time. A run whose process died is free after that: 15,000 in stores of graphagent."""
+        ...
+
+    @property
+    def heartbeat(self) -> int:
+        """How long after it was taken or renewed a claim is renewed, at most a third of the lease: 5,000 in stores of graphagent."""
+        ...
 
     async def now(self) -> int:
         """Return the time of the store, in milliseconds UTC.

@@ -22,7 +22,7 @@ from graphagent.history._places import Place, Places
 from graphagent.history._reach import Reached, Selection
 from graphagent.history._removing import counted, forget_runs, runs_of
 from graphagent.history._runs import choose_runs
-from graphagent.log._internal import due_of, list_runs
+from graphagent.log._internal import drop_claims, due_of, keys_of_claims, list_runs
 from graphagent.memory._internal import checked_age, facts_of, forget_older, older_facts
 from graphagent.memory.notes._internal import all_versions, forget_owner, store_of
 from graphagent.memory.notes._internal import room_of as notes_of_owner
@@ -274,9 +274,12 @@ async def _erase_all(place: Store | NoteView, owner: str, store: Store) -> Recei
     _, prefixes = _prefixes(owner)
     try:
         due = await due_of(store, owner)
+        claims = await keys_of_claims(store, owner)
     except DamagedStoreError:  # what cannot be read can be erased
-        due = []
-    return await _erase(place, owner, store, (*prefixes, *due))
+        due, claims = [], []
+    receipt = await _erase(place, owner, store, (*prefixes, *due))
+    await drop_claims(store, claims)
+    return receipt
 
 
 async def _erase(place: Store | NoteView, owner: str, store: Store, prefixes: Collection[Key]) -> Receipt:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import anyio
 from msgspec import structs
 
 from graphagent import _clock
@@ -15,7 +14,6 @@ from graphagent.history._carried import carried
 from graphagent.history._entries import check_number, frame_at, innermost, read_for, snapshot
 from graphagent.log._internal import (
     PLACED,
-    Claim,
     Log,
     Placed,
     Resumed,
@@ -71,7 +69,7 @@ async def fork(
     *earlier, own = await read_segments(store, header)
     new = RunHeader(
         run_id=run_id, owner=owner, strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest,
-        started=now, updated=now, title=header.title, origin=(origin, number), claim=Claim.of(token),
+        started=now, updated=now, title=header.title, origin=(origin, number),
     )  # fmt: skip
     copied = _copied(new, own, number)
     if earlier:
@@ -96,8 +94,7 @@ async def fork(
     if edit is not None:
         _edit(run, edit, number, before)
     try:
-        with token, anyio.CancelScope(shield=True):
-            await log.commit(header=True)
+        await log.claim(token)
     except RunClaimedError as error:
         if await store.get(header_key(owner, origin)) is None:
             raise RunNotFoundError(origin, owner) from error

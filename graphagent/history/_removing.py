@@ -25,9 +25,12 @@ from graphagent.log._internal import (
     THREADS,
     WAITING,
     RunHeader,
+    drop_claims,
     due_key,
     due_of,
     header_key,
+    judged,
+    keys_of_claims,
     list_runs,
     mark_key,
     place_of,
@@ -124,8 +127,9 @@ async def forget_runs(store: Store, *, owner: str = "", run_ids: Collection[str]
     if run_ids is not None:
         runs, size = await _remove(store, owner, list(run_ids), forget=True)
         return Receipt(runs=runs, bytes=size)
-    receipt = await counted(store, runs_of(owner))
+    receipt, claims = await counted(store, runs_of(owner)), await keys_of_claims(store, owner)
     await store.commit(*map(DeleteAll, (*runs_of(owner), *await due_of(store, owner))))
+    await drop_claims(store, claims)
     return receipt
 
 
@@ -196,6 +200,7 @@ async def forget_thread(store: Store, thread: str, *, owner: str = "") -> Receip
             await store.commit(*changes)
         except ConflictError:
             continue  # somebody continued it meanwhile, or resumed one of its runs
+        await drop_claims(store, _claimed(roots, known))
         return Receipt(runs=sum(1 + len(known.children.get(each, ())) for each in roots), threads=1, bytes=size)
     raise StoreError("the thread changes faster than it can be removed; try again")
 
@@ -242,7 +247,7 @@ class _Known:
 async def _known(store: Store, owner: str) -> _Known:
     known = _Known({}, {}, {}, {}, {}, await thread_ends(store, owner))
     await _add(known, store, (ROOM, owner, HEADERS))
-    return known
+    return await _judged(known, store)
 
 
 async def _known_of(store: Store, owner: str, roots: list[str]) -> _Known:
@@ -260,6 +265,16 @@ async def _known_of(store: Store, owner: str, roots: list[str]) -> _Known:
         together.update([str(item.key[4]) async for item in store.scan(log)])
     for run_id in together:
         await _add(known, store, header_key(owner, run_id))
+    return await _judged(known, store)
+
+
+async def _judged(known: _Known, store: Store) -> _Known:
+    """Return the same with what the store says of the claims."""
+    for head in await judged(store, list(known.heads.values())):
+        known.heads[head.run_id] = head
+    for head in known.heads.values():
+        if head.previous:
+            known.following.setdefault(head.previous, []).append(head)
     return known
 
 
@@ -268,10 +283,8 @@ async def _add(known: _Known, store: Store, headers: Key) -> None:
         run_id = str(item.key[3])
         known.sizes[run_id] = known.sizes.get(run_id, 0) + len(item.value)
         if len(item.key) == 4:
-            head = known.heads[run_id] = RunHeader.unpack(item.value, run_id)
+            known.heads[run_id] = RunHeader.unpack(item.value, run_id)
             known.versions[run_id] = item.version
-            if head.previous:
-                known.following.setdefault(head.previous, []).append(head)
         else:
             known.children.setdefault(run_id, []).append(item.key)
 
@@ -295,8 +308,15 @@ async def _remove(store: Store, owner: str, roots: list[str], *, forget: bool = 
             await store.commit(*changes)
         except ConflictError:
             continue  # somebody claimed or continued one of them meanwhile
+        await drop_claims(store, _claimed(gone, known))
         return sum(1 + len(known.children.get(each, ())) for each in gone), size
     raise StoreError("the runs change faster than they can be removed; try again")
+
+
+def _claimed(run_ids: Iterable[str], known: _Known) -> list[Key]:
+    """Return the keys of runs that were claimed in their store: the claim of a process that died is there until somebody ends it."""
+    heads = (known.heads[run_id] for run_id in run_ids)
+    return [header_key(head.owner, head.run_id) for head in heads if head.fence]
 
 
 def _removable(roots: Iterable[str], known: _Known) -> set[str]:

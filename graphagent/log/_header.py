@@ -77,7 +77,9 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     unlearned: tuple[str, ...] = ()
     """The paths of the taps, and after a slash the names of the features, that have not learned from it yet."""
     claim: Claim | None = None
-    """The process that executes it."""
+    """The process that executes it. Of a header with a `fence`, it holds unless the store, which is asked when it is read, says otherwise."""
+    fence: int = 0
+    """The number of the claim under which it was written, in a store that says itself who has a run; 0 in the others."""
     due: int = 0
     """When something is to be done for it without anybody asking, in milliseconds UTC by the clock of the store; 0: never."""
     queue: str = ""
@@ -92,7 +94,13 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     @property
     def running(self) -> bool:
         """Whether a process executes it; a process that died does not."""
-        return self.claim is not None and self.claim.holds()
+        if self.claim is None:
+            return False
+        return self.claim.until > 0 if self.fence else self.claim.holds()
+
+    def judged(self, until: int) -> RunHeader:
+        """Return the header with what its store says of the claim: until when it holds; 0: not any more."""
+        return self if self.claim is None else structs.replace(self, claim=replace(self.claim, until=until))
 
     @property
     def begun(self) -> bool:
@@ -105,7 +113,7 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
         Raises:
             RunClaimedError: one does.
         """
-        if self.claim is not None and self.claim.holds():
+        if self.claim is not None and self.running:
             raise RunClaimedError(self.run_id, self.claim.holder)
 
     @property
@@ -123,7 +131,7 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     def renewed(self, last: int, payloads: int) -> RunHeader:
         """Return the header as it is written now, with a claim that is valid for another lease."""
         now = _clock.now()
-        claim = None if self.claim is None else replace(self.claim, until=now + LEASE)
+        claim = self.claim if self.claim is None or self.fence else replace(self.claim, until=now + LEASE)
         return structs.replace(self, last=last, payloads=payloads, updated=now, claim=claim)
 
     def pack(self) -> bytes:

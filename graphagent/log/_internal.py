@@ -9,7 +9,6 @@ from graphagent.log._bytes import payloads_in as payloads_in
 from graphagent.log._bytes import plain as plain
 from graphagent.log._bytes import row_of as row_of
 from graphagent.log._claim import LEASE as LEASE
-from graphagent.log._claim import Claim as Claim
 from graphagent.log._claim import Token as Token
 from graphagent.log._due import DUE as DUE
 from graphagent.log._due import Due as Due
@@ -80,6 +79,9 @@ from graphagent.log._header import rows_key as rows_key
 from graphagent.log._header import storable as storable
 from graphagent.log._header import thread_key as thread_key
 from graphagent.log._header import title_of as title_of
+from graphagent.log._lease import drop_claims as drop_claims
+from graphagent.log._lease import judged as judged
+from graphagent.log._lease import keys_of_claims as keys_of_claims
 from graphagent.log._ledger import Charge as Charge
 from graphagent.log._ledger import Ledger as Ledger
 from graphagent.log._ledger import spent as spent

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from graphagent._options import check_store
 from graphagent.errors import DamagedStoreError
 from graphagent.log._header import HEADERS, ROOM, RunHeader, child_of
+from graphagent.log._lease import judged
 from graphagent.log._status import Status, check_statuses
 from graphagent.store._internal import checked_limit, collect
 
@@ -52,6 +53,7 @@ async def list_runs(
                 children.append(RunHeader.unpack(item.value, run_id, child=True))
         except DamagedStoreError as error:
             found[run_id] = RunHeader(run_id=run_id, owner=owner, damaged=str(error))
+    found.update((head.run_id, head) for head in await judged(store, list(found.values())))
     for child in children:
         found[child.run_id] = child_of(child, found.get(child.run_id.partition("/")[0]))
     heads = sorted(found.values(), key=lambda head: head.started, reverse=True)

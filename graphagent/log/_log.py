@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import anyio
+from msgspec import structs
 
 from graphagent import _clock
 from graphagent.codec._internal import DecodeError, item_data
@@ -20,22 +22,26 @@ from graphagent.errors import (
     ConflictError,
     DamagedStoreError,
     JournalError,
+    LeaseLostError,
     RunClaimedError,
     RunError,
     RunNotFoundError,
     StoreError,
 )
 from graphagent.log._bytes import EntryCodec, payloads_in, plain, row_of
-from graphagent.log._claim import LEASE
+from graphagent.log._claim import LEASE, Claim
 from graphagent.log._due import due_changes
 from graphagent.log._entries import NIL, AgentStarted, AgentStopped, Carried, NodeFinished, Started, finish_node
 from graphagent.log._header import WAITING, RunHeader, child_header, header_key, mark_key, place_of, rows_key
+from graphagent.log._lease import Lease
 from graphagent.log._segments import Segment, read_header, read_segments
 from graphagent.log._state import State
 from graphagent.store import Delete, Exists, Put
+from graphagent.store._internal import claims_of
 
 if TYPE_CHECKING:
     from graphagent.log._bytes import Types
+    from graphagent.log._claim import Token
     from graphagent.log._entries import Entry
     from graphagent.log._state import Activation, Frame
     from graphagent.log._status import Status
@@ -91,6 +97,8 @@ class Log:
     """Whether somebody else has the run. Nothing is written any more."""
     version = 0
     """The version of the header in the store; 0: it is not there yet."""
+    lease: Lease | None = None
+    """The claim of this process, where the store says who has a run."""
     stale: BaseException | None = None
     """The error of a commit that failed."""
     _first = 1
@@ -232,11 +240,57 @@ class Log:
         async with self._lock:
             with anyio.CancelScope(shield=True):
                 if self.lost:
-                    raise await self._claim_error(self.store)
+                    raise await self.claim_error()
+                self.check_claim()
                 if self.stale is not None:
                     raise self._is_stale()
                 if self._new or header:
                     await self._commit(self.store, header=header)
+                    if header and self.header.claim is None:
+                        await self.let_go()
+                    self.check_claim()  # whoever was stopped in the middle does nothing with what is in the store
+
+    async def claim(self, token: Token) -> None:
+        """Commit what was appended with a header that says that this process has the run.
+
+        Raises:
+            RunClaimedError: somebody else has it, or continued it since it was read.
+            RunNotFoundError: the run was removed.
+            StoreError: it could not be read or written.
+        """
+        store, run, key = self.store, self.header, header_key(self.header.owner, self.header.run_id)
+        assert store is not None
+        self.lease, fence = None, 0
+        # Cancelled in its middle, nobody would release the run.
+        with token, anyio.CancelScope(shield=True):
+            if claims_of(store) is not None:
+                self.lease = await Lease.take(store, key, token.id, after=run.fence)
+                if self.lease is None:
+                    raise RunClaimedError(run.run_id, "another process, which has just taken it")
+                fence = self.lease.claimed.fence
+            self.header = structs.replace(run, claim=Claim.of(token), fence=fence)
+            try:
+                await self.commit(header=True)
+            except BaseException:
+                await self.let_go()
+                raise
+
+    async def let_go(self) -> None:
+        """End the claim in the store, if there is one. Whoever has an older header of the run can take it then."""
+        lease, self.lease = self.lease, None
+        if lease is not None:
+            with anyio.CancelScope(shield=True):
+                await lease.release()
+
+    def check_claim(self) -> None:
+        """Check, before something is done, that the claim of this process is not over.
+
+        Raises:
+            LeaseLostError: it may be.
+        """
+        if self.lease is not None and self.lease.is_over:
+            self.lost = True
+            raise LeaseLostError(self.header.run_id)
 
     async def renew(self) -> None:
         """Renew the claim, while there is one.
@@ -248,10 +302,8 @@ class Log:
         """
         async with self._lock:
             store, run = self.store, self.header
-            if (
-                run.claim is None or store is None or self.stale is not None
-            ):  # it was released meanwhile, or a commit failed
-                return
+            if run.claim is None or store is None or self.stale is not None:
+                return  # it was released meanwhile, or a commit failed
             with anyio.CancelScope(shield=True):
                 await self._find_version(store)
                 # Without entries: of a renewal that fails, nothing is unknown but the version.
@@ -260,7 +312,7 @@ class Log:
                 try:
                     await store.commit(*self._header_changes(renewed))
                 except ConflictError as error:
-                    raise await self._claim_error(store) from error
+                    raise await self.claim_error() from error
                 self._renewed(run, renewed)
 
     def _header_changes(self, header: RunHeader) -> list[Change]:
@@ -332,7 +384,7 @@ class Log:
         except BaseException as error:
             self.stale = error
             if isinstance(error, ConflictError):
-                raise await self._claim_error(store) from error
+                raise await self.claim_error() from error
             if isinstance(error, StoreError):
                 raise JournalError(run.run_id, error, run.owner, begun=self.version > 0) from error
             raise
@@ -364,7 +416,7 @@ class Log:
         item = await store.get((*rows_key(run), self._first))
         header = await store.get(header_key(run.owner, run.run_id))
         if item is not None and (pending is None or item.value != pending.row):
-            raise await self._claim_error(store)
+            raise await self.claim_error()
         if header is None and self.version:
             raise RunNotFoundError(run.run_id, run.owner)
         if item is not None and pending is not None:
@@ -376,14 +428,19 @@ class Log:
     def _is_lease_short(self) -> bool:
         """Return whether a third of the lease is over. Both clocks count: one may be set, and the other one may stand still."""
         claim = self.header.claim
-        if claim is None:
+        if claim is None or self.lease is not None:
             return False
         return claim.until - _clock.now() < LEASE * 2 // 3 or (time.monotonic() - self._since) * 1000 > LEASE // 3
 
-    async def _claim_error(self, store: Store) -> RunClaimedError | RunNotFoundError:
+    async def claim_error(self) -> RunClaimedError | RunNotFoundError:
+        """Return the error of a run that somebody else has, or that was removed."""
         header = self.header
-        if self.version and await store.get(header_key(header.owner, header.run_id)) is None:
-            return RunNotFoundError(header.run_id, header.owner)
+        with suppress(StoreError):  # of a run that is lost, it is enough to know that
+            assert self.store is not None
+            if self.version and await self.store.get(header_key(header.owner, header.run_id)) is None:
+                return RunNotFoundError(header.run_id, header.owner)
+        if self.lease is not None and self.lease.is_over:
+            return LeaseLostError(header.run_id)
         return RunClaimedError(header.run_id, "another process, which continued it")
 
     def _is_stale(self) -> StaleLogError:

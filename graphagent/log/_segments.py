@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from graphagent._options import check_store, check_text
 from graphagent.errors import DamagedStoreError, RunError, RunNotFoundError, RunQueuedError
 from graphagent.log._header import RunHeader, header_key, place_of, rows_key
+from graphagent.log._lease import judged
 from graphagent.store._internal import collect, get_many
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ async def read_header(store: Store, owner: str, run_id: str) -> tuple[RunHeader,
         item = await store.get(key)  # another process may have begun the run meanwhile
     if item is None:
         raise DamagedStoreError(f"the header of run {run_id!r}", "it is missing, and its entries are there")
-    return RunHeader.unpack(item.value, run_id), item.version
+    (header,) = await judged(store, [RunHeader.unpack(item.value, run_id)])
+    return header, item.version
 
 
 async def read_part(store: Store, owner: str, run_id: str) -> tuple[RunHeader, str] | None:

@@ -22,7 +22,6 @@ from graphagent.log._internal import (
     LEARNING,
     TASK,
     UNSET,
-    Claim,
     Learned,
     Log,
     Spent,
@@ -196,6 +195,7 @@ async def _learn_from(run: Runtime, due: Collection[str]) -> bool:
             finally:
                 with anyio.CancelScope(shield=True):
                     await _release(run)
+                    await log.let_go()
     except RunNotFoundError:
         return False  # it was removed meanwhile
     except StoreError as error:
@@ -217,10 +217,8 @@ async def _claim(run: Runtime, token: Token) -> bool:
     if header.last > log.committed:
         return False  # somebody learned from it since it was read
     log.is_at(header, version)
-    log.header = structs.replace(header, claim=Claim.of(token))
     try:
-        with anyio.CancelScope(shield=True):
-            await log.commit(header=True)
+        await log.claim(token)
     except RunClaimedError:
         log.lost, log.stale = True, None  # nothing of the run itself is unknown
         raise

@@ -6,11 +6,11 @@ import copy
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import anyio
 from msgspec import structs
 
 from graphagent import _clock
 from graphagent.errors import (
+    ConflictError,
     DeclinedError,
     RunClaimedError,
     RunEndedError,
@@ -21,7 +21,6 @@ from graphagent.errors import (
 from graphagent.events import RunEnded, RunResumed, RunStarted
 from graphagent.llm import Deny
 from graphagent.log._internal import (
-    Claim,
     EffectRecorded,
     Log,
     Resumed,
@@ -166,7 +165,7 @@ async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> str:
         header = structs.replace(
             RunHeader(run_id=run.run_id, owner=run.owner) if queued is None else queued.header,
             strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest, written="running",
-            started=now, updated=now, title=title_of(draft.task), thread=run.thread, claim=Claim.of(token),
+            started=now, updated=now, title=title_of(draft.task), thread=run.thread,
             previous="" if earlier is None else earlier.run_id,
             first="" if earlier is None else earlier.first or earlier.run_id, place=0 if earlier is None else earlier.place + 1,
         )  # fmt: skip
@@ -184,9 +183,10 @@ async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> str:
         _append_start(run, log, draft)
         await begin_features(run)
         try:
-            with token, anyio.CancelScope(shield=True):  # cancelled in its middle, nobody would release the run
-                await log.commit(header=True)
+            await log.claim(token)
         except RunClaimedError as error:
+            if not isinstance(error.__cause__, ConflictError):  # somebody begins it, or died when it had begun to
+                raise
             item = await store.get(header_key(run.owner, run.run_id)) if before is not None else None
             if before is not None and (item.version if item is not None else 0) == (
                 queued.version if queued is not None else 0
@@ -260,7 +260,7 @@ async def _claim(run: Runtime, store: Store) -> None:
     log.waits_no_more()
     died = header.deaths + 1 if header.written == "running" and header.claim is not None else 0
     log.header = structs.replace(
-        header, claim=Claim.of(token), written="running", reason="", strategy_digest=outline.digest, deaths=died,
+        header, written="running", reason="", strategy_digest=outline.digest, deaths=died,
         due=_clock.now() if header.queue else 0,
     )  # fmt: skip
     log.lost = False
@@ -269,8 +269,7 @@ async def _claim(run: Runtime, store: Store) -> None:
     ruled, declared = run.config.compiled.ruled, run.config.strategy.declarations
     log.append(Resumed(strategy=changed, **new_rules(ruled, declared, log.state, run.past)))
     run.past = None
-    with token, anyio.CancelScope(shield=True):
-        await log.commit(header=True)
+    await log.claim(token)
     run.token = token
     if run.most_deaths is not None and died >= run.most_deaths:
         run.claimed = True

@@ -186,13 +186,16 @@ class Effects:
             await self.log.commit()
 
     def stop_if_due(self) -> None:
-        """Stop here, before something live is done, if the run is to stop.
+        """Stop here, before something live is done, if the run is to stop, or another process may have it.
 
         Raises:
             Suspend: it is to pause.
-            RunError: a callback refused a step, or raised.
+            RunError: a callback refused a step, or raised, or the claim is over.
         """
-        top = self.execution.run.top
+        run = self.execution.run
+        top = run.top
+        if run.log.lease is not None:
+            run.log.check_claim()
         if top.attention:
             top.stop_if_due()
 

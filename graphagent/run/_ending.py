@@ -121,6 +121,7 @@ async def stop(run: Runtime, status: Any, reason: str, failure: Exception | None
     finally:
         run.token = None
         run.claimed = False
+        await log.let_go()
     run.at_rest = run.result_now(status=status, unfinished=reason)
 
 

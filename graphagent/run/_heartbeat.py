@@ -26,7 +26,7 @@ PAUSE = LEASE / 3 / 1000
 
 
 async def with_heartbeat(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T:
-    """Execute a run, and meanwhile renew its claim.
+    """Execute a run, and meanwhile renew its claim, or wait for the end of one that is renewed for all runs of the process.
 
     Raises:
         RunClaimedError: somebody else has continued the run. What was being executed is cancelled.
@@ -44,6 +44,9 @@ async def with_heartbeat(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T
             with renewing:
                 while True:
                     try:
+                        if run.log.lease is not None:
+                            await run.log.lease.over()
+                            raise await run.log.claim_error()
                         await sleep(PAUSE)
                         await _renew(run.log)
                     except asyncio.CancelledError as cancelled:

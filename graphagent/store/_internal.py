@@ -20,6 +20,7 @@ from graphagent.store._dsn import named_database as named_database
 from graphagent.store._dsn import without_password as without_password
 from graphagent.store._encoding import checked_limit as checked_limit
 from graphagent.store._fork_safety import in_use as in_use
+from graphagent.store._fork_safety import register as register
 from graphagent.store._grants import grants_of as grants_of
 from graphagent.store.sealed._key_sources import put_in_keyring as put_in_keyring
 from graphagent.store.sqlite._copying import give_name as give_name

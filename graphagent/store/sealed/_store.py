@@ -8,13 +8,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from graphagent._options import check_can
+from graphagent.store._claims import claims_of
 from graphagent.store._fork_safety import OwnLock
 from graphagent.store.sealed._anchor_sources import HeldAnchor, checked_interval
 from graphagent.store.sealed._key_sources import HeldKey, KeySource
 from graphagent.store.sealed._keys import StoreKeys
 
 if TYPE_CHECKING:
-    from graphagent.protocols import Anchor, Store
+    from graphagent.protocols import Anchor, Claims, Store
     from graphagent.store._items import Change, Item, Key
     from graphagent.store.sealed._keys import RotationProgress
     from graphagent.store.sealed._operations import SealedStore
@@ -84,6 +85,7 @@ class EncryptedStore:
         self._depths = {**_DOMAINS, **(domains or {})}
         self._opened: SealedStore | None = None
         self._opening = OwnLock()
+        self._claims: Claims | None = None
 
     def __repr__(self) -> str:
         return f"EncryptedStore({self._store!r})"
@@ -100,6 +102,16 @@ class EncryptedStore:
     def keys(self) -> StoreKeys:
         """The keys that open the store: list, add, remove, rotate and destroy them."""
         return StoreKeys(self._store, self._key, self._where, self._ready, self._rotate_data)
+
+    @property
+    def claims(self) -> Claims | None:
+        """The claims of the inner store, with blinded keys and sealed notes; None if it has none."""
+        inner = claims_of(self._store)
+        if self._claims is None and inner is not None:
+            from graphagent.store.sealed._claims import SealedClaims
+
+            self._claims = SealedClaims(inner, self._ready)
+        return self._claims
 
     async def get(self, key: Key) -> Item | None:
         """Return the item under a key, or None.
