@@ -19,6 +19,7 @@ from graphagent.llm import ToolCall, ToolCalls, ToolResult
 from graphagent.protocols import Feature
 from graphagent.run import list_runs
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
+from graphagent.store.postgres import PostgresStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
 from tests.run.test_claims import OUTPUT, Gate, Process, at_once, forks, holding, items
@@ -378,7 +379,10 @@ LEASE = 1_000
 EFFECTS = 6
 
 
-def acting(folder, who, hold):
+KEY = "CRqs5oPBSYoJGPbWT0Pm2yk2X2X4Nn4Vd7nE5Hm5m0Q="
+
+
+def acting(folder, dsn, sealed, who, hold):
     """Give an agent whose run causes effects that leave a line each, and is held up before the third."""
 
     @node
@@ -394,29 +398,32 @@ def acting(folder, who, hold):
             await ctx.once(f"effect {number}", write)
         return text
 
-    store = Leased(SqliteStore(folder / "runs.db"), folder / "claims.db", lease=LEASE, heartbeat=LEASE // 4)
-    return Agent(Strategy("acting", START >> act >> END), store=store)
+    seconds = {"lease": LEASE / 1000, "heartbeat": LEASE / 4000}
+    store = PostgresStore(dsn, **seconds) if dsn else Leased(SqliteStore(folder / "runs.db"), folder / "claims.db", lease=LEASE, heartbeat=LEASE // 4)  # fmt: skip
+    return Agent(Strategy("acting", START >> act >> END), store=EncryptedStore(store, KEY) if sealed else store)
 
 
-async def acts(here, folder):
+async def acts(here, folder, dsn, sealed):
     """Execute the run, and stop with the whole process before the third effect."""
 
     def hold():
         here.say("holds")
         here.wait()
 
-    await here.tell(acting(folder, "stopped", hold).run("x", run_id="r"))
+    await here.tell(acting(folder, dsn, sealed, "stopped", hold).run("x", run_id="r"))
 
 
 @forks
-def test_a_process_that_was_stopped_for_longer_than_its_lease_does_nothing_more(tmp_path):
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "sealed postgres"])
+def test_a_process_that_was_stopped_for_longer_than_its_lease_does_nothing_more(request, tmp_path, kind):
     """Another one takes over meanwhile, and each effect is caused once."""
-    process = Process(acts, tmp_path)
+    dsn, sealed = "" if kind == "sqlite" else request.getfixturevalue("postgres_dsn"), kind.startswith("sealed")
+    process = Process(acts, tmp_path, dsn, sealed)
     assert process.says() == ["holds"]
     os.kill(process.pid, signal.SIGSTOP)
 
     async def take_over():
-        other = acting(tmp_path, "other", lambda: None)
+        other = acting(tmp_path, dsn, sealed, "other", lambda: None)
         while True:
             try:
                 return await other.resume("r")

@@ -7,10 +7,19 @@ import psycopg
 import pytest
 
 from graphagent.errors import StoreUnavailableError
+from graphagent.store import EncryptedStore, new_key
 from graphagent.store.postgres import PostgresStore
-from graphagent.testing import fixed_clock
+from graphagent.testing import check_claims, fixed_clock
 
 KEY, LONG = ("runs", "ada", "é" * 3_000), ("runs", "bo", 2**40)
+
+
+@pytest.mark.every_loop
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_claims_keep_their_promises(postgres_dsn, sealed):
+    async with PostgresStore(postgres_dsn) as plain:
+        store = EncryptedStore(plain, new_key()) if sealed else plain
+        await check_claims(lambda: store)
 
 
 @pytest.mark.every_loop
