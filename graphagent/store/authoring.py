@@ -1,0 +1,13 @@
+"""For authors of stores: keys as bytes that sort as scans return them, checks of changes, scans by pages, and replies from threads.
+
+*A store of your own*, in the guide to testing, has a store that is written with these.
+"""
+
+from __future__ import annotations
+
+from graphagent._concurrency import Reply
+from graphagent.store._encoding import bounds, check_change, encode_key
+from graphagent.store._encoding import decode as decode_key
+from graphagent.store._paging import Scan
+
+__all__ = ["Reply", "Scan", "bounds", "check_change", "decode_key", "encode_key"]
