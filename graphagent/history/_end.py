@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from graphagent._options import check_text
-from graphagent.errors import RunClaimedError
-from graphagent.log._internal import OVER, Log
+from graphagent.errors import RunClaimedError, RunQueuedError
+from graphagent.log._internal import OVER, Log, read_unbegun
 from graphagent.run._internal import append_end
 
 if TYPE_CHECKING:
@@ -32,7 +32,13 @@ async def end_run(store: Store, run_id: str, reason: str = "", *, owner: str = "
     """
     check_text("reason=", reason)
     while True:
-        log = await Log.read(store, owner, run_id)
+        try:
+            log = await Log.read(store, owner, run_id)
+        except RunQueuedError:
+            unbegun = await read_unbegun(store, owner, run_id)
+            if unbegun is None:
+                continue  # somebody began it meanwhile
+            log = unbegun
         if log.state.status in OVER:
             return log.header
         log.executed = partial(float, log.state.ran / 1000)

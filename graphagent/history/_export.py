@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import structs
@@ -22,6 +23,8 @@ from graphagent.log._internal import (
     WAITING,
     RunHeader,
     Segment,
+    Submitted,
+    all_submitted,
     check_segments,
     due_changes,
     header_key,
@@ -29,12 +32,15 @@ from graphagent.log._internal import (
     mark_key,
     mark_of,
     payloads_in,
+    place_at_end,
     place_of,
     plain,
     read_header,
     read_segment,
     read_segments,
+    read_submitted,
     rows_key,
+    submitted_key,
     thread_key,
 )
 from graphagent.run._internal import thread_record
@@ -42,6 +48,7 @@ from graphagent.store import Put
 from graphagent.store._internal import is_intact
 
 if TYPE_CHECKING:
+    from graphagent.log._internal import Place
     from graphagent.protocols import Store
     from graphagent.store import Change
 
@@ -75,6 +82,11 @@ async def export_runs(
 
 async def _exported(store: Store, owner: str, run_id: str, runs: Collection[str]) -> list[dict[str, object]]:
     header, _ = await read_header(store, owner, run_id)
+    if not header.begun:
+        found = await read_submitted(store, header)
+        if found is None:  # it was begun meanwhile
+            return await _exported(store, owner, run_id, runs)
+        return _unbegun(header, *found)
     segments = await read_segments(store, header)
     check_segments(segments)
     own = segments[-1]
@@ -84,10 +96,8 @@ async def _exported(store: Store, owner: str, run_id: str, runs: Collection[str]
         rows[0], header = first.row, structs.replace(header, previous="")
         payloads.update(first.payloads)
     header = structs.replace(header, claim=None)
+    record = partial(_record, owner, run_id)
     children = [item async for item in store.scan(header_key(owner, run_id)) if len(item.key) == 5]
-
-    def record(kind: str, data: bytes, **more: object) -> dict[str, object]:
-        return {"type": kind, "owner": owner, "run_id": run_id, **more, "data": base64.b64encode(data).decode()}
 
     counts = {"rows": len(rows), "payloads": len(payloads), "agents": len(children)}
     return [
@@ -101,6 +111,22 @@ async def _exported(store: Store, owner: str, run_id: str, runs: Collection[str]
     ]
 
 
+def _unbegun(header: RunHeader, submitted: Submitted, line: Iterable[Place]) -> list[dict[str, object]]:
+    """Return the records of a run that was submitted and has not begun."""
+    place = next((each for each in line if each.run_id == header.run_id), None)
+    record, counts = partial(_record, header.owner, header.run_id), {"rows": 0, "payloads": 0, "agents": 0}
+    ends = {} if place is None else {"ends_busy": place.ends_busy}
+    number = 0 if place is None else place.number
+    return [
+        record("run", header.pack(), format=_FORMAT, **counts),
+        record("submitted", submitted.pack(header.run_id), number=number, **ends),
+    ]
+
+
+def _record(owner: str, run_id: str, kind: str, data: bytes, **more: object) -> dict[str, object]:
+    return {"type": kind, "owner": owner, "run_id": run_id, **more, "data": base64.b64encode(data).decode()}
+
+
 @dataclass(slots=True)
 class _Brought:
     """A run of an export."""
@@ -111,9 +137,18 @@ class _Brought:
         default_factory=lambda: {"row": dict[int, bytes](), "payload": dict[int, bytes](), "agent": dict[int, bytes]()}
     )
 
+    submitted: Submitted | None = None
+    """What it begins with, if it has not begun."""
+    number: int = 0
+    """Its place among those of its thread."""
+    ends_busy: bool = False
+    """Whether the last run of its thread is ended for it."""
+
     @property
     def segment(self) -> Segment:
-        """The run as a part of a log."""
+        """The run as a part of a log; of one that has not begun, what it would begin with."""
+        if self.submitted is not None:
+            return Segment(self.header, [(1, self.submitted.row)], self.submitted.payloads)
         return Segment(self.header, sorted(self.parts["row"].items()), self.parts["payload"])
 
 
@@ -135,7 +170,8 @@ async def import_runs(store: Store, records: Iterable[_Record]) -> int:
             ) from None
     lines = {place: _line(place, runs) for place in runs}
     new: set[tuple[str, str]] = set()
-    for place in sorted(runs, key=lambda place: len(lines[place])):  # those first that others continue
+    # Those first that others continue, and the last ones in the order of their threads.
+    for place in sorted(runs, key=lambda place: (not runs[place].header.begun, len(lines[place]), runs[place].number)):
         if await _put(store, runs[place], lines[place], new):
             new.add(place)
     for owner in {owner for owner, _ in new}:
@@ -167,6 +203,10 @@ def _take(runs: dict[tuple[str, str], _Brought], record: _Record) -> None:
     held, number = runs.get(place), data["number"]
     if held is None:
         raise ValueError("its run was not named before it")
+    if kind == "submitted" and held.submitted is None and not held.header.begun:
+        held.submitted, held.number = Submitted.unpack(content, place[1]), int(number)
+        held.ends_busy = data.get("ends_busy") is True
+        return
     if kind not in held.parts or type(number) is not int or number < 0 or number in held.parts[kind]:
         raise ValueError("its type or its number is not known here, or it comes twice")
     if not is_intact(content) or (kind == "agent" and not _is_agent(content, *place, number)):
@@ -191,6 +231,8 @@ def _line(place: tuple[str, str], runs: Mapping[tuple[str, str], _Brought]) -> l
     for part, count in found[0].counts.items():
         if len(found[0].parts[part]) != count:
             raise ValueError(f"{named} lacks {a(part)}; nothing was imported")
+    if not found[0].header.begun and found[0].submitted is None:
+        raise ValueError(f"{named} lacks what it begins with; nothing was imported")
     while (previous := found[0].header.previous) != "":
         above = runs.get((place[0], previous))
         if above is None or above in found:
@@ -204,9 +246,9 @@ def _line(place: tuple[str, str], runs: Mapping[tuple[str, str], _Brought]) -> l
     if reason:
         raise ValueError(f"{named} is damaged: {reason}; nothing was imported")
     # Nothing else covers the number of a payload.
-    own = runs[place].parts
-    known = set[int]().union(*(payloads_in(plain(row)) for row in own["row"].values()))
-    for number in own["payload"].keys() - known:
+    own = runs[place].segment
+    known = set[int]().union(*(payloads_in(plain(row)) for _, row in own.rows))
+    for number in own.payloads.keys() - known:
         raise ValueError(f"{named} has a payload {number} to which none of its rows refers; nothing was imported")
     return found
 
@@ -228,6 +270,11 @@ async def _put(store: Store, brought: _Brought, line: list[_Brought], new: Colle
     if header.written == "waiting":
         changes.append(Put(mark_key(WAITING, header.owner, header.run_id), mark_of(header)))
     changes += due_changes(header, 0)
+    if brought.submitted is not None:
+        changes.append(
+            Put(submitted_key(header.owner, header.run_id), brought.submitted.pack(header.run_id), expected=0)
+        )
+        changes += await place_at_end(store, header, ends_busy=brought.ends_busy)
     try:
         await store.commit(*changes, Put(place, header.pack(), expected=0))
     except ConflictError:
@@ -287,8 +334,17 @@ async def verify_runs(store: Store, *, owner: str | None = None) -> int:
                     f"the header of run {item.key[4]!r}", "it is missing, and its entries are there"
                 )
         for header in heads.values():
-            check_segments(await read_segments(store, header))
+            if header.begun:
+                check_segments(await read_segments(store, header))
+            elif (found := await read_submitted(store, header)) is not None:  # it was not begun since either
+                check_segments([Segment(header, [(1, found[0].row)], found[0].payloads)])
             count += 1
+        async for item in store.scan(all_submitted(whose)):
+            run_id = str(item.key[3])
+            if run_id not in heads and await store.get(header_key(whose, run_id)) is None:
+                raise DamagedStoreError(
+                    f"the header of run {run_id!r}", "it is missing, and what the run begins with is there"
+                )
         await _verify_threads(store, whose, heads)
     return count
 
@@ -296,7 +352,7 @@ async def verify_runs(store: Store, *, owner: str | None = None) -> int:
 async def _verify_threads(store: Store, owner: str, heads: Mapping[str, RunHeader]) -> None:
     ends = await thread_ends(store, owner)
     marked = {str(item.key[3]) async for item in store.scan((ROOM, owner, THREADS)) if len(item.key) == 5}
-    for thread in {head.thread for head in heads.values() if head.thread} | marked:
+    for thread in {*threads_of(heads.values())} | marked:
         if thread not in ends:
             raise DamagedStoreError(f"thread {thread!r}", "the row that names its last run is missing")
     for thread, (run_id, _) in ends.items():

@@ -12,14 +12,22 @@ from anyio import to_thread
 from graphagent._article import a, counted, kind_of
 from graphagent.errors import StoreError
 from graphagent.history._places import Place, Places
-from graphagent.log._internal import EffectRecorded, Log, TranscriptEdited, list_runs, plain, read_segment
+from graphagent.log._internal import (
+    EffectRecorded,
+    Log,
+    TranscriptEdited,
+    list_runs,
+    plain,
+    read_segment,
+    read_submitted,
+)
 from graphagent.memory import Concept, KnownFact, KnownNote, Scope, ScopeKind, Subject, SummaryStep
 from graphagent.memory._internal import as_compared, known_of
 from graphagent.memory.notes._internal import all_versions, with_spaces
 from graphagent.store._internal import cached_of
 
 if TYPE_CHECKING:
-    from graphagent.log._internal import Entry, RunHeader, State
+    from graphagent.log._internal import Entry, RunHeader, State, Watch
     from graphagent.memory import NoteView, Record, Step
     from graphagent.memory._internal import Prompt
     from graphagent.protocols import KeepingProvider, Store
@@ -291,6 +299,19 @@ async def _look_at_notes(name: str, view: NoteView, selection: Selection, known:
             known.sources.add(record.run_id.partition("/")[0])
 
 
+async def _stored(store: Store, head: RunHeader, watch: Watch) -> list[Any]:
+    """Return all data that a run has, each entry of which `watch` has seen."""
+    await Log.read(store, head.owner, head.run_id, watch=watch)
+    segment = await read_segment(store, head)
+    return [*(plain(row) for _, row in segment.rows), *segment.payloads.values()]
+
+
+async def _submitted(store: Store, head: RunHeader) -> list[Any]:
+    """Return all data that a run begins with; none of one that has begun meanwhile."""
+    found = await read_submitted(store, head)
+    return [] if found is None else [plain(found[0].row), *found[0].payloads.values()]
+
+
 async def _run(
     store: Store, name: str, head: RunHeader, selection: Selection, known: _Found, stands_in: _Finder
 ) -> Reached | None:
@@ -313,9 +334,7 @@ async def _run(
 
     is_unread, repeats = False, False
     try:
-        await Log.read(store, head.owner, head.run_id, watch=watch)
-        segment = await read_segment(store, head)
-        stored = [*(plain(row) for _, row in segment.rows), *segment.payloads.values()]
+        stored = await (_stored(store, head, watch) if head.begun else _submitted(store, head))
         repeats = await to_thread.run_sync(lambda: any(stands_in(text) for data in stored for text in _texts(data)))
     except StoreError:
         is_unread = True

@@ -22,6 +22,7 @@ from graphagent.log._internal import (
     HEADERS,
     LEARNING,
     ROOM,
+    SUBMITTED,
     THREADS,
     WAITING,
     RunHeader,
@@ -36,6 +37,7 @@ from graphagent.log._internal import (
     place_of,
     read_segment,
     read_segments,
+    removal_of,
     rows_key,
     thread_key,
 )
@@ -78,7 +80,8 @@ async def prune_runs(
         owner: Whose.
         run_ids: Which.
         thread: The thread to which they belong.
-        status: Where they are: `done`, `ended`, `failed`, `cancelled`, `paused`, `waiting`, `sleeping`, `queued`, `interrupted`.
+        status: Where they are: `done`, `ended`, `failed`, `cancelled`, `paused`, `waiting`, `sleeping`, `queued`, `interrupted`. Runs that
+            were submitted and have not begun are only removed if this has `queued`, or `run_ids` names them.
         older_than: For how long nothing happened in them.
         keep: So many of the owner's runs, or of those of the thread, stay in any case, the newest.
 
@@ -135,7 +138,7 @@ async def forget_runs(store: Store, *, owner: str = "", run_ids: Collection[str]
 
 def runs_of(owner: str) -> tuple[Key, ...]:
     """Return what the keys begin with of all that a store has of an owner's runs, and of what is forgotten with them."""
-    return (ROOM, owner), (LEARNING, owner), (WAITING, owner), cached_of(owner), grants_of(owner)
+    return (ROOM, owner), (SUBMITTED, owner), (LEARNING, owner), (WAITING, owner), cached_of(owner), grants_of(owner)
 
 
 async def counted(store: Store, prefixes: Iterable[Key]) -> Receipt:
@@ -361,6 +364,8 @@ async def _removal(
             changes.append(Delete(mark_key(LEARNING, owner, run_id)))
         if heads[run_id].written == "waiting":
             changes.append(Delete(mark_key(WAITING, owner, run_id)))
+        if not heads[run_id].begun:
+            changes += await removal_of(store, heads[run_id])
         if heads[run_id].due:
             changes.append(DeleteAll(due_key(heads[run_id])))
         if heads[run_id].first:

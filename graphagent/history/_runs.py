@@ -17,6 +17,7 @@ from graphagent.log._internal import (
     ROWS,
     THREADS,
     RunHeader,
+    all_submitted,
     check_statuses,
     child_of,
     header_key,
@@ -24,6 +25,7 @@ from graphagent.log._internal import (
     read_header,
     read_part,
     rows_key,
+    submitted_key,
 )
 from graphagent.run._internal import run_of
 
@@ -81,10 +83,13 @@ async def list_threads(store: Store, *, owner: str = "") -> list[Thread]:
 
 
 def threads_of(heads: Iterable[RunHeader]) -> dict[str, list[RunHeader]]:
-    """Return the runs of each thread in their order, which does not depend on the clocks of those who executed them."""
+    """Return the runs of each thread in their order, which does not depend on the clocks of those who executed them.
+
+    Those that were submitted and have not begun are not among them.
+    """
     found: dict[str, list[RunHeader]] = {}
     for head in sorted(heads, key=place_in_thread):
-        if head.thread:
+        if head.thread and head.begun:
             found.setdefault(head.thread, []).append(head)
     return found
 
@@ -137,10 +142,10 @@ async def measure_runs(store: Store, *, owner: str = "", run_id: str | None = No
         StoreError: the store cannot be read.
     """
     check_store(store)
-    prefixes: list[Key] = [(ROOM, owner, HEADERS), (ROOM, owner, ROWS)]
+    prefixes: list[Key] = [(ROOM, owner, HEADERS), (ROOM, owner, ROWS), all_submitted(owner)]
     if run_id is not None:
-        item = await store.get(header_key(owner, run_id))
-        prefixes = [] if item is None else [item.key, rows_key(RunHeader.unpack(item.value, run_id))]
+        item, rest = await store.get(header_key(owner, run_id)), submitted_key(owner, run_id)
+        prefixes = [] if item is None else [item.key, rows_key(RunHeader.unpack(item.value, run_id)), rest]
     found: dict[str, RunSize] = {}
     for prefix in prefixes:
         async for item in store.scan(prefix):
@@ -196,4 +201,6 @@ def choose_runs(
         and (since is None or head.updated <= since)
         and (status is None or head.status in status)
         and not head.running
+        # What has not begun is not old, whenever it was submitted.
+        and (head.begun or head.run_id in (named or ()) or "queued" in (status or ()))
     ]

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import structs
 from msgspec.msgpack import Decoder, Encoder
 
+from graphagent import _clock
 from graphagent.errors import DamagedStoreError
 from graphagent.store import Delete, Put
-from graphagent.store._internal import checked, collect, is_intact
+from graphagent.store._internal import checked, claims_of, collect, is_intact
 
 if TYPE_CHECKING:
     from graphagent.log._header import RunHeader
@@ -55,6 +56,16 @@ def due_changes(header: RunHeader, before: int) -> list[Change]:
     if header.due:
         changes.append(Put(due_key(header), checked(_encoder.encode(header.strategy))))
     return changes
+
+
+async def time_of(store: Store) -> int:
+    """Return the time by which it is judged what is due, in milliseconds UTC: that of the store, or else of this process.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    claims = claims_of(store)
+    return _clock.now() if claims is None else await claims.now()
 
 
 async def read_due(store: Store, until: int, limit: int) -> list[Due]:

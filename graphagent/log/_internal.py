@@ -16,6 +16,7 @@ from graphagent.log._due import due_changes as due_changes
 from graphagent.log._due import due_key as due_key
 from graphagent.log._due import due_of as due_of
 from graphagent.log._due import read_due as read_due
+from graphagent.log._due import time_of as time_of
 from graphagent.log._entries import GONE as GONE
 from graphagent.log._entries import NIL as NIL
 from graphagent.log._entries import AgentStarted as AgentStarted
@@ -117,9 +118,11 @@ from graphagent.log._status import Status as Status
 from graphagent.log._status import check_statuses as check_statuses
 from graphagent.log._submitted import Place as Place
 from graphagent.log._submitted import Submitted as Submitted
+from graphagent.log._submitted import all_submitted as all_submitted
 from graphagent.log._submitted import line_key as line_key
-from graphagent.log._submitted import place_record as place_record
+from graphagent.log._submitted import place_at_end as place_at_end
 from graphagent.log._submitted import read_line as read_line
 from graphagent.log._submitted import read_submitted as read_submitted
+from graphagent.log._submitted import read_unbegun as read_unbegun
 from graphagent.log._submitted import removal_of as removal_of
 from graphagent.log._submitted import submitted_key as submitted_key

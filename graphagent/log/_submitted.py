@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+from msgspec import structs
 from msgspec.msgpack import Decoder, Encoder
 
-from graphagent.errors import DamagedStoreError, SubmissionSizeError
-from graphagent.log._header import SUBMITTED
+from graphagent.errors import DamagedStoreError, SubmissionSizeError, ThreadFullError
+from graphagent.log._header import SUBMITTED, rows_key
+from graphagent.log._log import Log
 from graphagent.log._segments import read_header
-from graphagent.store import DeleteAll
+from graphagent.store import DeleteAll, Put
 from graphagent.store._internal import checked, is_intact
 
 if TYPE_CHECKING:
+    from graphagent.log._bytes import Types
     from graphagent.log._header import RunHeader
+    from graphagent.log._log import LookUp
     from graphagent.protocols import Store
     from graphagent.store import Change, Key
 
@@ -28,7 +32,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     """What a run begins with."""
 
     row: bytes
-    """A row with the entry with which its log begins, but for what only the process knows that begins it."""
+    """A row with the entry with which its log would begin where it was submitted."""
     payloads: dict[int, bytes] = {}
     """The payloads of that row, by their numbers."""
 
@@ -42,6 +46,13 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
         if len(data) > LARGEST:
             raise SubmissionSizeError(run_id, len(data), LARGEST)
         return checked(data)
+
+    def opened(self, store: Store | None, header: RunHeader, types: Types | None = None) -> Log:
+        """Return a log for a run, which knows the payloads."""
+        log = Log(store, header, types=types)
+        for number, data in self.payloads.items():
+            log.codec.blobs.read(number, data)
+        return log
 
     @staticmethod
     def unpack(value: bytes, run_id: str) -> Submitted:
@@ -80,14 +91,14 @@ def submitted_key(owner: str, run_id: str) -> Key:
     return (SUBMITTED, owner, _ITEMS, run_id)
 
 
+def all_submitted(owner: str) -> Key:
+    """Return the prefix of the keys of what the runs of an owner begin with."""
+    return (SUBMITTED, owner, _ITEMS)
+
+
 def line_key(owner: str, thread: str) -> Key:
     """Return the prefix of the keys of the places of a thread, which end with their numbers."""
     return (SUBMITTED, owner, _THREADS, thread)
-
-
-def place_record(run_id: str, due: int, *, ends_busy: bool) -> bytes:
-    """Return the bytes of a place."""
-    return checked(_encoder.encode((run_id, due, ends_busy)))
 
 
 async def read_line(store: Store, owner: str, thread: str) -> list[Place]:
@@ -103,6 +114,25 @@ async def read_line(store: Store, owner: str, thread: str) -> list[Place]:
             raise DamagedStoreError(f"a submitted run of thread {thread!r}", "checksum mismatch")
         found.append(Place(key, *_place_decoder.decode(memoryview(value)[4:])))
     return found
+
+
+async def place_at_end(
+    store: Store, header: RunHeader, *, ends_busy: bool = False, most: int | None = None
+) -> list[Change]:
+    """Return the change that puts a run at the end of those that wait in its thread; none for one that is in no thread.
+
+    Raises:
+        ThreadFullError: as many wait as may.
+        DamagedStoreError, StoreError: they cannot be read.
+    """
+    if not header.thread:
+        return []
+    line = await read_line(store, header.owner, header.thread)
+    if most is not None and len(line) >= most:
+        raise ThreadFullError(header.thread, most)
+    number = line[-1].number + 1 if line else 1
+    record = checked(_encoder.encode((header.run_id, header.due, ends_busy)))
+    return [Put((*line_key(header.owner, header.thread), number), record, expected=0)]
 
 
 async def read_submitted(store: Store, header: RunHeader) -> tuple[Submitted, list[Place]] | None:
@@ -121,6 +151,41 @@ async def read_submitted(store: Store, header: RunHeader) -> tuple[Submitted, li
             return None
         raise DamagedStoreError(f"submitted run {run_id!r}", "what it begins with is missing")
     return Submitted.unpack(item.value, run_id), line
+
+
+async def read_unbegun(
+    store: Store, owner: str, run_id: str, *, types: Types | None = None, look_up: LookUp | None = None
+) -> Log | None:
+    """Return the log of a run that has not begun, as it would begin now, in no thread; None if it was begun meanwhile.
+
+    The next commit with the header begins the run so: for one that ends before it is executed.
+
+    Args:
+        store: Where it is.
+        owner: Whose run it is.
+        run_id: Which run.
+        types: Returns declared types of values; without it, values of users' classes are plain data.
+        look_up: Looks up the facts and notes to which it refers.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        DamagedStoreError: it is not what was written.
+        StoreError: it could not be read.
+    """
+    header, version = await read_header(store, owner, run_id)
+    found = None if header.begun else await read_submitted(store, header)
+    if found is None:
+        return None
+    submitted, key = found[0], rows_key(header)
+    log = submitted.opened(store, header, types)
+    log.is_at(header, version)
+    if look_up is not None:
+        await look_up(log.codec, [submitted.row])
+    log.fold_row(header, 1, submitted.row)
+    log.header = structs.replace(header, thread="")
+    log.along(*await removal_of(store, header), Put((*key, 1), submitted.row, expected=0))
+    log.along(*(Put((*key, 0, number), data) for number, data in submitted.payloads.items()))
+    return log
 
 
 async def removal_of(store: Store, header: RunHeader) -> list[Change]:

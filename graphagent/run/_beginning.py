@@ -29,6 +29,7 @@ from graphagent.log._internal import (
     Token,
     header_key,
     read_header,
+    time_of,
     title_of,
 )
 from graphagent.memory import TaskStep
@@ -81,7 +82,7 @@ def _stored(config: RunConfig, owner: str, memory: RunMemory | None) -> Runtime 
     return run if is_whole and run.over and run.log.stale is None else None
 
 
-def taken_over(step: Step) -> Step:
+def _taken_over(step: Step) -> Step:
     """Return a step of an earlier run without what the model was sent for it, if that is in the steps of that run."""
     prompt: Prompt | None = getattr(step, "prompt", None)
     if prompt is None or not prompt.ranges:
@@ -213,26 +214,34 @@ async def _check_free(run: Runtime, store: Store) -> None:
     raise RunExistsError(run.run_id, run.owner)
 
 
+def start_of(config: RunConfig, log: Log, draft: Draft, known: int = 0) -> Started:
+    """Return the entry with which a run begins in a log that has so many of its steps.
+
+    Raises:
+        SerializationError: the task cannot be stored.
+    """
+    begins = draft.begins
+    return Started(
+        first=config.compiled.first.name or "", value=log.keep(draft.task, config.strategy.input_type),
+        steps=tuple(map(_taken_over, begins.steps[known:])), begun=max(begins.begun - known, 0), rules=begins.rules,
+        trust=begins.floor, strategy=config.strategy.outline if log.durable else None,
+        declared=dict(config.strategy.declarations) if log.durable else {}, ruled=config.compiled.ruled,
+    )  # fmt: skip
+
+
 def _append_start(run: Runtime, log: Log, draft: Draft) -> None:
-    config, begins = run.config, draft.begins
+    config = run.config
     # Steps that somebody has looked at before the run began are handles of the same steps afterwards.
     looked_at = [
         (run.memory.handle(item, draft.transcript), place)
         for place, item in enumerate(draft.items)
         if run.memory.known(item.id) is not None
     ]
-    before, steps = len(log.state.root.transcript), begins.steps
+    before = len(log.state.root.transcript)
     known = before if before and not run.thread else 0  # steps of an earlier run that the log has
     if run.recorded is not None:
         run.recorded.begin(log)
-    log.append(
-        Started(
-            first=config.compiled.first.name or "", value=log.keep(draft.task, config.strategy.input_type),
-            steps=tuple(map(taken_over, steps[known:])), begun=max(begins.begun - known, 0), rules=begins.rules,
-            trust=begins.floor, strategy=config.strategy.outline if log.durable else None,
-            declared=dict(config.strategy.declarations) if log.durable else {}, ruled=config.compiled.ruled,
-        )
-    )  # fmt: skip
+    log.append(start_of(config, log, draft, known))
     run.frame = run.limits.frame = log.state.root
     begun = log.state.root.transcript
     run.memory.adopt([(step, begun.items[before - known + place]) for step, place in looked_at], begun)
@@ -261,7 +270,7 @@ async def _claim(run: Runtime, store: Store) -> None:
     died = header.deaths + 1 if header.written == "running" and header.claim is not None else 0
     log.header = structs.replace(
         header, written="running", reason="", strategy_digest=outline.digest, deaths=died,
-        due=_clock.now() if header.queue else 0,
+        due=await time_of(store) if header.queue else 0,
     )  # fmt: skip
     log.lost = False
     _record_answers(run)

@@ -24,7 +24,7 @@ from graphagent.log._internal import (
     storable,
 )
 from graphagent.run._after import learners, look_back, named
-from graphagent.run._reading import read_log, read_run, runtime_over
+from graphagent.run._reading import read_any_log, read_run, runtime_over
 from graphagent.store import Put
 
 if TYPE_CHECKING:
@@ -82,6 +82,20 @@ async def fail(run: Runtime, error: BaseException) -> None:
     run.emit(RunFailed(run.run_id, error))
 
 
+async def refuse(run: Runtime, error: Exception) -> None:
+    """Record that a run which was submitted failed before it began, in no thread, so that it holds up nobody.
+
+    Raises:
+        StoreError: it could not be read.
+    """
+    log = await read_any_log(run.config, run.owner, run.run_id)
+    if log.header.begun:
+        return  # somebody began it meanwhile
+    refused = runtime_over(run.config, log)
+    refused.handlers, refused.claimed = run.handlers, True
+    await fail(refused, error)
+
+
 async def leave(run: Runtime) -> None:
     """Release a run that was submitted where it is, for the next worker. If the store fails, its claim ends by itself."""
     log = run.log
@@ -95,6 +109,7 @@ async def leave(run: Runtime) -> None:
         _log.warning("run %r could not be released: %s", run.run_id, type(error).__name__)
     finally:
         run.token, run.claimed = None, False
+        await log.let_go()
     run.at_rest = run.result_now(status="interrupted", unfinished="it is left to another process")
 
 
@@ -208,7 +223,7 @@ async def ended_here(config: RunConfig, owner: str, run_id: str, reason: str) ->
         RunClaimedError: somebody executes it.
         RunNotFoundError, DamagedStoreError, StoreError: it could not be read.
     """
-    log = await read_log(config, owner, run_id)
+    log = await read_any_log(config, owner, run_id)
     run = runtime_over(config, log)
     if not run.over:
         append_end(log, reason, map(named, learners(run)))

@@ -36,6 +36,7 @@ from graphagent.run._deps import deps_users as deps_users
 from graphagent.run._effects import RunEditor as RunEditor
 from graphagent.run._ending import append_end as append_end
 from graphagent.run._ending import end_here as end_here
+from graphagent.run._ending import refuse as refuse
 from graphagent.run._final_errors import matching as matching
 from graphagent.run._past import Past as Past
 from graphagent.run._past import new_rules as new_rules

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent._article import a
 from graphagent._features import implementing
-from graphagent.errors import DamagedStoreError, RunError, RunNotFoundError, StrategyChangedError
+from graphagent.errors import DamagedStoreError, RunError, RunNotFoundError, RunQueuedError, StrategyChangedError
 from graphagent.graph._internal import Each, differences, is_a, show
-from graphagent.log._internal import PLACED, UNSET, Log, Source, may_refer, plain, root_of
+from graphagent.log._internal import PLACED, UNSET, Log, Source, may_refer, plain, read_unbegun, root_of
 from graphagent.memory._internal import known_in, name_of, note_name, note_references, references, show_again
 from graphagent.run._compiled import CompiledStrategy, items_of
 from graphagent.run._past import Past, place_of
@@ -41,6 +41,28 @@ async def read_log(
     )
     log.codec.refers[""] = config.refers
     return log
+
+
+async def read_any_log(config: RunConfig, owner: str, run_id: str) -> Log:
+    """Return the log of a run, as `read_log` does; of one that was submitted and has not begun, as it would begin now, in no thread.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        DamagedStoreError: it is not what was written.
+        StoreError: it could not be read.
+    """
+
+    async def look_up(codec: EntryCodec, rows: Sequence[bytes]) -> None:
+        await look_up_references(config.features_at, owner, codec, rows)
+
+    while True:
+        try:
+            return await read_log(config, owner, run_id)
+        except RunQueuedError:
+            log = await read_unbegun(config.runs, owner, run_id, types=config.kind_of_step, look_up=look_up)
+        if log is not None:
+            log.codec.refers[""] = config.refers
+            return log
 
 
 async def read_run(config: RunConfig, owner: str, run_id: str, *, allow_changed: bool = False) -> Runtime:

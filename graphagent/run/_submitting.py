@@ -9,14 +9,14 @@ from graphagent.errors import RunQueuedError
 from graphagent.log._internal import (
     Log,
     RunHeader,
-    Started,
     Submitted,
     read_header,
     read_submitted,
     row_of,
     submitted_key,
+    time_of,
 )
-from graphagent.run._beginning import taken_over
+from graphagent.run._beginning import start_of
 from graphagent.run._reading import look_up_references, read_run, runtime_over, value_at
 from graphagent.run._runtime import Beginning, Draft, Queued, Runtime
 from graphagent.store import Delete
@@ -33,27 +33,20 @@ def submission(run: Runtime) -> Submitted:
     """
     config, draft = run.config, run.draft
     assert draft is not None
-    begins = draft.begins
     log = Log(config.store, RunHeader(run_id=run.run_id, owner=run.owner), types=config.kind_of_step)
     log.codec.refers[""] = config.refers
-    entry = Started(
-        first="", value=log.keep(draft.task, config.strategy.input_type), steps=tuple(map(taken_over, begins.steps)),
-        begun=begins.begun, trust=begins.floor,
-    )  # fmt: skip
-    data, _ = log.codec.write(entry, log.state)
+    data, _ = log.codec.write(start_of(config, log, draft), log.state)
     return Submitted(row=row_of(_clock.now(), 0, [data]), payloads=dict(log.codec.blobs.new))
 
 
 async def log_of(config: RunConfig, header: RunHeader, submitted: Submitted) -> Log:
-    """Return a log that has what a submitted run begins with, and is never committed.
+    """Return a log that has what a submitted run begins with, to be read.
 
     Raises:
         DamagedStoreError: it is not what was written.
         StoreError: facts and notes to which it refers cannot be read.
     """
-    log = Log(config.store, header, types=config.kind_of_step)
-    for number, data in submitted.payloads.items():
-        log.codec.blobs.read(number, data)
+    log = submitted.opened(config.store, header, config.kind_of_step)
     await look_up_references(config.features_at, header.owner, log.codec, [submitted.row])
     log.fold_row(header, 1, submitted.row)
     return log
@@ -88,8 +81,8 @@ async def _queued(config: RunConfig, owner: str, run_id: str) -> Runtime | None:
     run = Runtime(config, empty, empty.state.root, run_id=run_id, owner=owner)
     run.thread = header.thread
     run.draft = Draft(task, Beginning(begun.steps, begun.begun, config.system_prompt, begun.floor), None)
-    now = _clock.now()
-    run.draft.ends_busy = any(each.ends_busy for each in line if each.due <= now)
+    ending = [each.due for each in line if each.ends_busy]
+    run.draft.ends_busy = bool(ending) and min(ending) <= await time_of(config.runs)
     places = [Delete(each.key) for each in line if each.run_id == run_id]
     run.draft.queued = Queued(header, version, (Delete(submitted_key(owner, run_id)), *places))
     return run

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from graphagent import _clock
 from graphagent.errors import (
+    GraphAgentError,
     RunClaimedError,
     RunEndedError,
     RunNotFoundError,
@@ -16,8 +16,8 @@ from graphagent.errors import (
     StrategyChangedError,
     ThreadBusyError,
 )
-from graphagent.log._internal import OVER, read_header, read_line
-from graphagent.run._internal import read_any
+from graphagent.log._internal import OVER, read_header, read_line, time_of
+from graphagent.run._internal import read_any, refuse
 
 if TYPE_CHECKING:
     from graphagent._agent import Agent
@@ -109,23 +109,13 @@ async def _finished(run: Runtime, store: Store) -> Outcome:
     except Exception as failure:  # noqa: BLE001  the run has recorded it, or the store failed
         error = failure
         _log.warning("run %r: %s", run.run_id, type(failure).__name__)
+    if run.draft is not None and isinstance(error, GraphAgentError) and not isinstance(error, StoreError):
+        await refuse(run, error)  # a feature would not have it: that does not change by itself
+        return Outcome("executed", await _following(run, store), error)
     if run.result.status in ("interrupted", "queued", "new") or (isinstance(error, StoreError) and run.claimed):
         return Outcome("left", error=error)
-    following = ""
-    if run.thread and run.result.status in (*OVER, "failed", "cancelled"):
-        with suppress(StoreError):  # whoever looks for what is due finds it
-            following = await first_due(store, run.owner, run.thread)
-    return Outcome("executed", following, error)
-
-
-async def first_due(store: Store, owner: str, thread: str) -> str:
-    """Return the run that comes first among those that were submitted to a thread and are due; empty if there is none.
-
-    Raises:
-        StoreError: they cannot be read.
-    """
-    now = _clock.now()
-    return next((each.run_id for each in await read_line(store, owner, thread) if each.due <= now), "")
+    over = run.result.status in (*OVER, "failed", "cancelled")
+    return Outcome("executed", await _following(run, store) if over else "", error)
 
 
 async def _hindrance(store: Store, header: RunHeader) -> Doing | None:
@@ -136,8 +126,20 @@ async def _hindrance(store: Store, header: RunHeader) -> Doing | None:
         return None
     if not header.due or header.status in OVER:
         return "resting"
-    if header.due > _clock.now():
+    now = await time_of(store)
+    if header.due > now:
         return "early"
-    if not header.begun and header.thread and await first_due(store, header.owner, header.thread) != header.run_id:
+    if not header.begun and header.thread and await _first(store, header.owner, header.thread, now) != header.run_id:
         return "held"
     return None
+
+
+async def _following(run: Runtime, store: Store) -> str:
+    with suppress(StoreError):  # whoever looks for what is due finds it
+        return await _first(store, run.owner, run.thread, await time_of(store)) if run.thread else ""
+    return ""
+
+
+async def _first(store: Store, owner: str, thread: str, now: int) -> str:
+    """Return the run that comes first among those that were submitted to a thread and are due; empty if there is none."""
+    return next((each.run_id for each in await read_line(store, owner, thread) if each.due <= now), "")

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 from graphagent import _clock
 from graphagent._article import kind_of
 from graphagent._options import check_limit, check_text, check_whole, check_word, check_zone
-from graphagent.errors import RunClaimedError, RunExistsError, RunNotFoundError, ThreadBusyError, ThreadFullError
+from graphagent.errors import RunClaimedError, RunExistsError, RunNotFoundError, ThreadBusyError
 from graphagent.log._internal import (
     OVER,
     Log,
     RunHeader,
-    line_key,
-    place_record,
+    place_at_end,
     read_header,
     read_line,
     read_submitted,
     submitted_key,
     thread_key,
+    time_of,
     title_of,
 )
 from graphagent.run._internal import log_of, read_log, run_of, submission
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from graphagent.memory import RunMemory
     from graphagent.protocols import Store
     from graphagent.run._internal import RunConfig, Runtime
-    from graphagent.store import Change
 
 DEFAULT = "default"
 """The queue of runs for which none is given."""
@@ -114,18 +113,21 @@ async def submit(run: Runtime, settings: Settings) -> RunHeader:
     config, draft = run.config, run.draft
     store, owner = config.runs, run.owner
     assert draft is not None
-    submitted, now = submission(run), _clock.now()
+    submitted, now = submission(run), await time_of(store)
     item = Put(submitted_key(owner, run.run_id), submitted.pack(run.run_id), expected=0)
     header = RunHeader(
         run_id=run.run_id, owner=owner, strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest,
-        started=now, updated=now, written="queued", title=title_of(draft.task), thread=run.thread, due=max(settings.due, now),
+        started=_clock.now(), updated=now, written="queued", title=title_of(draft.task), thread=run.thread, due=max(settings.due, now),
         queue=settings.queue, priority=settings.priority,
     )  # fmt: skip
     while True:
         if draft.named and (there := await _same(config, header, submitted)) is not None:
             return there
         log = Log(store, header)
-        log.along(item, *(await _places(store, header, settings) if run.thread else ()))
+        if run.thread and settings.if_busy == "refuse":
+            await _check_idle(store, header)
+        ends = settings.if_busy == "end"
+        log.along(item, *await place_at_end(store, header, ends_busy=ends, most=settings.max_queued))
         try:
             await log.commit(header=True)
         except RunClaimedError:
@@ -160,32 +162,15 @@ def _task_of(log: Log) -> tuple[Any, Any]:
     return log.codec.take_plain(log.state.run.task), getattr(last, "task_images", None)
 
 
-async def _places(store: Store, header: RunHeader, settings: Settings) -> list[Change]:
-    """Return the change that puts a run at the end of the queue of its thread.
-
-    Raises:
-        ThreadBusyError, ThreadFullError: it is not to wait there, or may not.
-    """
-    owner, thread = header.owner, header.thread
-    line = await read_line(store, owner, thread)
-    if settings.if_busy == "refuse":
-        await _check_idle(store, header, line[0].run_id if line else "")
-    if settings.max_queued is not None and len(line) >= settings.max_queued:
-        raise ThreadFullError(thread, settings.max_queued)
-    number = line[-1].number + 1 if line else 1
-    record = place_record(header.run_id, header.due, ends_busy=settings.if_busy == "end")
-    return [Put((*line_key(owner, thread), number), record, expected=0)]
-
-
-async def _check_idle(store: Store, header: RunHeader, queued: str) -> None:
-    """Check that a thread has no run that is not over, but for those that failed or were cancelled.
+async def _check_idle(store: Store, header: RunHeader) -> None:
+    """Check that a thread has no run that is queued or not over, but for those that failed or were cancelled.
 
     Raises:
         ThreadBusyError: it has one.
     """
     owner, thread = header.owner, header.thread
-    if queued:
-        raise ThreadBusyError(thread, queued, "queued", owner)
+    if line := await read_line(store, owner, thread):
+        raise ThreadBusyError(thread, line[0].run_id, "queued", owner)
     item = await store.get(thread_key(owner, thread))
     if item is None:
         return

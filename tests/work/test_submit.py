@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -12,17 +13,34 @@ import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.errors import (
+    FeatureError,
     RunError,
     RunExistsError,
+    RunQueuedError,
+    SubmissionSizeError,
     ThreadBusyError,
     ThreadFullError,
     TooManyDeathsError,
 )
-from graphagent.history import verify_runs
+from graphagent.history import (
+    end_run,
+    export_runs,
+    forget,
+    forget_runs,
+    import_runs,
+    list_threads,
+    measure_runs,
+    prune_runs,
+    reach,
+    read_run,
+    verify_runs,
+)
 from graphagent.log._internal import SUBMITTED
+from graphagent.memory import Concept, Scope, SingleFact, StoreMemoryProvider, Subject
 from graphagent.nodes import ask_human
+from graphagent.protocols import Feature
 from graphagent.run import list_runs
-from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
+from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, copy_store, new_key
 from graphagent.testing import fixed_clock
 from graphagent.work._execute import execute
 
@@ -215,3 +233,138 @@ def test_processes_that_die_lose_nothing_and_five_deaths_are_enough(tmp_path):
     with pytest.raises(RunError, match="5 processes died while they executed run 'a'"):
         _ = result.output
     assert anyio.run(agent.resume, "a").output == "HELLO"
+
+
+async def _kept(store):
+    return [item.key[0] async for item in store.scan(()) if item.key[0] in ("submitted", "due", "runs")]
+
+
+async def test_runs_that_have_not_begun_are_in_lists_copies_and_exports_and_can_be_begun_there(store):
+    """A copy and an import have them in the order of their thread; each reader that needs entries says that there are none."""
+    agent = talker(store)
+    for number, text in enumerate("ab"):
+        await agent.submit(text + "x" * 20_000, run_id=str(number), thread="t", if_busy="end" if number else "queue")
+    assert await verify_runs(store) == 2
+    assert await list_threads(store) == []
+    assert all(size.bytes > 20_000 for size in (await measure_runs(store)).values())
+    with pytest.raises(RunQueuedError, match="'0' is queued and has not begun"):
+        await agent.history("0")
+    copied, imported = MemoryStore(), MemoryStore()
+    await copy_store(store, copied)
+    records = [each async for each in export_runs(store)]
+    assert await import_runs(imported, records) == 2
+    assert await import_runs(imported, records) == 0
+    with pytest.raises(ValueError, match="lacks what it begins with"):
+        await import_runs(MemoryStore(), records[:1])
+    for other in (copied, imported):
+        agent = talker(other)
+        assert await verify_runs(other) == 2
+        assert [(await execute(agent, "", each)).did for each in "101"] == ["held", "executed", "executed"]
+        assert len((await agent.read("1")).output) == 40_003
+        assert await _kept(other) == ["runs"] * len(await _kept(other))
+
+
+@pytest.mark.parametrize("how", ["run", "named", "status", "owner", "everything"])
+async def test_what_was_submitted_is_forgotten_with_its_run(store, how):
+    """Nothing of the run is left. Its age alone removes nothing: a run may begin in a year."""
+    agent = talker(store)
+    for each in "ab":
+        await agent.submit("sesame-7319", run_id=each, thread="t", owner="ada")
+    for removing in (
+        prune_runs(store, owner="ada", older_than=timedelta(0)),
+        prune_runs(store, owner="ada", thread="t"),
+    ):
+        assert (await removing).runs == 0
+    if how == "run":
+        await forget_runs(store, owner="ada", run_ids=["a", "b"])
+    elif how == "named":
+        await prune_runs(store, owner="ada", run_ids=["a", "b"])
+    elif how == "status":
+        await prune_runs(store, owner="ada", status=["queued"])
+    elif how == "owner":
+        await forget_runs(store, owner="ada")
+    else:
+        await forget(store, owner="ada", everything=True)
+    assert await _kept(store) == []
+    if isinstance(store, SqliteStore):
+        assert b"sesame-7319" not in store.path.read_bytes()
+
+
+async def test_what_is_forgotten_is_looked_for_in_what_was_submitted(store):
+    """A value that stands in the task of a run which has not begun is reached there."""
+    provider = StoreMemoryProvider(store)
+    city, ada, shop = Concept("city"), Subject("ada"), Scope.agent("shop")
+    await provider.save(SingleFact(city, "Trondheim"), ada, shop)
+    await talker(store).submit("From Trondheim!", run_id="a")
+    assert [(each.kind, each.id) for each in await reach(store, concept=city)] == [("run", "a")]
+
+
+@pytest.mark.parametrize("by", ["agent", "store"])
+async def test_a_run_that_has_not_begun_is_ended_in_no_thread(store, by):
+    """The next one of the thread begins as if it had not been there; it can be read, and nothing executes it any more."""
+    agent = talker(store)
+    for each in "ab":
+        await agent.submit(each, run_id=each, thread="t")
+    await (agent.end("a", "changed my mind") if by == "agent" else end_run(store, "a", "changed my mind"))
+    assert (await agent.handle("a").result()).status == "ended"
+    assert (await read_run(store, "a")).head.reason == "it was ended: changed my mind"
+    assert (await execute(agent, "", "a")).did == "resting"
+    assert (await execute(agent, "", "b")).did == "executed"
+    assert (await agent.read("b")).output == "b"
+    assert [each.name for each in await list_threads(store)] == ["t"]
+    assert await verify_runs(store) == 2
+
+
+class Refusing(Feature):
+    """Refuses each run."""
+
+    def install(self, agent):
+        pass
+
+    async def begin(self, ctx):
+        raise FeatureError("not today")
+
+
+async def test_a_run_that_a_feature_refuses_fails_and_holds_up_nobody(store):
+    """It is not tried again and again; whoever resumes it begins where it was."""
+    refusing = talker(store)
+    refusing.install(Refusing)
+    for each in "ab":
+        await talker(store).submit(each, run_id=each, thread="t")
+    outcome = await execute(refusing, "", "a")
+    assert (outcome.did, outcome.following, str(outcome.error)) == ("executed", "b", "not today")
+    assert (await refusing.handle("a").result()).status == "failed"
+    assert (await execute(talker(store), "", "b")).did == "executed"
+    assert (await talker(store).resume("a")).output == "a"
+
+
+async def test_bad_options_of_a_submit_are_refused_where_it_is_called():
+    """Nothing is written; each text says what to write."""
+    agent = talker(MemoryStore())
+    for options, error, said in [
+        ({"deps": 1}, TypeError, "deps_factory"),
+        ({"at": "tomorrow"}, TypeError, "at= is a time with its zone"),
+        ({"at": datetime(2030, 1, 1, tzinfo=UTC).replace(tzinfo=None)}, ValueError, "has no time zone"),
+        ({"queue": ""}, ValueError, "queue='' is not a name"),
+        ({"priority": 1.5}, TypeError, "priority"),
+        ({"if_busy": "end"}, ValueError, "give thread=, too"),
+        ({"max_queued": 0, "thread": "t"}, ValueError, "max_queued=0 is not a limit"),
+        ({"if_busy": "wait", "thread": "t"}, ValueError, "if_busy='wait' is not known"),
+        ({"threads": "t"}, TypeError, "did you mean thread="),
+    ]:
+        with pytest.raises(error, match=re.escape(said)):
+            await agent.submit("a", **options)
+    with pytest.raises(TypeError, match="takes str, not an int"):
+        await agent.submit(1)
+    with pytest.raises(RunError, match="keeps no runs"):
+        await Agent(loud).submit("a")
+    with pytest.raises(
+        SubmissionSizeError, match=r"has 67,1.* bytes, and a run that is submitted begins with at most 67,108,864"
+    ):
+        await agent.submit("x" * 2**26)
+    assert await _kept(agent.store) == []
+    handle = await agent.submit("a", at=datetime(2020, 1, 1, tzinfo=UTC), run_id="past")
+    assert (await execute(agent, "", "past")).did == "executed"
+    with pytest.raises(TimeoutError, match=r"is queued after 0.01 seconds"):
+        await (await agent.submit("b")).wait(0.01)
+    assert (await handle.wait()).output == "a"
