@@ -13,7 +13,7 @@ MACHINERY = {
     "graphagent.run.Charge": "read row",
     "graphagent.run.Console": "begin bind install",
     "graphagent.run.Run": "speakers",
-    "graphagent.run.RunHeader": "check_free claim pack renewed state unpack",
+    "graphagent.run.RunHeader": "check_free claim judged pack renewed state unpack",
     "graphagent.run.Question": "check",
     "graphagent.memory.AgentMemory": "begin bind install look_up refers",
     "graphagent.memory.ContextWindow": "before_request begin bind check_request install make_room shown tools",
