@@ -70,7 +70,7 @@ async def test_a_claim_outlasts_broken_connections(postgres_dsn):
         await cutter.commit(along=lambda _: None)
         async with anyio.create_task_group() as group:
             group.start_soon(cut)
-            for number in range(40):
+            for number in range(15):
                 claimed = await store.claims.take(("runs", number), f"h{number}", 60_000)
                 assert claimed is not None
                 assert await store.claims.renew([claimed], 60_000) == []

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 
 import anyio
 import psycopg
@@ -62,36 +60,6 @@ async def test_a_closed_store_opens_again(store):
     assert await store.verify() == 15
     await store.aclose()
     await store.aclose()
-
-
-@pytest.mark.parametrize("schema", ["graphagent", 'O\'Brien "\u00c4" {s}'], ids=["usual", "odd"])
-def test_processes_that_start_together_make_one_schema(postgres_dsn, schema):
-    """The first commits of ten processes are all made."""
-    program = f"""
-import sys, anyio
-from graphagent.store import Put
-from graphagent.store.postgres import PostgresStore
-
-async def main():
-    store = PostgresStore({postgres_dsn!r}, {schema!r})
-    sys.stdin.read()
-    await store.commit(Put(("n", int(sys.argv[1])), b"v"))
-
-anyio.run(main)
-"""
-    each = [
-        subprocess.Popen([sys.executable, "-W", "error", "-c", program, str(number)], stdin=subprocess.PIPE)
-        for number in range(10)
-    ]
-    for process in each:
-        process.stdin.close()
-    assert [process.wait() for process in each] == [0] * 10
-
-    async def count():
-        async with PostgresStore(postgres_dsn, schema) as store:
-            return await store.verify()
-
-    assert anyio.run(count) == 10
 
 
 async def test_keys_may_be_long(store):
