@@ -44,7 +44,7 @@ from graphagent.llm import Tool
 from graphagent.llm._internal import images_of, load_images, stores_of
 from graphagent.memory import RunMemory
 from graphagent.protocols import Feature, ToolServer
-from graphagent.run import Budgets, Callback, ResumeOptions, Run, RunOptions, RunResult, RunStream
+from graphagent.run import Budgets, Callback, Migration, ResumeOptions, Run, RunOptions, RunResult, RunStream
 from graphagent.run._internal import (
     RunConfig,
     begin,
@@ -61,6 +61,7 @@ from graphagent.run._internal import (
     check_ruled_tools,
     check_storable,
     check_tool_edges,
+    checked_migrations,
     checked_tools,
     compile_root,
     context_of,
@@ -180,6 +181,8 @@ class Agent(Generic[I, O]):
             first parameter chooses the types of steps, or the keys of a dictionary, such as `{ActionStep: save}`, do. Async or
             not.
         final_answer_checks: Called with the answer, or with it and the run; False, or an exception, has the model answer again.
+        version: The version of the strategy, such as `"2"`, which each run keeps; by default its digest.
+        migrations: How runs of earlier versions continue.
         planning_interval: Every so many model turns the model makes a plan first, in nodes such as `llm_request` and `task`.
         max_nodes: Node executions a run may take; each attempt counts.
         max_turns: Model turns a run may take.
@@ -217,6 +220,8 @@ class Agent(Generic[I, O]):
         description: str = "",
         step_callbacks: StepCallbacks = (),
         final_answer_checks: Iterable[FinalCheck] = (),
+        version: str = "",
+        migrations: Iterable[Migration] = (),
         planning_interval: int | None = None,
         max_nodes: int | None = 1000,
         max_turns: int | None = 20,
@@ -243,7 +248,12 @@ class Agent(Generic[I, O]):
             check_model(model)
         if store is not None:
             check_store(store)
-        for option, text in (("system_prompt", system_prompt), ("name", name), ("description", description)):
+        for option, text in (
+            ("system_prompt", system_prompt),
+            ("name", name),
+            ("description", description),
+            ("version", version),
+        ):
             check_text(f"{option}=", text)
         check_dispatcher(dispatcher)
         self._make_deps = None if deps_factory is None else deps_maker(deps_factory)
@@ -273,6 +283,9 @@ class Agent(Generic[I, O]):
         """How the model of another agent calls it."""
         self.description = description
         """What it does, for that model."""
+        self.version = version
+        """The version of the strategy; empty if its digest stands for it."""
+        self._migrations = checked_migrations(migrations, version or strategy.outline.digest)
         self.callbacks: list[Callback] = list(starmap(Callback.of, callbacks_with_types(step_callbacks)))
         """What sees each step, in order. Features add theirs when they are installed."""
         self._checks = final_checks(final_answer_checks)
@@ -992,7 +1005,7 @@ class Agent(Generic[I, O]):
             users = tuple(deps_users(every))
             self._cached_config = RunConfig(
                 strategy=self.strategy, compiled=compiled, call=call,
-                model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
+                model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, named_version=self.version, migrations=self._migrations, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
                 features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
                 has_rules=any(isinstance(each.element, Strategy) and each.element.path_rules for each in every),
                 learns_later=any(getattr(each, "background", False) for each in self._features.values()), learn_soon=self._learn_soon,

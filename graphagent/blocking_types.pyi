@@ -280,6 +280,10 @@ class BlockingAgent(Protocol[I, O]):
         """What it does, for that model."""
 
     @property
+    def version(self) -> str:
+        """The version of the strategy; empty if its digest stands for it."""
+
+    @property
     def callbacks(self) -> list[Callback]:
         """What sees each step, in order. Features add theirs when they are installed."""
 

@@ -25,6 +25,7 @@ GraphAgentError
 │  ├ ThreadFullError                  .thread, .limit; as many submitted runs of a thread wait as may
 │  ├ ThreadExistsError                .thread; a thread that is to begin with a conversation has begun already
 │  ├ StrategyChangedError             .differences; the strategy is not the one that the run began with
+│  │  └ MigrationError                .before, .after; a run of an earlier version could not be moved to a later one
 │  ├ JournalError (StoreError)        an entry could not be kept, since the store failed, which is the __cause__
 │  ├ AnswerError (ValueError)         .question; an answer fits no open question, or not its type
 │  ├ UnknownOutcomeError              .node, .key; what `ctx.once` began was broken off, and is not to be repeated
@@ -452,6 +453,22 @@ class StrategyChangedError(RunError):
                     remedy,
                 ]
             )
+        )
+
+
+class MigrationError(StrategyChangedError):
+    """A run of an earlier version could not be moved to a later one. Nothing was executed or written."""
+
+    def __init__(self, run_id: str, before: str, after: str, reason: str) -> None:
+        self.run_id = run_id
+        self.differences = ()
+        self.before = before
+        """The version from which a migration leads."""
+        self.after = after
+        """The version to which it leads."""
+        RunError.__init__(
+            self,
+            f"run {run_id!r} could not be moved from version {before!r} to {after!r}: {reason}; mend the Migration, and resume the run",
         )
 
 

@@ -69,14 +69,18 @@ async def fork(
     *earlier, own = await read_segments(store, header)
     new = RunHeader(
         run_id=run_id, owner=owner, strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest,
-        started=now, updated=now, title=header.title, origin=(origin, number),
+        version=config.named_version, started=now, updated=now, title=header.title, origin=(origin, number),
     )  # fmt: skip
     copied = _copied(new, own, number)
     if earlier:
         first = carried(earlier, max(own.payloads, default=0))
         copied.rows.insert(0, (0, first.row))
         copied.payloads.update(first.payloads)
-    log = Log(store, structs.replace(new, strategy_digest=header.strategy_digest), types=config.kind_of_step)
+    log = Log(
+        store,
+        structs.replace(new, strategy_digest=header.strategy_digest, version=header.version),
+        types=config.kind_of_step,
+    )
     await look_up_references(config.features_at, owner, log.codec, [row for _, row in copied.rows])
     past = Past(config.ruled_in)
     log.fold([copied], watch=past.watch)

@@ -654,6 +654,33 @@ class Placed(Entry, tag="placed", frozen=True):
             frame.ended = 0
 
 
+class Migrated(Entry, tag="migrated", frozen=True):
+    """A frame is at a node that has another name, or takes another input, in a later version of the strategy. What it has done stays done."""
+
+    to: str
+    """The name of the node."""
+    source: str = ""
+    """The path of the node from which its input came."""
+    value: Raw = NIL
+    """Its input, if that was converted."""
+    converted: bool = False
+    """Whether it was."""
+
+    def apply(self, state: State) -> None:
+        """Have the frame be at the node."""
+        frame, was = state.frames[self.at], state.frames[self.at].node_path
+        if frame.node and frame.node != self.to:
+            frame.executions[self.to] = frame.executions.pop(frame.node, 0)
+            frame.node = self.to
+            for name, asked in state.questions.items():
+                if asked.at == self.at and asked.node == was:
+                    state.questions[name] = asked._replace(node=frame.node_path)
+        if self.converted:
+            frame.value, frame.source = self.value, Source(frame.node_path, PLACED)
+        else:
+            frame.source = Source(self.source, frame.source.edge)
+
+
 class TaskShown(Entry, tag="shown", frozen=True):
     """The callbacks have seen the task, before the first node: that and each retry of it begin with what they have changed."""
 
@@ -767,7 +794,7 @@ class Ended(Entry, tag="ended", frozen=True):
 AnyEntry = (
     Started | Carried | NodeFinished | NodeRetried | NodeFailed | BranchFailed | BranchesStarted | BranchesJoined | AgentStarted
     | AgentStopped | RuledExecution | NodeSkipped | EffectStarted | EffectRecorded | ResultsAdded | StepFinished | TranscriptEdited | Spent | Asked
-    | ToolsListed | TaskShown | Placed | LearningDue | Learned | Resumed | Stopped | Ended
+    | ToolsListed | TaskShown | Placed | Migrated | LearningDue | Learned | Resumed | Stopped | Ended
 )  # fmt: skip
 
 

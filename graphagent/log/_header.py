@@ -43,6 +43,8 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     """The name of its strategy."""
     strategy_digest: str = ""
     """Identifies the nodes, edges and declared types of the strategy."""
+    version: str = ""
+    """The version of the strategy, if its agent names one; otherwise its digest stands for it."""
     started: int = 0
     """When it was started, in milliseconds UTC."""
     updated: int = 0

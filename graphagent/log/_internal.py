@@ -33,6 +33,7 @@ from graphagent.log._entries import Entry as Entry
 from graphagent.log._entries import Held as Held
 from graphagent.log._entries import Learned as Learned
 from graphagent.log._entries import LearningDue as LearningDue
+from graphagent.log._entries import Migrated as Migrated
 from graphagent.log._entries import NodeFailed as NodeFailed
 from graphagent.log._entries import NodeFinished as NodeFinished
 from graphagent.log._entries import NodeRetried as NodeRetried

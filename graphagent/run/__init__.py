@@ -25,6 +25,7 @@ from graphagent.run._config import RunOptions as RunOptions
 from graphagent.run._console import Console as Console
 from graphagent.run._context import Context as Context
 from graphagent.run._handle import Run as Run
+from graphagent.run._migration import Migration as Migration
 from graphagent.run._questions import Question as Question
 from graphagent.run._result import RunResult as RunResult
 from graphagent.run._stream import RunStream as RunStream

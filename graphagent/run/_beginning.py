@@ -165,7 +165,7 @@ async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> str:
         token, now = Token(), _clock.now()
         header = structs.replace(
             RunHeader(run_id=run.run_id, owner=run.owner) if queued is None else queued.header,
-            strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest, written="running",
+            strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest, version=config.named_version, written="running",
             started=now, updated=now, title=title_of(draft.task), thread=run.thread,
             previous="" if earlier is None else earlier.run_id,
             first="" if earlier is None else earlier.first or earlier.run_id, place=0 if earlier is None else earlier.place + 1,
@@ -269,7 +269,7 @@ async def _claim(run: Runtime, store: Store) -> None:
     log.waits_no_more()
     died = header.deaths + 1 if header.written == "running" and header.claim is not None else 0
     log.header = structs.replace(
-        header, written="running", reason="", strategy_digest=outline.digest, deaths=died,
+        header, written="running", reason="", strategy_digest=outline.digest, version=run.config.named_version, deaths=died,
         due=await time_of(store) if header.queue else 0,
     )  # fmt: skip
     log.lost = False

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from graphagent.run._budgets import Budgets
     from graphagent.run._callbacks import Callback, Check
     from graphagent.run._compiled import Call, CompiledNode, KnownAs
+    from graphagent.run._migration import Migration
     from graphagent.run._ruled import Within
 
 FinalCheck = Callable[..., Any]
@@ -81,6 +82,10 @@ class RunConfig:
     features: Mapping[type[Any], Feature]
     handlers: Handlers
     store: Store | None
+    named_version: str = ""
+    """The version that the agent names; empty if it names none."""
+    migrations: tuple[Migration, ...] = ()
+    """How runs of earlier versions continue."""
     servers: tuple[ToolServer, ...] = ()
     """Those among its tools, and among the tools of the subgraphs of its strategy."""
     inherits_tools: bool = False
@@ -121,6 +126,11 @@ class RunConfig:
         """
         if deps is not None or self.make_deps is None:
             self.check_deps(deps, call)
+
+    @property
+    def version(self) -> str:
+        """The version of the strategy: the one that the agent names, or the digest of the strategy."""
+        return self.named_version or self.strategy.outline.digest
 
     @property
     def runs(self) -> Store:

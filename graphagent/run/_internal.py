@@ -38,6 +38,7 @@ from graphagent.run._ending import append_end as append_end
 from graphagent.run._ending import end_here as end_here
 from graphagent.run._ending import refuse as refuse
 from graphagent.run._final_errors import matching as matching
+from graphagent.run._migration import checked_migrations as checked_migrations
 from graphagent.run._past import Past as Past
 from graphagent.run._past import new_rules as new_rules
 from graphagent.run._questions import Question as Question

@@ -12,11 +12,12 @@ from graphagent.graph._internal import Each, differences, is_a, show
 from graphagent.log._internal import PLACED, UNSET, Log, Source, may_refer, plain, read_unbegun, root_of
 from graphagent.memory._internal import known_in, name_of, note_name, note_references, references, show_again
 from graphagent.run._compiled import CompiledStrategy, items_of
+from graphagent.run._migration import migrate
 from graphagent.run._past import Past, place_of
 from graphagent.run._runtime import Runtime
 
 if TYPE_CHECKING:
-    from graphagent.log._internal import Activation, EntryCodec, Frame, Watch
+    from graphagent.log._internal import Activation, EntryCodec, Frame, RunHeader, Watch
     from graphagent.memory._internal import Transcript
     from graphagent.protocols import Feature
     from graphagent.run._config import RunConfig
@@ -107,10 +108,13 @@ def run_over(config: RunConfig, log: Log, *, allow_changed: bool = False) -> Run
     header, run = log.header, runtime_over(config, log)
     if not run.over:
         outline = config.strategy.outline
-        if not allow_changed and outline.digest != header.strategy_digest:
+        other = _other_version(config, header)
+        differs = bool(other) or outline.digest != header.strategy_digest
+        moved = differs and not allow_changed and migrate(run, log)
+        if differs and not (allow_changed or moved):
             assert log.state.run.strategy is not None
-            raise _changed(run, log, header.run_id, differences(log.state.run.strategy, outline))
-        _check_frames(run, log.state.root, config.compiled, None, allow_changed=allow_changed)
+            raise _changed(run, log, header.run_id, [*other, *differences(log.state.run.strategy, outline)])
+        _check_frames(run, log.state.root, config.compiled, None, allow_changed=allow_changed or moved)
         _check_agents(run, log, allow_changed=allow_changed)
         if config.compiled.ruled:
             _check_ruled(run, log)
@@ -119,6 +123,15 @@ def run_over(config: RunConfig, log: Log, *, allow_changed: bool = False) -> Run
 
             take_tools(run)
     return run
+
+
+def _other_version(config: RunConfig, header: RunHeader) -> list[str]:
+    """Return the difference between the versions of a run and of its agent; empty if they are the same, or one has no name and the same digest."""
+    if header.version == config.named_version:
+        return []
+    if not (header.version and config.named_version) and config.strategy.outline.digest == header.strategy_digest:
+        return []
+    return [f"- version {header.version or header.strategy_digest!r}", f"+ version {config.version!r}"]
 
 
 def runtime_over(config: RunConfig, log: Log) -> Runtime:

@@ -117,6 +117,7 @@ async def submit(run: Runtime, settings: Settings) -> RunHeader:
     item = Put(submitted_key(owner, run.run_id), submitted.pack(run.run_id), expected=0)
     header = RunHeader(
         run_id=run.run_id, owner=owner, strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest,
+        version=config.named_version,
         started=_clock.now(), updated=now, written="queued", title=title_of(draft.task), thread=run.thread, due=max(settings.due, now),
         queue=settings.queue, priority=settings.priority,
     )  # fmt: skip

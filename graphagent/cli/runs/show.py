@@ -179,7 +179,7 @@ def _table(
         if depth and _output.screen().is_terminal:
             name = f"{'  ' * (depth - 1)}└ {head.run_id.removeprefix(f'{head.parent}/')}"
         rows.append([
-            name, head.title, head.status, head.strategy, _output.moment(head.started or None), f"{head.turns:,}" if head.turns else "",
+            name, head.title, head.status, _strategy(head), _output.moment(head.started or None), f"{head.turns:,}" if head.turns else "",
             f"{head.tokens:,}" if head.tokens else "", _money(head.cost),
             *([_bytes(sizes[head.run_id].bytes) if head.run_id in sizes else ""] if sizes else []),
         ])  # fmt: skip
@@ -294,6 +294,11 @@ def _say_head(stored: StoredRun, size: RunSize | None) -> None:
         return
     payloads = f" and {counted(size.payloads, 'payload')}" if size.payloads else ""
     _line("kept", f"{_bytes(size.bytes)} in {counted(size.entries, 'commit')}{payloads}")
+
+
+def _strategy(head: RunHeader) -> str:
+    """Return the name of the strategy of a run, with the version that continues it."""
+    return f"{head.strategy}, version {head.version}" if head.version else head.strategy
 
 
 def _state(head: RunHeader) -> str:
