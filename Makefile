@@ -54,7 +54,7 @@ bench: $(BIN)/.ready-to-develop ## Measure; ARGS chooses what.
 bench-peers: $(BIN)/.ready-to-develop ## Measure beside other engines, which go into .venv/peers.
 	@$(BIN)/python -m venv .venv/peers
 	@.venv/peers/bin/python -m pip --disable-pip-version-check -q install --requirement benchmarks/requirements.txt
-	@$(BIN)/python -m benchmarks compare journal $(ARGS)
+	@$(BIN)/python -m benchmarks compare journal postgres $(ARGS)
 
 mcp-conformance: $(BIN)/.ready-to-develop ## Run the official suite for MCP clients, which npm installs into .cache.
 	@$(BIN)/python -m scripts.mcp_conformance

@@ -35,10 +35,7 @@ def offer(config):
     """Say where the server of this test run would be, in the process that begins the tests."""
     if PLACE in os.environ:
         return
-    place = Path(tempfile.mkdtemp(prefix="graphagent-pg-", dir="/tmp"))  # the path of a socket has at most 107 bytes
-    place.chmod(0o755)
-    held = (place / "held").open("w")
-    fcntl.lockf(held, fcntl.LOCK_EX)
+    place, held = _new_place("/tmp")  # the path of a socket has at most 107 bytes
     os.environ[PLACE] = str(place)
 
     def end():
@@ -48,6 +45,17 @@ def offer(config):
         held.close()
 
     config.add_cleanup(end)
+
+
+@contextlib.contextmanager
+def served(**settings):
+    """Yield the DSN of a server of one's own with other settings, which ends with the block or the process."""
+    place, held = _new_place()
+    with held:
+        _start(place, settings)
+        yield _dsn_in(place, "postgres")
+    while place.exists():
+        time.sleep(0.01)
 
 
 def programs():
@@ -85,7 +93,20 @@ def disconnect(dsn):
 
 def dsn(database):
     """Return the DSN of a database of the server, which is started if it is not there."""
-    return f"postgresql://{USER}@/{database}?host={quote(str(_started()), safe='')}"
+    return _dsn_in(_started(), database)
+
+
+def _dsn_in(place, database):
+    return f"postgresql://{USER}@/{database}?host={quote(str(place), safe='')}"
+
+
+def _new_place(folder=None):
+    """Return a folder for a server, and a file in it that is locked as long as the server is to work."""
+    place = Path(tempfile.mkdtemp(prefix="graphagent-pg-", dir=folder))
+    place.chmod(0o755)
+    held = (place / "held").open("w")
+    fcntl.lockf(held, fcntl.LOCK_EX)
+    return place, held
 
 
 @functools.cache
@@ -95,16 +116,22 @@ def _started():
     with (place / "starting").open("a") as one_at_a_time:
         fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
         if not (place / "ready").exists():
-            command = [sys.executable, "-I", "-S", __file__, place, programs()]
-            keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
-            with keeper.stdout:
-                said = keeper.stdout.read().decode()
-            assert said == "ready\n", f"PostgreSQL did not start:\n{said}"
-            keeper.returncode = 0  # nobody waits for it
+            _start(place, {})
     return place
 
 
-def _keep(place, folder):
+def _start(place, settings):
+    """Start the process that keeps a server in a folder; the server has these settings besides its usual ones."""
+    words = [f"{name}={value}" for name, value in (SETTINGS | settings).items()]
+    command = [sys.executable, "-I", "-S", __file__, place, programs(), *words]
+    keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+    with keeper.stdout:
+        said = keeper.stdout.read().decode()
+    assert said == "ready\n", f"PostgreSQL did not start:\n{said}"
+    keeper.returncode = 0  # nobody waits for it
+
+
+def _keep(place, folder, *settings):
     """Start a server in a folder, say that it is ready, and stop it when the process that began the tests has ended."""
     place, folder = Path(place), Path(folder)
     how = {"cwd": place, "stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
@@ -122,8 +149,8 @@ def _keep(place, folder):
     with (place / "log").open("w") as log:
         initdb = ["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", f"--username={USER}", "-D", "data"]
         subprocess.run([folder / "initdb", *initdb], **how, stdout=log, check=False)
-        settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
-        server = subprocess.Popen([folder / "postgres", "-D", "data", "-k", place, *settings], **how, stdout=log)
+        options = [word for setting in settings for word in ("-c", setting)]
+        server = subprocess.Popen([folder / "postgres", "-D", "data", "-k", place, *options], **how, stdout=log)
     try:
         while not _is_ready(place / "data" / "postmaster.pid"):
             if server.poll() is not None:

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import durable, journal, locomo, measure, notes, tasks, weights
-from benchmarks.__main__ import NAMES, page_of
+from benchmarks.__main__ import NAMES, ON_SERVERS, page_of
 from tests import forkserver
 from tests.thorough import some
 
@@ -27,7 +27,7 @@ def run(*arguments):
     return forkserver.run(command, cwd=HOME, capture_output=True, text=True, check=False, timeout=600)
 
 
-@pytest.mark.parametrize("name", some(NAMES, 1))
+@pytest.mark.parametrize("name", some([*NAMES, *ON_SERVERS], 1))
 def test_a_benchmark_runs(name):
     """With tiny sizes, each prints at least one Markdown table whose lines all have as many cells."""
     ended = run(name, "--quick")
