@@ -148,8 +148,8 @@ def make(link: Link, jobs: Sequence[Job]) -> None:
     if not left:
         return
     try:
-        if not all(job.is_quick() for job in left) or not _made_at_once(link, left):
-            conflicts = _make_each(link, left)
+        if not all(job.is_quick() for job in left) or not _made_at_once(link, left, sealed=sealed):
+            conflicts = _make_each(link, left, sealed=sealed)
         else:
             conflicts = {}
     except SealedMeanwhile:
@@ -171,14 +171,14 @@ def _raised(error: Exception, job: Job, link: Link) -> Exception:
     return error
 
 
-def _made_at_once(link: Link, jobs: Sequence[Job]) -> bool:
+def _made_at_once(link: Link, jobs: Sequence[Job], *, sealed: bool) -> bool:
     """Make all commits in one statement, which is a transaction, or none; return False if one of them conflicts."""
     # In the order of keys, so that two transactions do not wait for each other. What is done to one key stays in its order.
     arrays = _arrays(sorted((row for job in jobs for row in job.rows), key=lambda row: row.place))
     call = link.database.sql("SELECT {s}.commit_here($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)")
     new = any(job.new for job in jobs)
     try:
-        link.write(lambda connection, enter: _run(connection, call, [*enter, *arrays]), new=new)
+        link.write(lambda connection, enter: _run(connection, call, [*enter, *arrays]), new=new, sealed=sealed)
     except Failure as failure:
         if failure.state == CONFLICT:
             return False
@@ -190,14 +190,14 @@ def _run(connection: Connection, call: bytes, parameters: list[Parameter]) -> No
     connection.run(call, parameters)
 
 
-def _make_each(link: Link, jobs: Sequence[Job]) -> dict[Job, ConflictError]:
+def _make_each(link: Link, jobs: Sequence[Job], *, sealed: bool) -> dict[Job, ConflictError]:
     """Make the commits that can be made in one transaction; return the conflicts of the others."""
     conflicts: dict[Job, ConflictError] = {}
 
     def attempt(connection: Connection, enter: list[Parameter]) -> None:
         conflicts.clear()
         connection.script(link.database.begin)
-        if any(job.seals for job in jobs) and not link.database.is_sealed:
+        if any(job.seals for job in jobs) and not sealed:
             connection.run(link.database.sql("SELECT {s}.begin_sealing($1)"), enter[:1])
         connection.run(link.database.sql("SELECT {s}.enter($1, $2, $3)"), enter)
         _send(connection, link, jobs, conflicts)
@@ -209,7 +209,7 @@ def _make_each(link: Link, jobs: Sequence[Job]) -> dict[Job, ConflictError]:
                 _call_along(connection, job.along)
         connection.script(b"COMMIT")
 
-    link.write(attempt, new=any(job.new for job in jobs))
+    link.write(attempt, new=any(job.new for job in jobs), sealed=sealed)
     if any(job.seals for job in jobs if job not in conflicts):
         link.database.is_sealed = True
     return conflicts

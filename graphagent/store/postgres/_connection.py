@@ -31,6 +31,8 @@ _HEAD = struct.Struct(">iiIii")
 _LENGTH = struct.Struct(">i")
 _NULL = b"\xff\xff\xff\xff"
 _OLDEST = 130000
+_ENDED = ("08", "57P")
+"""How the states of errors begin after which a server or a pooler ends the connection."""
 _FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY)
 
 Parameter = tuple[int, bytes | None]
@@ -165,7 +167,7 @@ class Connection:
             return (result.error_field(name) or b"").decode("utf-8", "replace")
 
         state, message = field(DiagnosticField.SQLSTATE), field(DiagnosticField.MESSAGE_PRIMARY)
-        if self.is_broken or not state:
+        if self.is_broken or state.startswith(_ENDED) or not state:
             return self._lost(message or result.get_error_message())
         return Failure(state, message, field(DiagnosticField.MESSAGE_DETAIL))
 

@@ -90,10 +90,11 @@ class Crew:
                 task = self._tasks.get(timeout=_IDLE_SECONDS)
             except queue.Empty:
                 with self._lock:
-                    if self._tasks.empty():
-                        self._idle -= 1
-                        break
-                continue
+                    if not self._tasks.empty():
+                        continue
+                    self._idle, self._threads = self._idle - 1, self._threads - 1
+                link.close()
+                return
             if task is None:
                 break
             with self._lock:

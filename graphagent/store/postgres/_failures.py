@@ -8,13 +8,14 @@ from graphagent.errors import DamagedStoreError, ReadOnlyStoreError, StoreError,
 
 AGAIN = frozenset({"40001", "40P01"})
 """The states of transactions that were broken off in favour of others, and may be tried again."""
+READ_ONLY = "25006"
+"""The state of a statement that would write where nothing may be written."""
 UNDEFINED = frozenset({"3F000", "42P01", "42883"})
 """The states of statements about a schema, a table or a function that does not exist."""
 TRANSIENT = frozenset({"53300", "57P03", "57P01", "57P02"})
 """The states of servers that may take a connection soon: none is left, or they are starting or stopping."""
 
 _DISK_FULL = frozenset({"53100", "58030"})
-_READ_ONLY = frozenset({"25006"})
 _DAMAGED = frozenset({"XX001", "XX002"})
 _DENIED = frozenset({"42501"})
 
@@ -51,7 +52,7 @@ def error_of(failure: Failure | Lost, where: str) -> StoreError:
             fewer = "Have fewer processes, a smaller connections=, or a pooler between them and the server"
             return StoreUnavailableError(where, reason, fewer, in_doubt=failure.in_doubt)
         return StoreUnavailableError(where, reason, in_doubt=failure.in_doubt)
-    if failure.state in _READ_ONLY:
+    if failure.state == READ_ONLY:
         return ReadOnlyStoreError(where, "Give the DSN of the primary server, where it may be written")
     if failure.state in _DENIED:
         return ReadOnlyStoreError(

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from graphagent.store.postgres._connection import UUID, Connection, Parameter, int8, number_of
-from graphagent.store.postgres._failures import AGAIN, TRANSIENT, Failure, Lost
+from graphagent.store.postgres._failures import AGAIN, READ_ONLY, TRANSIENT, Failure, Lost
 from graphagent.store.postgres._migrations import FENCED
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 
 class SealedMeanwhile(Exception):
-    """Another process has sealed the store since the last commit; nothing was sent."""
+    """The store turned out to be sealed; nothing was sent."""
 
 
 class Link:
@@ -63,18 +63,19 @@ class Link:
                     connection.roll_back()
                 raise
 
-    def write(self, attempt: Callable[[Connection, list[Parameter]], None], *, new: bool) -> None:
+    def write(self, attempt: Callable[[Connection, list[Parameter]], None], *, new: bool, sealed: bool) -> None:
         """Have a commit made, exactly once.
 
         Args:
             attempt: Sends the commit, with these parameters for `enter`. It is called again where it is certain that the commit
                 was not made. What it raises, other than errors of the connection, rolls the commit back and is raised.
             new: Whether the store is made if there is none. Otherwise nothing is done then.
+            sealed: Whether the store was known to be sealed when the commit was checked.
 
         Raises:
             Failure: PostgreSQL refuses the commit; nothing of it is made.
             Lost: the server cannot be reached. Where the commit was sent, `in_doubt` of the error says that it may be made.
-            SealedMeanwhile: nothing was sent.
+            SealedMeanwhile: the store is sealed, and `sealed` says that it was not; nothing was sent.
         """
         deadline, tries = None, 0
         while True:
@@ -84,6 +85,8 @@ class Link:
                 if not self.database.is_ready(connection, new=new):
                     return
                 self._begin(connection)
+                if self.database.is_sealed and not sealed:
+                    raise SealedMeanwhile
                 self._number, self._in_doubt, sent = self._number + 1, True, True
                 attempt(connection, [(UUID, self._writer), int8(self._epoch), int8(self._number)])
             except Lost as lost:
@@ -99,7 +102,11 @@ class Link:
                 tries += 1
                 if failure.state == FENCED:
                     self._epoch = 0
-                if failure.state not in (*AGAIN, FENCED) or tries == _TRIES:
+                elif failure.state == READ_ONLY and tries == 1:
+                    connection.close()  # the DSN may lead to another server, since this one became a replica
+                elif failure.state not in AGAIN:
+                    raise
+                if tries == _TRIES:
                     raise
             except BaseException:
                 with suppress(Lost, Failure):
@@ -119,9 +126,7 @@ class Link:
         self._writer = uuid.uuid4().bytes
         [(sealed,)] = connection.run(self.database.sql("SELECT {s}.begin_writer($1)"), [(UUID, self._writer)])
         self._epoch = 1
-        if sealed == b"\x01" and not self.database.is_sealed:
-            self.database.is_sealed = True
-            raise SealedMeanwhile
+        self.database.is_sealed = self.database.is_sealed or sealed == b"\x01"
 
     def _was_made(self, deadline: float) -> bool:
         """Return whether the commit was made whose connection broke. If it was not, it never will be.

@@ -146,9 +146,10 @@ def check_whole(connection: Connection, database: Database) -> int:
     """
     last, count = b"", 0
     while rows := connection.run(database.sql(_CHECKED), [(BYTEA, last), int8(_ROWS)]):
-        for row, item in zip(rows, items_of(connection, database, rows), strict=False):
-            if item.version < 1 or (row[4] is not None and place_of(item.key) != row[0]):
-                raise DamagedStoreError(database.where, "a row is not one that a store writes")
+        for row in rows:
+            for item in items_of(connection, database, [row]):  # none, if it has been deleted since
+                if item.version < 1 or place_of(item.key) != row[0]:
+                    raise DamagedStoreError(database.where, "a row is not one that a store writes")
         last = cast(bytes, rows[-1][0])
         count += len(rows)
     return count

@@ -222,7 +222,7 @@ class PostgresStore:
         def call(link: Link) -> T:
             return link.read(partial(_in_transaction, link.database, function))
 
-        return await self._run(call, ())
+        return await self._run(call)
 
     async def sync(self) -> None:
         """Do nothing: a commit is durable when it returns."""
@@ -327,6 +327,9 @@ class _Opened:
 def _in_transaction(database: Database, function: Callable[[Any], T], connection: Connection) -> T:
     import psycopg
 
+    database.is_ready(connection, new=False)
+    if database.is_sealed:
+        raise SealedStoreError(database.where)
     connection.script(database.begin_reading)
     try:
         found = function(connection.psycopg)

@@ -10,6 +10,7 @@ import pytest
 
 from graphagent.errors import (
     ConflictError,
+    DamagedStoreError,
     NewerFormatError,
     PlainStoreError,
     SealedStoreError,
@@ -62,7 +63,7 @@ async def test_a_closed_store_opens_again(store):
     await store.aclose()
 
 
-async def test_keys_may_be_long(store):
+async def test_keys_may_be_long(store, postgres_dsn):
     """Keys that do not compress are found, with what begins with them, also where there are many segments."""
     random_text = random.Random(7)
     long, long2 = ("".join(chr(random_text.randrange(32, 0x2FFF)) for _ in range(5_000)) for _ in range(2))
@@ -80,6 +81,10 @@ async def test_keys_may_be_long(store):
     assert await store.verify() == 5
     await store.commit(DeleteAll(("room", long)))
     assert await store.verify() == 1
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute("UPDATE graphagent.items SET key = NULL")
+    with pytest.raises(DamagedStoreError):
+        await store.verify()
     with pytest.raises(ValueError, match="more segments"):
         await store.get(("room", *(f"{number:040}" for number in range(200))))
 
@@ -192,6 +197,9 @@ async def test_a_sealed_schema_belongs_to_its_encrypted_store(store, postgres_ds
             store.commit(along=lambda _: None),
             store.read(lambda _: None),
             PostgresStore(postgres_dsn).get(("a",)),
+            PostgresStore(postgres_dsn).read(lambda _: None),
+            PostgresStore(postgres_dsn).commit(Put(("a",), b"1")),
+            PostgresStore(postgres_dsn).commit(along=lambda _: None),
         ):
             with pytest.raises(SealedStoreError):
                 await access
