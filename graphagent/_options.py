@@ -293,7 +293,7 @@ def check_dispatcher(dispatcher: object) -> None:
     """
     if dispatcher is not None:
         check_can(
-            "take", dispatcher, "dispatcher= is a Dispatcher", "Procrastinate(dsn), of graphagent.work.procrastinate"
+            "tell", dispatcher, "dispatcher= is a Dispatcher", "Procrastinate(dsn), of graphagent.work.procrastinate"
         )
 
 

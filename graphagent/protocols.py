@@ -228,14 +228,13 @@ class Dispatcher(Protocol):
         """Bring word of a run to one worker that takes from its queue. Of runs that wait, those of a higher priority come first."""
         ...
 
-    def listening(self) -> AbstractAsyncContextManager[object]:
-        """Return what connects a worker for as long as its `async with` block is executed."""
-        ...
+    def listening(
+        self, queues: Collection[str] | None
+    ) -> AbstractAsyncContextManager[Callable[[], Awaitable[tuple[str, str]]]]:
+        """Connect a worker for as long as an `async with` block is executed, and return the function by which it takes runs.
 
-    async def take(self, queues: Collection[str] | None) -> tuple[str, str]:
-        """Wait for a run of one of these queues, of any for None, and return its owner and its id. It is brought to nobody else.
-
-        Called within `listening`, by one task at a time, which cancels it if it finds work elsewhere. A run is not lost then.
+        The function waits for a run of one of these queues, of any for None, and returns its owner and its id. It is brought to nobody
+        else. One task at a time calls it, and cancels it if the worker finds work elsewhere; no run is lost then.
         """
         ...
 

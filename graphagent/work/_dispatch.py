@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from graphagent import _clock
 from graphagent.store._internal import innermost
@@ -15,11 +18,26 @@ if TYPE_CHECKING:
     from graphagent.run._internal import RunConfig
 
 _log = logging.getLogger("graphagent")
+_made: WeakKeyDictionary[Any, Dispatcher] = WeakKeyDictionary()
+"""The connections of those that were made for stores are kept as long as the stores are."""
+_LONGEST = 50
+"""Letters of the name of a schema that are in that of the jobs, which has at most 63 bytes."""
 
 
 def dispatcher_of(store: Store, given: Dispatcher | None) -> Dispatcher:
     """Return the dispatcher that an agent was given, or else the one that fits its store."""
-    return InProcess(store) if given is None else given
+    if given is not None:
+        return given
+    inner: Any = innermost(store)
+    postgres = sys.modules.get("graphagent.store.postgres")  # imported by whoever has such a store
+    if postgres is None or not isinstance(inner, postgres.PostgresStore) or find_spec("procrastinate") is None:
+        return InProcess(store)
+    made = _made.get(inner)
+    if made is None:
+        from graphagent.work.procrastinate import Procrastinate
+
+        made = _made[inner] = Procrastinate(inner.dsn, schema=f"{inner.schema[:_LONGEST]}_jobs")
+    return made
 
 
 async def tell(config: RunConfig, header: RunHeader) -> None:

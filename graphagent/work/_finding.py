@@ -134,21 +134,21 @@ class Finder:
         pause = self._pause
         while True:
             try:
-                async with self._dispatcher.listening():
+                async with self._dispatcher.listening(self._queues) as take:
                     while True:
-                        await self._hear()
+                        await self._hear(take)
                         pause = self._pause
             except Exception as error:  # noqa: BLE001  whatever a dispatcher raises: what is due is looked for, too
                 _log.warning("no word of runs is heard: %s", told(error))
             pause = min(max(pause, 0.05) * 2, _LONGEST)
             await anyio.sleep(pause * random.uniform(0.75, 1.25))
 
-    async def _hear(self) -> None:
+    async def _hear(self, take: Callable[[], Awaitable[Name]]) -> None:
         while not self._is_free():
             await self._backlog.change()
         given: Name | None = None
         with anyio.CancelScope() as self._taking:
-            given = await self._dispatcher.take(self._queues)
+            given = await take()
         self._taking = None
         if given is not None:
             await self.word_of(*given)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
@@ -28,22 +29,20 @@ class InProcess:
         self._store = innermost(store)  # while it is kept, no other one has its id
 
     @asynccontextmanager
-    async def listening(self) -> AsyncGenerator[object]:
-        """Receive what is told within the block."""
+    async def listening(
+        self, queues: Collection[str] | None
+    ) -> AsyncGenerator[Callable[[], Awaitable[tuple[str, str]]]]:
+        """Receive what is told within the block, by the function that it has."""
         with _making:
             board = _boards.get(self._place) or _Board()
             _boards[self._place] = board
-        yield board
+        yield partial(board.take, queues)
 
     async def tell(self, owner: str, run_id: str, *, queue: str, priority: int) -> None:
         """Bring word of a run, if there is a worker."""
         board = _boards.get(self._place)
         if board is not None:
             board.put(queue, priority, (owner, run_id))
-
-    async def take(self, queues: Collection[str] | None) -> tuple[str, str]:
-        """Wait for a run."""
-        return await _boards[self._place].take(queues)
 
     @property
     def _place(self) -> tuple[int, str]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import anyio
+from anyio.abc import TaskGroup
 from anyio.lowlevel import current_token
 
 from graphagent._concurrency import Worker as Thread
@@ -21,16 +24,22 @@ from graphagent.errors import MissingExtraError
 try:
     import psycopg
     from procrastinate import App, PsycopgConnector
-    from procrastinate.jobs import Status
+    from procrastinate.exceptions import ConnectorException
+    from procrastinate.jobs import Job, Status
     from procrastinate.schema import SchemaManager
     from psycopg import sql
     from psycopg_pool import AsyncConnectionPool
+
+    from graphagent.store.postgres._internal import read_dsn
 except ImportError:
     raise MissingExtraError("Procrastinate", "workers") from None
 
 _log = logging.getLogger("graphagent")
 _TASK = "graphagent.execute"
 _VERSION = version("procrastinate")
+_LONGEST, _DOWN, _DELETING = 30.0, 5.0, 5.0
+"""Seconds between two tries to hear of jobs, at most; for which nothing is told after the server could not be reached; and for the deletion
+of a job, at most."""
 
 
 class Procrastinate:
@@ -44,7 +53,7 @@ class Procrastinate:
     the server itself for that one connection.
 
     Args:
-        dsn: The database, as psycopg takes it.
+        dsn: The database, as PostgresStore takes it: `env:NAME` is a variable that has it.
         schema: The schema of the tables.
         poll: Seconds after which a worker asks for jobs, if it has heard of none.
         listen: The DSN of a connection that hears of new jobs, if it is not to be `dsn`.
@@ -64,8 +73,7 @@ class Procrastinate:
         self._telling = App(connector=PsycopgConnector())  # never opened: it is passed its connection
         self._connections: dict[int, psycopg.Connection[Any]] = {}
         weakref.finalize(self, _close, self._connections)
-        self._taking: App | None = None
-        self._woken = anyio.Event()
+        self._down_until = 0.0
 
     def __repr__(self) -> str:
         return f"<jobs of Procrastinate in schema {self._schema!r}>"
@@ -80,56 +88,55 @@ class Procrastinate:
         await self._thread.run(lambda: self._with_connection(defer))
 
     @asynccontextmanager
-    async def listening(self) -> AsyncGenerator[object]:
-        """Connect a worker within the block."""
+    async def listening(
+        self, queues: Collection[str] | None
+    ) -> AsyncGenerator[Callable[[], Awaitable[tuple[str, str]]]]:
+        """Connect a worker within the block, which has the function that takes jobs."""
         if not hasattr(current_token().native_token, "create_task"):
-            yield None
+            yield _no_job
             return
         await self._thread.run(lambda: self._with_connection(lambda _: None))
-        pool = _Pool(self._dsn, self._path)
-        app = App(connector=PsycopgConnector())
+        pool, app, bell = _Pool(self._resolved(self._dsn), self._path), App(connector=PsycopgConnector()), _Bell()
         async with app.open_async(pool), pool, anyio.create_task_group() as group:
-            self._taking = app
-            group.start_soon(self._hear)
-            try:
-                yield app
-            finally:
-                self._taking = None
-                group.cancel_scope.cancel()
+            for job in await app.job_manager.get_stalled_jobs(
+                task_name=_TASK
+            ):  # of a worker that died when it had taken it
+                await _delete(app, job)
+            group.start_soon(self._hear, bell)
+            yield partial(self._take, app, bell, group, None if queues is None else list(queues))
+            group.cancel_scope.cancel()
 
-    async def take(self, queues: Collection[str] | None) -> tuple[str, str]:
-        """Wait for a job, delete it, and return what it is about."""
-        if self._taking is None:
-            await anyio.sleep_forever()
-        jobs = cast(App, self._taking).job_manager
+    async def _take(self, app: App, bell: _Bell, group: TaskGroup, queues: list[str] | None) -> tuple[str, str]:
+        """Wait for a job, have it deleted, and return what it is about."""
         while True:
-            self._woken, job = anyio.Event(), None
+            bell.event, job = anyio.Event(), None
             with anyio.CancelScope(shield=True):  # cancelled in between, the job would be lost
                 # Nobody needs to know whose a job is, which is deleted at once.
-                job = await jobs.fetch_job(None if queues is None else list(queues), cast(Any, None))
-                if job is not None:
-                    await jobs.finish_job(job, Status.SUCCEEDED, delete_job=True)
+                job = await app.job_manager.fetch_job(queues, cast(Any, None))
             if job is not None:
+                group.start_soon(_delete, app, job)
                 return str(job.task_kwargs.get("owner", "")), str(job.task_kwargs.get("run_id", ""))
             with anyio.move_on_after(self._poll):
-                await self._woken.wait()
+                await bell.event.wait()
 
-    async def _hear(self) -> None:
-        """Wake `take` when there is a new job, for ever."""
+    async def _hear(self, bell: _Bell) -> None:
+        """Ring when there is a new job, for ever."""
         pause = self._poll
         while True:
-            listener = App(connector=PsycopgConnector())
             try:
-                pool = AsyncConnectionPool[Any](self._listen, min_size=0, open=False, kwargs=_KWARGS)
-                async with pool, listener.open_async(pool):
-                    await listener.job_manager.listen_for_jobs(on_notification=self._notified)
+                pool = AsyncConnectionPool[Any](
+                    self._resolved(self._listen), min_size=0, max_size=1, open=False, kwargs=_KWARGS
+                )
+                app = App(connector=PsycopgConnector())
+                async with pool, app.open_async(pool):
+                    await app.job_manager.listen_for_jobs(on_notification=bell.ring)
             except Exception as error:  # noqa: BLE001  jobs are asked for meanwhile
                 _log.warning("new jobs are not heard of: %s", type(error).__name__)
             await anyio.sleep(pause)
-            pause = min(pause * 2, 30.0)
+            pause = min(pause * 2, _LONGEST)
 
-    async def _notified(self, **_: object) -> None:
-        self._woken.set()
+    def _resolved(self, dsn: str) -> str:
+        return read_dsn(dsn, self._schema).dsn
 
     def _with_connection(self, work: Callable[[psycopg.Connection[Any]], object]) -> None:
         """Call a function in a transaction of the thread's connection, which is made anew if it was cut."""
@@ -139,7 +146,7 @@ class Procrastinate:
                 with connection.transaction():
                     connection.execute(self._path)
                     work(connection)
-            except psycopg.OperationalError:
+            except (psycopg.OperationalError, ConnectorException):
                 connection.close()
                 if not tries_left:
                     raise
@@ -149,7 +156,13 @@ class Procrastinate:
     def _connection(self) -> psycopg.Connection[Any]:
         connection = self._connections.get(os.getpid())
         if connection is None or connection.closed:
-            connection = psycopg.connect(self._dsn, autocommit=True, **_KWARGS)
+            if time.monotonic() < self._down_until:
+                raise ConnectorException("the server could not be reached a moment ago")
+            try:
+                connection = psycopg.connect(self._resolved(self._dsn), autocommit=True, **_KWARGS)
+            except psycopg.Error:
+                self._down_until = time.monotonic() + _DOWN  # whoever submits waits for this
+                raise
             try:
                 self._prepare(connection)
             except BaseException:
@@ -191,8 +204,32 @@ _KNOWN = """
 SELECT obj_description(c.oid, 'pg_class') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = 'procrastinate_jobs'"""
 """The version of the tables. `to_regclass` would remember within the transaction that there are none."""
-_KWARGS: dict[str, Any] = {"prepare_threshold": None, "application_name": "graphagent"}
+_KWARGS: dict[str, Any] = {
+    "prepare_threshold": None, "application_name": "graphagent", "connect_timeout": 3, "tcp_user_timeout": 5000,
+}  # fmt: skip
 """Poolers may give each transaction another connection, which has no statements that were prepared on this one."""
+
+
+async def _delete(app: App, job: Job) -> None:
+    """Delete a job. If that fails, or somebody else does it, nothing is lost."""
+    with anyio.move_on_after(_DELETING, shield=True), suppress(ConnectorException):
+        await app.job_manager.finish_job(job, Status.SUCCEEDED, delete_job=True)
+
+
+async def _no_job() -> NoReturn:
+    """Wait for ever."""
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
+class _Bell:
+    """Rings for a worker when there is a new job."""
+
+    def __init__(self) -> None:
+        self.event = anyio.Event()
+
+    async def ring(self, **_: object) -> None:
+        self.event.set()
 
 
 class _Pool(AsyncConnectionPool[Any]):

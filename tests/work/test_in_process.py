@@ -23,16 +23,16 @@ async def test_a_run_is_brought_to_one_worker_by_priority(tmp_path):
 
         anyio.run(main)
 
-    async with dispatcher.listening(), other.listening():
+    async with dispatcher.listening(["mail"]) as take, other.listening(None), dispatcher.listening(None) as take_any:
         await dispatcher.tell("ada", "second", queue="mail", priority=3)
         await dispatcher.tell("ada", "first", queue="mail", priority=9)
         await dispatcher.tell("ada", "chat", queue="chat", priority=99)
-        assert [await dispatcher.take(["mail"]) for _ in range(2)] == [("ada", "first"), ("ada", "second")]
+        assert [await take() for _ in range(2)] == [("ada", "first"), ("ada", "second")]
         thread = threading.Thread(target=tell)
         thread.start()
-        assert await dispatcher.take(["mail"]) == ("ada", "third")
+        assert await take() == ("ada", "third")
         thread.join()
-        assert await dispatcher.take(None) == ("ada", "chat")
+        assert await take_any() == ("ada", "chat")
 
 
 @pytest.mark.every_loop
@@ -43,11 +43,11 @@ async def test_a_worker_that_finds_work_elsewhere_loses_no_run():
 
     async def take(scope):
         with scope:
-            taken.append(await dispatcher.take(None))
+            taken.append(await take_one())
             group.cancel_scope.cancel()
 
     scopes = [anyio.CancelScope() for _ in range(2)]
-    async with dispatcher.listening(), anyio.create_task_group() as group:
+    async with dispatcher.listening(None) as take_one, anyio.create_task_group() as group:
         for scope in scopes:
             group.start_soon(take, scope)
         await anyio.wait_all_tasks_blocked()
@@ -61,7 +61,7 @@ async def test_without_a_worker_nothing_is_kept():
     store = MemoryStore()
     await InProcess(store).tell("", "a-1", queue="mail", priority=0)
     dispatcher = InProcess(store)
-    async with dispatcher.listening():
+    async with dispatcher.listening(None) as take:
         with anyio.move_on_after(0):
-            await dispatcher.take(None)
+            await take()
             pytest.fail("there was a run")

@@ -50,28 +50,48 @@ def test_ten_that_begin_at_once_make_the_tables_once(dsn):
 async def test_a_job_is_brought_to_one_worker_and_deleted(dsn):
     """Of waiting jobs, those of a higher priority come first, and only those of the queues of a worker."""
     one, other = Procrastinate(dsn, schema="agents"), Procrastinate(dsn, schema="agents")
-    async with one.listening(), other.listening():
+    async with one.listening(["mail"]) as take, other.listening(None) as take_any:
         for name, queue, priority in (("second", "mail", 1), ("first", "mail", 5), ("chat", "chat", 9)):
             await one.tell("ada", name, queue=queue, priority=priority)
-        assert [await one.take(["mail"]), await other.take(["mail"])] == [("ada", "first"), ("ada", "second")]
-        assert await other.take(None) == ("ada", "chat")
-        assert left(dsn) == 0
+        assert [await take(), await take()] == [("ada", "first"), ("ada", "second")]
+        assert await take_any() == ("ada", "chat")
+    assert left(dsn) == 0
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_after_its_connections_were_cut_a_worker_gets_jobs(dsn):
     """The one that tells connects again, and so does the one that takes."""
     dispatcher = Procrastinate(dsn, schema="agents", poll=0.05)
-    async with dispatcher.listening():
+    async with dispatcher.listening(None) as take:
         await dispatcher.tell("", "a-1", queue="mail", priority=0)
-        assert await dispatcher.take(None) == ("", "a-1")
+        assert await take() == ("", "a-1")
         cut(dsn)
         await dispatcher.tell("", "a-2", queue="mail", priority=0)
         for _ in range(9):
             try:
-                assert await dispatcher.take(None) == ("", "a-2")
+                assert await take() == ("", "a-2")
                 break
             except Exception:
                 pass
         else:
             pytest.fail("no job came")
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_worker_that_waits_is_woken_by_a_job(dsn):
+    """It would not ask by itself for an hour."""
+    dispatcher, taken = Procrastinate(dsn, schema="agents", poll=3600), []
+    async with dispatcher.listening(None) as take, anyio.create_task_group() as group:
+
+        async def first():
+            taken.append(await take())
+            group.cancel_scope.cancel()
+
+        group.start_soon(first)
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            listening = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+            while connection.execute(listening).fetchone() is None:
+                await anyio.sleep(0.01)  # noqa: ASYNC110  another process is waited for
+        await dispatcher.tell("ada", "a-1", queue="mail", priority=0)
+        await anyio.sleep_forever()
+    assert taken == [("ada", "a-1")]

@@ -142,7 +142,7 @@ async def test_a_store_that_fails_for_a_while_fails_no_run(caplog):
 async def test_schedules_of_several_workers_begin_one_run(tmp_path):
     """At each time, in one file; the id says which."""
     file = tmp_path / "runs.db"
-    agents = [loud(SqliteStore(file)) for _ in range(3)]
+    agents = [loud(SqliteStore(file)) for _ in range(10)]
     schedules = [Schedule("* * * * *", agent, lambda at: f"at {at:%H:%M}", name="report") for agent in agents]
     minute = datetime.now(UTC).replace(second=0, microsecond=0)
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 
 import anyio
 import pytest
 
-from graphagent.store import SqliteStore
 from tests.forkserver import Popen
+from tests.postgres import database
 
 PROGRAM = """
+import os
 from functools import partial
 from pathlib import Path
 
 import anyio
 
 from graphagent import END, START, Agent, Context, Strategy, node
+from graphagent.store import SqliteStore
+from graphagent.store.postgres import PostgresStore
 from graphagent.work import Schedule
 
 HERE = Path(__file__).parent
@@ -47,24 +52,37 @@ async def second(ctx: Context, text: str) -> str:
     return text.upper()
 
 
-agent = Agent(Strategy("steps", START >> first >> second >> END))
+dsn = os.environ.get("DSN")
+store = SqliteStore(HERE / "runs.db") if dsn is None else PostgresStore("env:DSN", lease=1, heartbeat=0.3)
+agent = Agent(Strategy("steps", START >> first >> second >> END), store=store)
 
 
 def work():
     return [agent]
+
+
+
+
+@node
+async def make(ctx: Context, at: str) -> str:
+    return at
+
+
+scheduled = [Schedule("* * * * *", Agent(Strategy("report", START >> make >> END), store=store), "{at:%H:%M}".format, name="report")]
 """
 
 
 class Place:
     """A folder with the program, and the workers that a test starts."""
 
-    def __init__(self, folder, store):
-        self.folder, self.store, self.workers = folder, store, []
+    def __init__(self, folder, dsn):
+        self.folder, self.workers = folder, []
+        self.env = os.environ | ({} if dsn is None else {"DSN": dsn})
         (folder / "app.py").write_text(PROGRAM)
 
     def worker(self, *options, name="app.py:work"):
-        command = [sys.executable, "-m", "graphagent", "worker", name, "--store", self.store, *options]
-        started = Popen(command, cwd=self.folder, stderr=subprocess.PIPE)
+        command = [sys.executable, "-m", "graphagent", "worker", name, *options]
+        started = Popen(command, cwd=self.folder, env=self.env, stderr=subprocess.PIPE)
         self.workers.append(started)
         return started
 
@@ -81,10 +99,17 @@ class Place:
         return (self.folder / "effects.log").read_text().split()
 
 
-@pytest.fixture
-def place(tmp_path):
-    made = Place(tmp_path, str(tmp_path / "runs.db"))
-    yield made
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request, tmp_path, monkeypatch):
+    with database() if request.param == "postgres" else nullcontext() as dsn:
+        if dsn is not None:
+            monkeypatch.setenv("DSN", dsn)
+        made = Place(tmp_path, dsn)
+        yield made
+        end(made)
+
+
+def end(made):
     for each in made.workers:
         each.kill()
         each.wait()
@@ -97,9 +122,8 @@ def in_store(place, work):
     async def main():
         namespace = {"__file__": str(place.folder / "app.py"), "__name__": "app"}
         exec(PROGRAM, namespace)
-        agent = namespace["agent"]
-        async with SqliteStore(place.store) as agent.store:
-            return await work(agent)
+        async with namespace["store"]:
+            return await work(namespace["agent"])
 
     return anyio.run(main)
 

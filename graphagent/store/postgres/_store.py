@@ -103,13 +103,14 @@ class PostgresStore:
         """The schema."""
         self.claims: PostgresClaims = PostgresClaims(self._run, round(lease * 1000), round(heartbeat * 1000))
         """Who has which run, by the clock of the server."""
-        self._dsn = dsn
+        self.dsn: str = dsn
+        """Where the database is, as it was given. It may have a password."""
         self._connections, self._timeout = connections, timeout
         self._opened: _Opened | None = None
         self._opening = OwnLock()
 
     def __repr__(self) -> str:
-        return f"PostgresStore({self._dsn if self._dsn.startswith('env:') else '…'!r}, schema={self.schema!r})"
+        return f"PostgresStore({self.dsn if self.dsn.startswith('env:') else '…'!r}, schema={self.schema!r})"
 
     async def get(self, key: Key) -> Item | None:
         """Return the item under a key, or None.
@@ -304,7 +305,7 @@ class PostgresStore:
     def _open_new(self) -> _Opened:
         with self._opening:
             if self._opened is None:
-                database = Database(read_dsn(self._dsn, self.schema), self.schema, self._timeout)
+                database = Database(read_dsn(self.dsn, self.schema), self.schema, self._timeout)
                 self._opened = _Opened(database, self._connections)
                 weakref.finalize(self, self._opened.end).atexit = False
             return self._opened
