@@ -81,6 +81,7 @@ from graphagent.log._header import rows_key as rows_key
 from graphagent.log._header import storable as storable
 from graphagent.log._header import thread_key as thread_key
 from graphagent.log._header import title_of as title_of
+from graphagent.log._lease import Lease as Lease
 from graphagent.log._lease import drop_claims as drop_claims
 from graphagent.log._lease import judged as judged
 from graphagent.log._lease import keys_of_claims as keys_of_claims

@@ -32,6 +32,8 @@ class Backlog:
         self._found: list[Found] = []
         self._put_off: dict[Name, tuple[float, float]] = {}
         """Until when each is left alone, and for how long that is."""
+        self.claimed: set[Name] = set()
+        """Runs that somebody else executes, as was found out; to be asked about again."""
         self._together = _TOGETHER if shared else 1
         self._changed = anyio.Event()
 
@@ -47,6 +49,7 @@ class Backlog:
         self._found = sorted(found)
         names = {each.name for each in self._found}
         self._put_off = {name: until for name, until in self._put_off.items() if name in names}
+        self.claimed &= names
         self.changed()
 
     def put_off(self, name: Name, seconds: float, most: float) -> None:
@@ -58,6 +61,7 @@ class Backlog:
     def hurry(self, name: Name) -> None:
         """Leave a run alone no more."""
         self._put_off.pop(name, None)
+        self.claimed.discard(name)
 
     def next(self, may: Callable[[Found], bool]) -> Found | None:
         """Return the run that comes next of those that may be executed; None if there is none."""
@@ -65,7 +69,8 @@ class Backlog:
         for each in self._found:
             if some and (len(some) == self._together or each.order[0] != some[0].order[0]):
                 break
-            if self._put_off.get(each.name, (0.0, 0.0))[0] <= now and may(each):
+            is_put_off = each.name in self.claimed or self._put_off.get(each.name, (0.0, 0.0))[0] > now
+            if not is_put_off and may(each):
                 some.append(each)
         return random.choice(some) if some else None
 

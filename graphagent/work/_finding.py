@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("graphagent")
 _MOST, _EVER = 1000, 64_000
 """Runs that a look finds, at first, and at most, if others that cannot be executed here come before."""
-_LONGEST = 30.0
+_LONGEST = 5.0
 """Seconds between two tries of what fails, at most."""
 
 
@@ -89,9 +89,12 @@ class Finder:
             for each, name in zip(due, names, strict=True)
             if (facts := self._facts.get(name)) is not None and self._is_ours(each.strategy, facts.queue)
         ]
-        if claims is not None and found:
-            for claimed in await claims.lapsed("runs", _MOST):
-                self._backlog.hurry((str(claimed.key[1]), str(claimed.key[3])))
+        if claims is not None and self._backlog.claimed:
+            keys = {header_key(*name): name for name in self._backlog.claimed}
+            held = await claims.holders(keys)
+            for key, name in keys.items():
+                if key not in held or held[key].lapsed:
+                    self._backlog.hurry(name)
         # What others are to execute may be in the way.
         self._limit = min(self._limit * 2, _EVER) if len(due) == self._limit and not found else _MOST
         self._backlog.replace(found)

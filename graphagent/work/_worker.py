@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from graphagent.work._schedules import Schedule
 
 _log = logging.getLogger("graphagent")
-_CLAIMED = 5.0
-"""Seconds for which a run is left alone that somebody else has, in a store that says whose time is over."""
-_LONGEST = 30.0
-"""Seconds for which a run is left alone that cannot be executed here, at most."""
+_FAILED, _LONGEST = 5.0, 30.0
+"""Seconds for which a run is left alone, at most: one whose store failed, and one that cannot be executed here."""
 
 
 class Worker:
@@ -57,8 +55,9 @@ class Worker:
         concurrency: How many runs it executes at once.
         queues: From which queues it takes runs; by default from all. What was not submitted, such as a run that sleeps, is in none, and
             is taken by every worker.
-        limits: How many runs of a queue this worker executes at once, by the names of queues.
-        limit_per_owner: How many runs of an owner this worker executes at once.
+        limits: How many runs of a queue are executed at once, by the names of queues. In a store that says itself who has what, such as a
+            PostgresStore, these are all that workers with this limit execute; in others, those of this worker.
+        limit_per_owner: How many runs of an owner are executed at once; counted in the same way.
         sweep: Seconds, more or less, between two looks into the store for runs that are due.
         max_deaths: After how many deaths of processes that executed it, one after the other, a run fails; None: it never does.
         health_file: A file that is touched after each look that succeeded, and removed when the worker ends: if it is older than a minute,
@@ -100,7 +99,7 @@ class Worker:
         """Where the runs are."""
         self._queues, self._max_deaths, self._sweep = queues, max_deaths, sweep
         self._health = None if health_file is None else anyio.Path(health_file)
-        self._limits = Limits(limits or {}, limit_per_owner)
+        self._limits = Limits(self.store, limits or {}, limit_per_owner)
         self._backlog = Backlog(shared=claims_of(self.store) is not None)
         self._busy: dict[Name, Runtime | None] = {}
         """The runs that are executed; None before they have begun."""
@@ -197,7 +196,15 @@ class Worker:
 
     async def _execute(self, found: Found, finder: Finder) -> None:
         try:
-            outcome = await self._executed(found)
+            places = await self._limits.enter(found.queue, found.name[0])
+            if places is None:
+                self._backlog.put_off(found.name, self._sweep, self._sweep)
+                return
+            try:
+                outcome = await self._executed(found)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await places.aclose()
             self._judge(found, outcome)
             if isinstance(outcome.error, StoreError):
                 finder.look_now()  # if that fails, too, no other run is begun
@@ -231,9 +238,11 @@ class Worker:
         if outcome.did == "executed":
             self._backlog.hurry(found.name)
         elif outcome.did == "claimed" and claims_of(self.store) is not None:
-            self._backlog.put_off(found.name, _CLAIMED, _CLAIMED)
-        elif outcome.did in ("changed", "left", "resting"):
+            self._backlog.claimed.add(found.name)
+        elif outcome.did in ("changed", "resting"):
             self._backlog.put_off(found.name, self._sweep, _LONGEST)
+        elif outcome.did == "left":
+            self._backlog.put_off(found.name, self._sweep, _FAILED)
         else:
             self._backlog.put_off(found.name, self._sweep, self._sweep)
 

@@ -11,15 +11,17 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import anyio
-from anyio.abc import TaskGroup
 from anyio.lowlevel import current_token
 
 from graphagent._concurrency import Worker as Thread
 from graphagent._options import check_text
 from graphagent.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
 
 try:
     import psycopg

@@ -90,8 +90,8 @@ async def test_a_worker_that_waits_is_woken_by_a_job(dsn):
         group.start_soon(first)
         with psycopg.connect(dsn, autocommit=True) as connection:
             listening = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
-            while connection.execute(listening).fetchone() is None:
-                await anyio.sleep(0.01)  # noqa: ASYNC110  another process is waited for
+            while connection.execute(listening).fetchone() is None:  # noqa: ASYNC110  another process is waited for
+                await anyio.sleep(0.01)
         await dispatcher.tell("ada", "a-1", queue="mail", priority=0)
         await anyio.sleep_forever()
     assert taken == [("ada", "a-1")]
