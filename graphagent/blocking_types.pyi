@@ -465,10 +465,10 @@ class BlockingRun(Protocol[O]):
         """Print what happened, step by step; `detailed` adds what the model was sent."""
 
     def step(self) -> Step | None:
-        """Execute the run until its next step, and return the step. Return None if the run ended, waits or is paused."""
+        """Execute the run until its next step, and return the step. Return None if the run ended, waits, sleeps or is paused."""
 
     def finish(self) -> RunResult[O]:
-        """Execute the run until it ends, waits or is paused, and return its result."""
+        """Execute the run until it ends, waits, sleeps or is paused, and return its result."""
 
     def pause(self, reason: str = "") -> None:
         """Stop the run before its next effect or node, or while it sleeps; it can be continued. Callbacks may call it too."""
@@ -498,7 +498,7 @@ class BlockingRun(Protocol[O]):
         """Answer the open question, or several questions by id. The run continues with `finish` or `step`."""
 
     def aclose(self) -> None:
-        """Release the run, so that another process can continue it. A run that ended, waits or paused has been released."""
+        """Release the run, so that another process can continue it. A run that ended, waits, sleeps or is paused has been released."""
 
     def __enter__(self) -> BlockingRun[O]: ...
     def __exit__(self, *_: object) -> None: ...

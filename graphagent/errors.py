@@ -28,6 +28,7 @@ GraphAgentError
 │  │  └ MigrationError                .before, .after; a run of an earlier version could not be moved to a later one
 │  ├ JournalError (StoreError)        an entry could not be kept, since the store failed, which is the __cause__
 │  ├ AnswerError (ValueError)         .question; an answer fits no open question, or not its type
+│  │  └ LateAnswerError               .deadline; a question was answered after it had expired
 │  ├ UnknownOutcomeError              .node, .key; what `ctx.once` began was broken off, and is not to be repeated
 │  └ DivergedError                    .node; what is executed again does something else than what was recorded
 ├ ModelError                          the model's side failed
@@ -48,7 +49,8 @@ GraphAgentError
 ├ ToolError                           raised in a tool, it is shown to the model and is not fatal
 │  ├ ArgumentsError                   .tool, .problems; a call's arguments do not fit the tool
 │  ├ ToolTimeoutError (TimeoutError)  .tool, .seconds; a call took longer than the tool allows
-│  └ DeclinedError                    .node, .question, .reason, .by; a person declined to answer a node or a tool
+│  ├ DeclinedError                    .node, .question, .reason, .by; a person declined to answer a node or a tool
+│  └ QuestionExpiredError (TimeoutError) .node, .question, .deadline; nobody answered a question of a node or a tool in time
 ├ Veto                                .reason; raised in a step callback, it refuses the step or the tool call
 ├ StoreError (OSError)                a store cannot be read or written
 │  ├ ConflictError                    .key; an item is not at the expected version
@@ -483,6 +485,19 @@ class AnswerError(RunError, ValueError):
         super().__init__(reason)
 
 
+class LateAnswerError(AnswerError):
+    """A question was answered after the run had recorded that nobody did before the deadline. Nothing was written."""
+
+    def __init__(self, question: str, deadline: datetime) -> None:
+        self.deadline = deadline
+        """The deadline, in UTC."""
+        shown = deadline.isoformat(" ", "seconds")
+        super().__init__(
+            question,
+            f"question {question!r} has expired: its deadline was {shown}, and the run went on without an answer",
+        )
+
+
 class UnknownOutcomeError(RunError):
     """What `ctx.once` began was broken off, nobody knows whether it was done, and it is not to be repeated."""
 
@@ -756,6 +771,20 @@ class DeclinedError(ToolError):
         """Who declined, if the answer said so."""
         why = f": {reason}" if reason else ""
         super().__init__(f"a person declined to answer question {question!r} of node {node!r}{why}")
+
+
+class QuestionExpiredError(ToolError, TimeoutError):
+    """Nobody answered a question of a node or a tool before its deadline, and it had no default; raised in a tool, the model sees it."""
+
+    def __init__(self, node: str, question: str, deadline: datetime) -> None:
+        self.node = node
+        """The path of the node."""
+        self.question = question
+        """The id of the question."""
+        self.deadline = deadline
+        """Until when it could be answered at least, in UTC."""
+        shown = deadline.isoformat(" ", "seconds")
+        super().__init__(f"nobody answered question {question!r} of node {node!r} until its deadline, {shown}")
 
 
 class Veto(GraphAgentError):

@@ -61,10 +61,10 @@ class RunFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class RunSuspended(Event):
-    """A run stopped before its end without failing: it waits for answers, or was paused."""
+    """A run stopped before its end without failing: it waits for answers, sleeps, or was paused."""
 
     reason: str
-    """`waiting`; or why it was paused, as in `run.pause(reason)`, or `paused` if that has no reason."""
+    """`waiting` or `sleeping`; or why it was paused, as in `run.pause(reason)`, or `paused` if that has no reason."""
     questions: tuple[Question, ...] = field(default=(), repr=False)
 
 

@@ -9,7 +9,7 @@ from graphagent._options import check_whole, check_word
 from graphagent.graph import _types
 from graphagent.graph._declarations import Declaration
 from graphagent.graph._misplaced import misplaced
-from graphagent.graph._node import NOBODY_ANSWERS, Chain, Node
+from graphagent.graph._node import Chain, Node
 
 if TYPE_CHECKING:
     from graphagent.errors import NodeFailedError
@@ -235,23 +235,16 @@ def race(*nodes: Node[A, B], transcript: Transcript = "drop", name: str = ...) -
 def race(*nodes: Node[Any, Any], transcript: Transcript = "drop", name: str = "race") -> Node[Any, Any]:
     """Make a node that executes several at once on the same input and returns the result of the first that succeeds.
 
-    The others are cancelled. It fails only if all fail, with the error of the first branch; the other errors are its notes.
+    The others are cancelled, and their questions are withdrawn. It fails only if all fail, with the error of the first branch; the other
+    errors are its notes. A run waits for an answer when nothing else is left to do: a branch that asks can win against one that sleeps, or
+    asks too, and against one that fails.
 
     Args:
         nodes: The branches.
         transcript: What happens to the winner's transcript: `drop` it, or `keep` it in the parent's.
         name: The name of the node.
-
-    Raises:
-        TypeError: a branch asks a person, who could not win.
     """
     _check_branches(nodes, name)
-    asker = next((branch.asker for branch in nodes if branch.asker), "")
-    if asker:
-        raise TypeError(
-            f"the branch {asker!r} of {name!r} asks a person, who could not win: a run waits for an answer only when nothing else is "
-            f"left to do. Ask in a node before or after the race. {NOBODY_ANSWERS}"
-        )
     input_type, output_type = _common(nodes, name), _types.union(branch.output_type for branch in nodes)
     return Race(
         nodes,

@@ -32,9 +32,6 @@ A = TypeVar("A")
 B = TypeVar("B")
 E = TypeVar("E", bound=Exception)
 
-NOBODY_ANSWERS = "Where nobody answers in time, answer for them: agent.resume(run_id, answer=…), once the time question.asked is long ago"
-"""The remedy for what would limit the time of a question, and cannot."""
-
 
 @final
 class PathLink:
@@ -524,8 +521,8 @@ class Node(Outlet[I, O]):
         """
         if self.asker:
             raise TypeError(
-                f"{self.asker!r} asks a person. No process runs meanwhile, so .timeout({seconds!r}) would not end that; give it to the "
-                f"nodes around the question. {NOBODY_ANSWERS}"
+                f"{self.asker!r} asks a person. No process runs meanwhile, so .timeout({seconds!r}) would not end that; give the question a "
+                f"deadline=, and the .timeout to the nodes around it"
             )
         return self._with(Timeout(seconds))
 

@@ -19,6 +19,7 @@ from graphagent.log._internal import (
     EffectRecorded,
     EffectStarted,
     Ended,
+    Expired,
     Log,
     NodeFinished,
     NodeRetried,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TASKS = re.compile(r"\b\d+\.\d+/")
 """What tells apart the keys of tasks that a node gathers."""
-_TIMES = ("asked", "wait", "began")
+_TIMES = ("asked", "began", "deadline", "due", "wait")
 """The fields of entries that differ whenever two runs do the same."""
 _UNTIMED = ("timing", "seconds")
 """The parts of steps and results that do; so does the time of a verdict."""
@@ -93,6 +94,8 @@ class Entry:
             if entry.kind == "sleep":
                 return _EPOCH + timedelta(milliseconds=self._reader.value(entry.value))
             return self._reader.value(entry.value, self._reader.outcome_type(entry, self.where))
+        if isinstance(entry, Expired):
+            return self._reader.value(entry.value, self._reader.answer_type(self.where)) if entry.has_default else None
         if isinstance(entry, Stopped):
             return getattr(entry.step, "output", None)
         if self._given is not None:
@@ -207,8 +210,13 @@ class Reader:
             return Any if node is None else getattr(node.element, "output_type", Any)
         if entry.kind == "answer":
             kind = self._asked.get((entry.at, entry.key), "question")
-            return stored_answer_type(kind, answer_type(None if node is None else node.element))
+            return stored_answer_type(kind, self.answer_type(where))
         return Any
+
+    def answer_type(self, where: str) -> Any:
+        """Return the declared type of the answers that a node asks for."""
+        node = None if self.config is None else self.config.find(where)
+        return answer_type(None if node is None else node.element)
 
 
 def _given(frame: Frame) -> tuple[tuple[Any, tuple[int, ...]], Source]:

@@ -53,6 +53,11 @@ class PendingQuestion:
         assert self.question.asked is not None
         return self.question.asked
 
+    @property
+    def deadline(self) -> datetime | None:
+        """Until when it can be answered at least, in UTC; None: for as long as it takes."""
+        return self.question.deadline
+
 
 async def list_questions(store: Store, *, owner: str | None = None) -> list[PendingQuestion]:
     """Return the open questions of all runs that wait, those that have waited longest first. No agent is needed.

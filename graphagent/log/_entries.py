@@ -8,12 +8,13 @@ each kind of entry has its fields and its change of the state side by side.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, structs
 
 from graphagent.codec._internal import DecodeError
+from graphagent.errors import QuestionExpiredError
 from graphagent.graph import Outline
 from graphagent.llm import Message, ToolResult
 from graphagent.llm._internal import BROKEN_OFF
@@ -607,13 +608,46 @@ class Asked(Entry, tag="asked", frozen=True):
     """The JSON schema of the answer."""
     asked: int = 0
     """When it was asked, in milliseconds UTC."""
+    deadline: int = 0
+    """When it expires, in milliseconds UTC; 0: never."""
 
     def apply(self, state: State) -> None:
         """Open the question."""
         frame = state.frames[self.at]
+        state.expired.pop(self.id, None)
         state.questions[self.id] = OpenQuestion(
-            self.id, self.at, self.key, frame.node_path, self.text, self.kind, self.about, self.schema, self.asked
-        )
+            self.id, self.at, self.key, frame.node_path, self.text, self.kind, self.about, self.schema, self.asked,
+            self.deadline,
+        )  # fmt: skip
+
+
+class Expired(Entry, tag="expired", frozen=True):
+    """The deadline of a question had passed, and it was closed without an answer of a person."""
+
+    id: str
+    """The id of the question."""
+    key: str
+    """As in Asked."""
+    deadline: int
+    """The deadline, in milliseconds UTC."""
+    value: Raw = NIL
+    """The default, which is the answer."""
+    has_default: bool = False
+    """Whether there was a default; otherwise the node that asked raises QuestionExpiredError."""
+    kind: ClassVar[str] = "answer"
+    """The effect that it is the outcome of, which costs nothing."""
+    charges: ClassVar[tuple[Charge, ...]] = ()
+    turns: ClassVar[int] = 0
+
+    def apply(self, state: State) -> None:
+        """Close the question."""
+        frame = state.frames[self.at]
+        state.questions = {id_: each for id_, each in state.questions.items() if id_ != self.id}
+        state.expired[self.id] = self.deadline
+        error = None if self.has_default else (QuestionExpiredError.__name__, "")
+        outcome = self.value if self.has_default else self.deadline
+        frame.effects["answer", self.key] = Effect(state.number, outcome, error)
+        frame.latest = state.number
 
 
 class ToolsListed(Entry, tag="tools", frozen=True):
@@ -731,7 +765,7 @@ class Resumed(Entry, tag="resumed", frozen=True):
 
     def apply(self, state: State) -> None:
         """Continue the run."""
-        state.status, state.reason, state.failure = "running", "", None
+        state.status, state.reason, state.failure, state.due = "running", "", None, 0
         if self.strategy is not None:
             state.run.strategy = self.strategy
         if self.declared is not None:
@@ -746,7 +780,7 @@ class Resumed(Entry, tag="resumed", frozen=True):
 
 
 class Stopped(Entry, tag="stopped", frozen=True):
-    """The run ended, waits, is paused or failed, and nobody executes it."""
+    """The run ended, waits, sleeps, is paused or failed, and nobody executes it."""
 
     status: Literal["done", "waiting", "paused", "failed", "cancelled", "sleeping"]
     """How it stopped."""
@@ -756,10 +790,12 @@ class Stopped(Entry, tag="stopped", frozen=True):
     """The type, the text and the traceback of the error."""
     step: StepValue | None = None
     """The step of the answer."""
+    due: int = 0
+    """When it continues by itself, in milliseconds UTC: at the end of a sleep, or at the deadline of a question. 0: never."""
 
     def apply(self, state: State) -> None:
         """Stop the run."""
-        state.status, state.reason, state.failure = self.status, self.reason, self.failure
+        state.status, state.reason, state.failure, state.due = self.status, self.reason, self.failure, self.due
         if self.status == "failed":  # it waits for nobody, and asks again when it continues
             state.questions = {}
         elif self.status == "done":
@@ -787,14 +823,14 @@ class Ended(Entry, tag="ended", frozen=True):
         _lower_to(root.transcript, root)
         state.drop(root)
         root.inside, root.started = {}, {}
-        state.status, state.failure, state.questions = "ended", None, {}
+        state.status, state.failure, state.questions, state.due = "ended", None, {}, 0
         state.reason = f"it was ended: {self.reason}" if self.reason else "it was ended"
 
 
 AnyEntry = (
     Started | Carried | NodeFinished | NodeRetried | NodeFailed | BranchFailed | BranchesStarted | BranchesJoined | AgentStarted
     | AgentStopped | RuledExecution | NodeSkipped | EffectStarted | EffectRecorded | ResultsAdded | StepFinished | TranscriptEdited | Spent | Asked
-    | ToolsListed | TaskShown | Placed | Migrated | LearningDue | Learned | Resumed | Stopped | Ended
+    | Expired | ToolsListed | TaskShown | Placed | Migrated | LearningDue | Learned | Resumed | Stopped | Ended
 )  # fmt: skip
 
 

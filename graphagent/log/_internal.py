@@ -30,6 +30,7 @@ from graphagent.log._entries import EffectRecorded as EffectRecorded
 from graphagent.log._entries import EffectStarted as EffectStarted
 from graphagent.log._entries import Ended as Ended
 from graphagent.log._entries import Entry as Entry
+from graphagent.log._entries import Expired as Expired
 from graphagent.log._entries import Held as Held
 from graphagent.log._entries import Learned as Learned
 from graphagent.log._entries import LearningDue as LearningDue

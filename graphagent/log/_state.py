@@ -80,6 +80,8 @@ class OpenQuestion(NamedTuple):
     """The JSON schema of the answer, as a stored value."""
     asked: int
     """When it was asked, in milliseconds UTC."""
+    deadline: int = 0
+    """When it expires, in milliseconds UTC; 0: never."""
 
 
 Scope: TypeAlias = tuple[str, int]
@@ -303,7 +305,7 @@ class State:
     """Where a run is: the fold of its entries."""
 
     __slots__ = (
-        "executed", "failure", "frames", "number", "questions", "ran", "reason", "root", "run", "status", "time", "unlearned",
+        "due", "executed", "expired", "failure", "frames", "number", "questions", "ran", "reason", "root", "run", "status", "time", "unlearned",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -325,8 +327,12 @@ class State:
         """Why it stopped, for people."""
         self.failure: tuple[str, str, str] | None = None
         """The type, the text and the traceback of the error with which it stopped."""
+        self.due = 0
+        """When a run that has stopped continues by itself, in milliseconds UTC; 0: only when somebody resumes it."""
         self.questions: dict[str, OpenQuestion] = {}
         """The open questions, by their ids."""
+        self.expired: dict[str, int] = {}
+        """The deadlines of questions that nobody answered in time, by their ids, in milliseconds UTC."""
         self.executed: dict[Scope, dict[str, Executions]] = {}
         """What was executed of the declarations that rules name, by their names."""
         self.unlearned: tuple[str, ...] = ()

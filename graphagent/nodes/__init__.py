@@ -21,6 +21,7 @@ from graphagent.nodes._moderate import Flagged as Flagged
 from graphagent.nodes._moderate import moderate as moderate
 from graphagent.nodes._notes import recall_notes as recall_notes
 from graphagent.nodes._notes import remember_notes as remember_notes
+from graphagent.nodes._sleep import sleep as sleep
 from graphagent.nodes._task import task as task
 from graphagent.nodes._tools import execute_tools as execute_tools
 from graphagent.nodes._verify import Accepted as Accepted

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 from graphagent.graph import Node, type_hints
 from graphagent.llm import Approve, Deny
 from graphagent.nodes._verify import V
+from graphagent.run._internal import NEVER, UNSET, Until
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from graphagent.memory.notes import NoteMemory, NoteView
     from graphagent.run import Context
 
@@ -57,6 +60,7 @@ class _AskHuman:
     question: str | Callable[[Any], str]
     asks: Any
     """The type of the answer."""
+    until: Until = NEVER
     lessons: NoteMemory | None = field(default=None)
     """Where lessons are kept."""
 
@@ -85,16 +89,19 @@ class _AskHuman:
         return answer
 
     async def _answer(self, ctx: Context, value: Any) -> Any:
-        return await ctx.ask(_text(ctx, self.question, value), self.asks, about=value)
+        text, until = _text(ctx, self.question, value), self.until
+        return await ctx.ask(text, self.asks, about=value, deadline=until.when, default=until.default)
 
 
 @dataclass(frozen=True, slots=True)
 class _Approval:
     question: str | Callable[[Any], str]
+    until: Until = NEVER
     asks: ClassVar[Any] = bool | Approve | Deny
 
     async def __call__(self, ctx: Context, value: Any) -> Approved[Any] | Denied[Any]:
-        verdict = await ctx.ask(_text(ctx, self.question, value), kind="approval", about=value)
+        text = _text(ctx, self.question, value)
+        verdict = await ctx.ask(text, kind="approval", about=value, deadline=self.until.when)
         if isinstance(verdict, Deny):
             return Denied(value, verdict.reason, verdict.by, verdict.at)
         return Approved(value, verdict.by, verdict.at)
@@ -118,15 +125,18 @@ def _check_plain(question: object, name: str) -> None:
 
 @overload
 def ask_human(
-    question: str | Callable[[Any], str], kind: type[T], *, learn: NoteView | None = None, name: str = "ask_human"
-) -> Node[object, T]: ...
+    question: str | Callable[[Any], str], kind: type[T], *, learn: NoteView | None = None,
+    deadline: timedelta | datetime | None = None, default: T = ..., name: str = "ask_human",
+) -> Node[object, T]: ...  # fmt: skip
 @overload  # a union or a Literal, which is no class
 def ask_human(
-    question: str | Callable[[Any], str], kind: Any, *, learn: NoteView | None = None, name: str = "ask_human"
-) -> Node[object, Any]: ...
+    question: str | Callable[[Any], str], kind: Any, *, learn: NoteView | None = None,
+    deadline: timedelta | datetime | None = None, default: Any = ..., name: str = "ask_human",
+) -> Node[object, Any]: ...  # fmt: skip
 def ask_human(
-    question: str | Callable[[Any], str], kind: Any, *, learn: NoteView | None = None, name: str = "ask_human"
-) -> Node[object, Any]:
+    question: str | Callable[[Any], str], kind: Any, *, learn: NoteView | None = None,
+    deadline: timedelta | datetime | None = None, default: Any = UNSET, name: str = "ask_human",
+) -> Node[object, Any]:  # fmt: skip
     """Make a node that asks a person, and gives the answer. The run is suspended until there is one, days if need be.
 
     `result.pending` is the question; `agent.resume(run_id, answer=…)` continues, in any process.
@@ -136,31 +146,44 @@ def ask_human(
         kind: The type of the answer, which is checked before anything is written.
         learn: Notes from which lessons are applied, by the model of the run, to a text before a person sees it (`question` gets it,
             and `result.pending.about` is it), and in which the lessons of what that person answers are kept.
+        deadline: How long it can be answered, as a timedelta, or until when, as a datetime with a time zone. After that, whoever resumes
+            the run continues it without an answer.
+        default: The output then. Without it, the node raises QuestionExpiredError: `.on_error(QuestionExpiredError)` is the way on.
         name: How the node is called.
 
     Raises:
-        TypeError: the question is neither text nor a plain function, or `kind` is no type.
+        TypeError: the question is neither text nor a plain function, or `kind` is no type; or the deadline is neither, or the default
+            is not of the type, or without a deadline.
+        ValueError: the deadline has no time zone.
     """
     _check_plain(question, name)
+    until = Until(deadline, default)
+    until.check(repr(name), "question", kind)
     lessons: NoteMemory | None = None
     if learn is not None:
         from graphagent.memory.notes import NoteMemory
 
         lessons = NoteMemory(learn, recall=False, learn=False, tools=False)
-    return Node(_AskHuman(question, kind, lessons), name=name, input_type=object, output_type=kind)
+    return Node(_AskHuman(question, kind, until, lessons), name=name, input_type=object, output_type=kind)
 
 
-@overload
-def approval(question: str, *, name: str = "approval") -> Node[str, Approved[str] | Denied[str]]: ...
-@overload
-def approval(question: str, kind: type[T], *, name: str = "approval") -> Node[T, Approved[T] | Denied[T]]: ...
 @overload
 def approval(
-    question: Callable[[T], str], kind: type[T] | None = None, *, name: str = "approval"
+    question: str, *, deadline: timedelta | datetime | None = None, name: str = "approval"
+) -> Node[str, Approved[str] | Denied[str]]: ...
+@overload
+def approval(
+    question: str, kind: type[T], *, deadline: timedelta | datetime | None = None, name: str = "approval"
 ) -> Node[T, Approved[T] | Denied[T]]: ...
+@overload
 def approval(
-    question: str | Callable[[Any], str], kind: Any = None, *, name: str = "approval"
-) -> Node[Any, Approved[Any] | Denied[Any]]:
+    question: Callable[[T], str], kind: type[T] | None = None, *, deadline: timedelta | datetime | None = None,
+    name: str = "approval",
+) -> Node[T, Approved[T] | Denied[T]]: ...  # fmt: skip
+def approval(
+    question: str | Callable[[Any], str], kind: Any = None, *, deadline: timedelta | datetime | None = None,
+    name: str = "approval",
+) -> Node[Any, Approved[Any] | Denied[Any]]:  # fmt: skip
     """Make a node that asks a person whether its input may go on, and returns `Approved(value)` or `Denied(value, reason)`.
 
     ```text
@@ -174,15 +197,20 @@ def approval(
     Args:
         question: What is asked, or a function that makes it of the node's input, which `result.pending.about` is, too.
         kind: The type of the input; by default text, or the type that the function takes.
+        deadline: How long it can be answered, as a timedelta, or until when, as a datetime with a time zone. After that, the node raises
+            QuestionExpiredError when the run is resumed: `.on_error(QuestionExpiredError)` is the way on.
         name: How the node is called.
 
     Raises:
-        TypeError: the question is neither text nor a plain function, or `kind` is no type.
+        TypeError: the question is neither text nor a plain function, or `kind` is no type; or the deadline is neither.
+        ValueError: the deadline has no time zone.
     """
     _check_plain(question, name)
+    until = Until(deadline)
+    until.check(repr(name), "approval", kind)
     if kind is None:
         kind = str
         if callable(question):
             kind = type_hints(question).get(next(iter(inspect.signature(question).parameters), ""), Any)
     output: Any = Approved[kind] | Denied[kind]
-    return Node[Any, Any](_Approval(question), name=name, input_type=kind, output_type=output)
+    return Node[Any, Any](_Approval(question, until), name=name, input_type=kind, output_type=output)

@@ -64,9 +64,11 @@ async def run_agent(agent: Any, effects: Effects, task: Any) -> Any:
         end_agent(run, named)
     except Suspend:
         reason, questions = run.top.pausing, run.questions
-        if reason is not None or questions:
+        if reason is None and (questions or any(at.startswith(run.frame.path) for at, _ in run.tasks.wakes)):
+            reason = "waiting" if questions else "sleeping"
+        if reason is not None:
             run.report_steps()
-            run.emit(RunSuspended(run.run_id, reason if reason is not None else "waiting", questions))
+            run.emit(RunSuspended(run.run_id, reason, questions))
         raise
     except Exception as error:
         if isinstance(error, RunError) and error.run_id in run.lineage[1:]:

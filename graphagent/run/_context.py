@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, cast, overload
 
 import msgspec
@@ -26,12 +26,16 @@ from graphagent.run._children import run_agent
 from graphagent.run._concurrently import together
 from graphagent.run._effects import Effects
 from graphagent.run._people import ask
+from graphagent.run._sleep import sleep
 from graphagent.run._steps import add, add_results
 from graphagent.run._suspend import Suspend
+from graphagent.run._times import UNSET, Until, check_duration
 from graphagent.run._turns import decide, turn
 from graphagent.run._unheard import report
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from graphagent._agent import Agent
     from graphagent.events import Event, ModelOutput
     from graphagent.llm import (
@@ -66,7 +70,6 @@ else:
     Deps = TypeVar("Deps", covariant=True)
 
 _UNSET: Any = object()
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
@@ -406,13 +409,29 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
             for number in range(len(given)):
                 await execute(number)
         else:
-            await together(execute, len(given), limit)
+            await together(execute, len(given), limit, of=effects.run.top.tasks)
         if len(results) < len(given):
             raise Suspend
         return [results[number] for number in range(len(given))]
 
+    async def sleep(self, seconds: float | timedelta) -> None:
+        """Sleep for so long, by the clock of the store. When it ends is recorded, and no process need be alive until then.
+
+        Where nothing else goes on in the run, it is suspended, and whoever resumes it once the time has come continues it here. It is
+        waited for in the process if it is a matter of three seconds, or as long as other branches work.
+
+        Args:
+            seconds: For how long: a number of seconds, or a timedelta.
+
+        Raises:
+            TypeError: it is neither.
+            ValueError: it is negative, or longer than a thousand years.
+        """
+        check_duration(f"node {self.node!r}: ctx.sleep", seconds)
+        await sleep(self._effects, seconds)
+
     async def sleep_until(self, time: datetime) -> None:
-        """Sleep until a time, by the wall clock. The time is recorded, and the process need not stay alive.
+        """Sleep until a time, by the clock of the store, as `sleep` does. Nobody sleeps until a time that is past.
 
         Args:
             time: A datetime with a time zone, such as `datetime.now(UTC) + timedelta(hours=8)`.
@@ -431,16 +450,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
                 f"node {self.node!r} sleeps until a datetime without a time zone; write datetime.now(UTC) + …, "
                 "datetime(…, tzinfo=UTC), or time.astimezone() if it is in the zone of this machine"
             )
-        effects, log = self._effects, self._effects.log
-        key = effects.next("sleep")
-        found = effects.find_or_copy("sleep", key)
-        if found is None:
-            effects.stop_if_due()
-            wake = -((_EPOCH - time) // timedelta(milliseconds=1))  # rounded up
-            effects.record(EffectRecorded(at=effects.frame.path, kind="sleep", key=key, value=log.keep(wake)))
-            await log.commit()
-            found = effects.frame.effects["sleep", key]
-        await effects.run.top.sleep(log.take(found.value))
+        await sleep(self._effects, time)
 
     def spend(self, usage: Usage, what: str = "", model: str = "") -> None:
         """Charge tokens and money to the budget and the ledger.
@@ -462,17 +472,27 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
 
     @overload
     async def ask(
-        self, question: str, *, kind: Literal["approval", "in_flight"], about: object, id: str = ""
-    ) -> Approve | Deny: ...
+        self, question: str, *, kind: Literal["approval", "in_flight"], about: object, id: str = "",
+        deadline: timedelta | datetime | None = None,
+    ) -> Approve | Deny: ...  # fmt: skip
     @overload
-    async def ask(self, question: str, *, kind: Literal["result"], about: ToolCall) -> Any: ...
-    @overload
-    async def ask(self, question: str, type: type[T], *, about: object = None, id: str = "") -> T: ...
-    @overload
-    async def ask(self, question: str, type: Any = str, *, about: object = None, id: str = "") -> Any: ...
     async def ask(
-        self, question: str, type: Any = str, *, kind: Any = "question", about: object = None, id: str = ""
-    ) -> Any:
+        self, question: str, *, kind: Literal["result"], about: ToolCall, deadline: timedelta | datetime | None = None
+    ) -> Any: ...
+    @overload
+    async def ask(
+        self, question: str, type: type[T], *, about: object = None, id: str = "",
+        deadline: timedelta | datetime | None = None, default: T = ...,
+    ) -> T: ...  # fmt: skip
+    @overload
+    async def ask(
+        self, question: str, type: Any = str, *, about: object = None, id: str = "",
+        deadline: timedelta | datetime | None = None, default: Any = ...,
+    ) -> Any: ...  # fmt: skip
+    async def ask(
+        self, question: str, type: Any = str, *, kind: Any = "question", about: object = None, id: str = "",
+        deadline: timedelta | datetime | None = None, default: Any = UNSET,
+    ) -> Any:  # fmt: skip
         """Return the answer to a question. The run waits for it, and the process need not stay alive.
 
         Args:
@@ -481,11 +501,20 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
             kind: `approval` of a tool call or of a value, or the `result` of a call. Default: a question to a person.
             about: What it is about, for those who answer.
             id: Identifies it among the open questions of the run. Default: an id of the node, or of the call.
+            deadline: How long it can be answered, as a timedelta, or until when, as a datetime with a time zone. It is recorded with
+                the question, and judged by the clock of the store. Who resumes the run after it continues it without an answer.
+            default: The answer then, of the type `type`.
 
         Raises:
+            QuestionExpiredError: nobody answered before the deadline, and there is no default.
+            DeclinedError: a person declined to answer, with `Deny`.
             QuestionError: another question was asked under this id.
+            TypeError: the deadline is neither, or the default is not of the type, or without a deadline.
+            ValueError: the deadline has no time zone, or is past when the question is asked.
         """
-        return await ask(self._effects, question, type, kind=kind, about=about, id_=id)
+        until = Until(deadline, default)
+        until.check(f"node {self.node!r}", kind, type)
+        return await ask(self._effects, question, type, kind=kind, about=about, id_=id, until=until)
 
     async def run_agent(self, agent: Agent[A, T], task: A) -> T:
         """Run another agent as a part of this run and return its answer. Its budget, questions and pauses are also those of this run.

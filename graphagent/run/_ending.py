@@ -1,4 +1,4 @@
-"""How a run comes to rest: it comes to END, waits, is paused, fails, is cancelled, or is ended. Then nobody executes it, and its claim is released."""
+"""How a run comes to rest: it comes to END, waits, sleeps, is paused, fails, is cancelled, or is ended. Then nobody executes it, and its claim is released."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from graphagent.log._internal import (
 )
 from graphagent.run._after import learners, look_back, named
 from graphagent.run._reading import read_any_log, read_run, runtime_over
+from graphagent.run._sleep import longest_wait, now
 from graphagent.store import Put
 
 if TYPE_CHECKING:
@@ -43,11 +44,12 @@ _WITHOUT_STORE = (
 
 
 async def suspend(run: Runtime) -> bool:
-    """Record that the run waits for answers, or is paused. Return whether it does: else it stops for its next step alone."""
+    """Record that the run waits for answers, sleeps, or is paused. Return whether it does: else it stops for its next step alone."""
     if run.stepping:
         run.handed += run.added
     reason, run.pausing = run.pausing, None
-    questions = run.questions
+    questions, deadlines = run.questions, (each.deadline for each in run.log.state.questions.values())
+    due = min(filter(None, (*(time for _, time in run.tasks.wakes), *deadlines)), default=0)
     if reason is not None and run.leaving:
         await leave(run)
     elif reason is not None:
@@ -55,14 +57,29 @@ async def suspend(run: Runtime) -> bool:
     elif questions:
         asked = "; ".join(question.question for question in questions)
         how = "" if run.log.durable else f"; {_WITHOUT_STORE}"
-        await stop(run, "waiting", f"it waits for an answer: {asked}{how}")
+        await stop(run, "waiting", f"it waits for an answer: {asked}{how}", due=due)
         run.idle = True
+    elif due:
+        await stop(run, "sleeping", "it sleeps", due=due)
     else:
         run.at_rest = run.result_now(status="running", unfinished="it is being stepped through")
         return False
     run.report_steps()
-    run.emit(RunSuspended(run.run_id, reason if reason is not None else "waiting", questions))
+    shown = reason if reason is not None else "waiting" if questions else "sleeping"
+    run.emit(RunSuspended(run.run_id, shown, questions))
     return True
+
+
+async def is_idle(run: Runtime) -> bool:
+    """Return whether there is nothing to execute without an answer: it waits for one, or sleeps on.
+
+    Raises:
+        StoreError: the time of the store cannot be read.
+    """
+    state = run.log.state
+    if not run.idle and state.status != "sleeping":
+        return False
+    return not state.due or (state.due - await now(run)) / 1000 > longest_wait()
 
 
 async def fail(run: Runtime, error: BaseException) -> None:
@@ -113,7 +130,7 @@ async def leave(run: Runtime) -> None:
     run.at_rest = run.result_now(status="interrupted", unfinished="it is left to another process")
 
 
-async def stop(run: Runtime, status: Any, reason: str, failure: Exception | None = None) -> None:
+async def stop(run: Runtime, status: Any, reason: str, failure: Exception | None = None, due: int = 0) -> None:
     """Record that the run stops, and release it. If it failed, or was cancelled, no other error is raised."""
     log = run.log
     try:
@@ -124,7 +141,7 @@ async def stop(run: Runtime, status: Any, reason: str, failure: Exception | None
                 return
         if not log.lost:
             shown = None if failure is None else _failure_of(failure)
-            log.append(Stopped(status=status, reason=reason, failure=shown))
+            log.append(Stopped(status=status, reason=reason, failure=shown, due=due))
             _stops(log, status, reason)
             if status == "waiting" and log.durable:
                 log.along(Put(mark_key(WAITING, run.owner, run.run_id), mark_of(log.header)))
@@ -273,7 +290,7 @@ def _stops(log: Log, status: Any, reason: str) -> None:
     frame = log.state.root
     log.header = structs.replace(
         log.header, claim=None, written=status, reason=storable(reason), turns=frame.turns, tokens=frame.usage.total_tokens,
-        cost=cost_of(frame.usage), seconds=round(log.executed(), 3), unlearned=log.state.unlearned, due=0, deaths=0,
+        cost=cost_of(frame.usage), seconds=round(log.executed(), 3), unlearned=log.state.unlearned, due=log.state.due, deaths=0,
     )  # fmt: skip
 
 

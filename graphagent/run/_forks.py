@@ -150,7 +150,7 @@ async def _join(
             await log.commit()
 
     if ("join", "") not in outer.effects:
-        await together(execute_branch, len(branches), node.limit)
+        await together(execute_branch, len(branches), node.limit, of=run.top.tasks)
         if suspended:
             raise Suspend
         if node.transcript == "keep":
@@ -211,7 +211,7 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
         with anyio.CancelScope() as scope:
             if known is not None or not any(frame.ended for frame in frames):
                 left = [number for number in range(len(frames)) if number not in failed] if known is None else [known]
-                await together(lambda place: execute_branch(left[place]), len(left))
+                await together(lambda place: execute_branch(left[place]), len(left), of=run.top.tasks)
         broken = next((error for error in failed.values() if ends_all(error, run)), None)
         # The first entry decides, not the task that woke first, so a run that is read again has the same winner.
         won = min(((frame.ended, number) for number, frame in enumerate(frames) if frame.ended), default=None)

@@ -17,7 +17,7 @@ from graphagent.run._assembly import check_prices
 from graphagent.run._beginning import take_up
 from graphagent.run._budgets import Budgets
 from graphagent.run._deps import make_deps
-from graphagent.run._ending import end, fail, stop, suspend, write_end
+from graphagent.run._ending import end, fail, is_idle, stop, suspend, write_end
 from graphagent.run._heartbeat import with_heartbeat
 from graphagent.run._people import only_question, results_by_question, take_answers
 from graphagent.run._sites import sites, with_sub_agents
@@ -113,7 +113,7 @@ class Run(Generic[O]):
     # ---- executing
 
     async def step(self) -> Step | None:
-        """Execute the run until its next step, and return the step. Return None if the run ended, waits or is paused.
+        """Execute the run until its next step, and return the step. Return None if the run ended, waits, sleeps or is paused.
 
         A fork is executed to its end, and the steps of its branches are returned one by one. No task outlives the call. Called
         again after it returned None, it continues a run that was paused, or that was answered.
@@ -130,7 +130,9 @@ class Run(Generic[O]):
         return None
 
     async def finish(self) -> RunResult[O]:
-        """Execute the run until it ends, waits or is paused, and return its result.
+        """Execute the run until it ends, waits, sleeps or is paused, and return its result.
+
+        One that sleeps is executed again once the time has come. Until then it returns the same at once.
 
         Raises:
             NodeFailedError: a node raised an exception, which is the cause.
@@ -158,9 +160,10 @@ class Run(Generic[O]):
         run.check_continues()
         if run.since is not None:
             raise run.of_run(RunError(f"run {run.run_id!r} is being executed already; await that"))
-        if run.idle and not run.answers:
+        if not run.answers and await is_idle(run):
             return
         run.since, run.at_rest = _clock.ticks(), None
+        run.tasks.begin()
         try:
             await awaited(_execute(run, stepping=stepping), f"run {run.run_id!r}")
         except Suspend:
@@ -230,7 +233,7 @@ class Run(Generic[O]):
         take_answers(self._run, {**given, **(answers or {}), **results_by_question(self._run, results or {})})
 
     async def aclose(self) -> None:
-        """Release the run, so that another process can continue it. A run that ended, waits or paused has been released."""
+        """Release the run, so that another process can continue it. A run that ended, waits, sleeps or is paused has been released."""
         if self._run.claimed and self._run.log.durable:
             await stop(self._run, "paused", "released")
 

@@ -10,22 +10,34 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from graphagent import _clock
 from graphagent.codec._internal import HeldBlobs, encode
-from graphagent.errors import AnswerError, ArgumentsError, DeclinedError, QuestionError, SerializationError
+from graphagent.errors import (
+    AnswerError,
+    ArgumentsError,
+    DeclinedError,
+    LateAnswerError,
+    QuestionError,
+    QuestionExpiredError,
+    SerializationError,
+)
 from graphagent.llm import Approve, Deny, Tool, ToolCall
-from graphagent.log._internal import Asked
+from graphagent.log._internal import NIL, Asked, Expired
 from graphagent.run._questions import Question, open_question, stored_answer_type
 from graphagent.run._schemas import schema_of
 from graphagent.run._sites import sites
+from graphagent.run._sleep import now, wait_until
 from graphagent.run._suspend import Suspend
+from graphagent.run._times import NEVER, Until, moment_of
 
 if TYPE_CHECKING:
+    from graphagent.log._internal import Effect
     from graphagent.run._effects import Effects
     from graphagent.run._runtime import Runtime
 
 
 async def ask(
-    effects: Effects, question: str, type_: Any = str, *, kind: Any = "question", about: object = None, id_: str = ""
-) -> Any:
+    effects: Effects, question: str, type_: Any = str, *, kind: Any = "question", about: object = None, id_: str = "",
+    until: Until = NEVER,
+) -> Any:  # fmt: skip
     """Return the answer to a question: see `Context.ask`."""
     run = effects.run
     if not id_ and kind != "question" and isinstance(about, ToolCall):
@@ -39,29 +51,73 @@ async def ask(
         raise QuestionError(effects.node, before, question)
     found = effects.find_or_copy("answer", key)
     if found is not None:
-        declined = found.error is not None
-        answer = run.log.take(found.value, stored_answer_type(kind, type_, declined=declined))
-        if declined and Deny not in (type_, *get_args(type_)):
-            raise DeclinedError(effects.node, id_, answer.reason, answer.by)
-        if kind != "question" or declined:
-            return answer
         with suppress(AnswerError):  # it was given to a process that did not know the type: then it is asked again
-            return Question(id_, question, effects.node, type=type_).check(answer)
+            return _answer(effects, found, question, type_, kind, id_)
     effects.stop_if_due()
     id_ = run.question_id(id_)
     known = run.log.state.questions.get(id_)
     if known is not None and known.text != question:
         raise QuestionError(effects.node, known.text, question)
     if known is None:
+        _default(effects, until, type_)
+        asked = _clock.now() if until.when is None else await now(run)
         effects.record(
             Asked(
                 at=effects.frame.path, id=id_, key=key, text=question, kind=kind, about=run.keep_about(about),
-                schema=run.log.keep(schema_of(kind, type_)), asked=_clock.now(),
+                schema=run.log.keep(schema_of(kind, type_)), asked=asked, deadline=until.deadline(effects.node, asked),
             )
         )  # fmt: skip
         known = run.log.state.questions[id_]
+        if known.deadline:
+            await run.log.commit()  # asked again, it would have another one
     run.top.asked[id_] = replace(open_question(run.log, run.top.run_id, known, type_, Any), about=about)
-    raise Suspend
+    if not known.deadline:
+        raise Suspend
+    await wait_until(effects, known.deadline)
+    effects.record(
+        Expired(
+            at=effects.frame.path, id=id_, key=key, deadline=known.deadline, value=_default(effects, until, type_),
+            has_default=until.has_default,
+        )
+    )  # fmt: skip
+    run.top.asked.pop(id_, None)
+    await run.log.commit()
+    return _answer(effects, effects.frame.effects["answer", key], question, type_, kind, id_)
+
+
+def _default(effects: Effects, until: Until, type_: Any) -> Any:
+    """Return the default of a question as an entry has it.
+
+    Raises:
+        TypeError: a person could not answer it.
+        SerializationError: it cannot be stored.
+    """
+    if not until.has_default:
+        return NIL
+    try:
+        checked = Question("", "", effects.node, type=type_).check(until.default)
+    except AnswerError as error:
+        raise TypeError(f"node {effects.node!r}: default= does not fit: {'; '.join(error.problems)}") from None
+    return effects.log.keep(checked, type_)
+
+
+def _answer(effects: Effects, found: Effect, question: str, type_: Any, kind: Any, id_: str) -> Any:
+    """Return the answer that was recorded.
+
+    Raises:
+        DeclinedError: a person declined to answer.
+        QuestionExpiredError: nobody answered in time.
+        AnswerError: it does not fit the type.
+    """
+    if found.error is not None and found.error[0] == QuestionExpiredError.__name__:
+        raise QuestionExpiredError(effects.node, id_, moment_of(found.value))
+    declined = found.error is not None
+    answer = effects.log.take(found.value, stored_answer_type(kind, type_, declined=declined))
+    if declined and Deny not in (type_, *get_args(type_)):
+        raise DeclinedError(effects.node, id_, answer.reason, answer.by)
+    if kind != "question" or declined:
+        return answer
+    return Question(id_, question, effects.node, type=type_).check(answer)
 
 
 def _next(effects: Effects) -> tuple[str, str]:
@@ -82,6 +138,9 @@ def take_answers(run: Runtime, answers: Mapping[str, object]) -> None:
     checked: dict[str, object] = {}
     for id_, each in answers.items():
         if id_ not in run.log.state.questions:
+            expired = run.log.state.expired.get(id_)
+            if expired is not None:
+                raise run.of_run(LateAnswerError(id_, moment_of(expired)))
             ids = ", ".join(map(repr, run.log.state.questions)) or "none"
             raise run.of_run(AnswerError(id_, f"run {run.run_id!r} has no open question {id_!r}; open are: {ids}"))
         question = run.question(id_)

@@ -13,6 +13,7 @@ from graphagent.graph._internal import show
 from graphagent.llm import Approve, Deny, ToolCall, ToolResult
 from graphagent.llm._internal import problems, with_images
 from graphagent.run._schemas import misfits, schema_of
+from graphagent.run._times import moment_of
 
 if TYPE_CHECKING:
     from graphagent.log._internal import Log, OpenQuestion, QuestionKind
@@ -46,6 +47,8 @@ class Question:
     """When it was asked, in UTC."""
     json_schema: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
     """The JSON schema of the answer, for a web form; empty where anything may be answered. For approvals it is a boolean."""
+    deadline: datetime | None = None
+    """Until when it can be answered at least, in UTC: until the run goes on without an answer. None: for as long as it takes."""
 
     @property
     def call(self) -> ToolCall | None:
@@ -163,7 +166,8 @@ def open_question(log: Log, run_id: str, stored: OpenQuestion, type_: Any, input
     elif type_ is Any and schema.keys() == {"type"}:
         type_ = _TYPES.get(schema["type"], Any)
     about = log.take_if_fits(stored.about, input_type)
-    return Question(stored.id, stored.text, stored.node, stored.kind, about, type_, run_id, asked, schema)
+    deadline = moment_of(stored.deadline) if stored.deadline else None
+    return Question(stored.id, stored.text, stored.node, stored.kind, about, type_, run_id, asked, schema, deadline)
 
 
 def stored_answer_type(kind: QuestionKind, type_: Any, *, declined: bool = False) -> Any:

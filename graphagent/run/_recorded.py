@@ -25,6 +25,7 @@ from graphagent.log._internal import (
     Charge,
     EffectRecorded,
     EffectStarted,
+    Expired,
     NodeFinished,
     NodeRetried,
     Placed,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 _ASKED = frozenset(("turn", "decision", "once", "tool", "sleep", "answer", "cached"))
 """The kinds of effects whose outcomes are taken. What follows from them, such as steps, comes about anew."""
 _Place = tuple[str, str]
+_Outcome = EffectRecorded | Expired
 
 
 class RecordedAnswer(NamedTuple):
@@ -77,7 +79,7 @@ class _Execution:
     node: str
     born: int
     """The entry with which its frame began."""
-    outcomes: dict[_Place, EffectRecorded] = field(default_factory=dict[_Place, EffectRecorded])
+    outcomes: dict[_Place, _Outcome] = field(default_factory=dict[_Place, "_Outcome"])
     """Those that were not taken yet, by kind and key."""
     costs: OrderedDict[_Place, _Cost] = field(default_factory=OrderedDict[_Place, "_Cost"])
     """What they cost, as far as it was not counted yet, in the order of the entries."""
@@ -147,7 +149,7 @@ class Recording:
         frame = state.frames.get(entry.at)
         if frame is None:
             return
-        if isinstance(entry, EffectRecorded) and entry.kind in _ASKED:
+        if isinstance(entry, _Outcome) and entry.kind in _ASKED:
             execution, name = self._did(frame), (entry.kind, entry.key)
             execution.outcomes[name] = entry
             execution.did(name, _Cost(number, entry.charges, entry.turns))
@@ -220,7 +222,7 @@ class Recording:
 
     def answer(self, frame: Frame, kind: str, key: str) -> RecordedAnswer | None:
         """Return the answer to a request, with what it cost."""
-        entry = self._take(frame, kind, key)
+        entry: EffectRecorded | None = self._take(frame, kind, key)
         if entry is None:
             return None
         cost = self._current[_place(frame)][1].costs.pop((kind, key), _Cost(0))
@@ -236,7 +238,7 @@ class Recording:
 
     def result(self, log: Log, frame: Frame, key: str, call: ToolCall) -> EffectRecorded | None:
         """Return the entry with the result of a tool call, and count what was spent in it."""
-        entry = self._take(frame, "tool", key, call=call)
+        entry: EffectRecorded | None = self._take(frame, "tool", key, call=call)
         if entry is None:
             return None
         result = cast("ToolResult", entry.held.value)
@@ -246,9 +248,9 @@ class Recording:
         self._pay_inside(log, frame, key, result)
         return entry
 
-    def entry(self, log: Log, frame: Frame, kind: str, key: str) -> EffectRecorded | None:
+    def entry(self, log: Log, frame: Frame, kind: str, key: str) -> _Outcome | None:
         """Return the entry of another effect, and count what was spent for it."""
-        entry = self._take(frame, kind, key)
+        entry: _Outcome | None = self._take(frame, kind, key)
         if entry is None:
             return None
         if kind in ("once", "cached"):
@@ -306,7 +308,7 @@ class Recording:
             if execution.ended or not self._live:
                 self._pay(log, frame, [*execution.take_owed(), *execution.take([*execution.costs])])
 
-    def _take(self, frame: Frame, kind: str, key: str, *, call: ToolCall | None = None) -> EffectRecorded | None:
+    def _take(self, frame: Frame, kind: str, key: str, *, call: ToolCall | None = None) -> Any:
         """Return a recorded outcome, once; None if it may be caused live.
 
         Raises:
@@ -381,7 +383,7 @@ class Recording:
 
     def _is_alike(self, call: ToolCall, found: _Execution, name: _Place) -> bool:
         """Return whether a tool call has the name and the arguments of the recorded one: those of the model, or of a person."""
-        outcome, origin = found.outcomes[name].held.value, self.origin
+        outcome, origin = cast("EffectRecorded", found.outcomes[name]).held.value, self.origin
         if found.asked is None:
             found.asked = {}
             if found.input is not None:

@@ -11,6 +11,7 @@ from graphagent.errors import RunError
 from graphagent.log._internal import OVER, Charge, Ledger
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from typing import Any
 
     from graphagent.llm import Usage
@@ -52,6 +53,8 @@ class RunResult(Generic[O]):
     """The transcript."""
     questions: tuple[Question, ...]
     """What it waits for, in the order of asking."""
+    due: datetime | None
+    """When it can be resumed without an answer: the end of a sleep, or the deadline of a question, whichever is earlier; None where there is neither."""
     nodes: int
     """How many nodes were executed, each attempt counted."""
     turns: int
@@ -100,10 +103,16 @@ class RunResult(Generic[O]):
             RunError: the run did not come to END.
         """
         if self.status not in OVER:
-            error = RunError(f"run {self.run_id!r} has no output: {self._unfinished}")
+            error = RunError(f"run {self.run_id!r} has no output: {self._why_unfinished}")
             error.run_id = self.run_id
             raise error
         return self._output  # type: ignore[return-value]
+
+    @property
+    def _why_unfinished(self) -> str:
+        if self.status != "sleeping" or self.due is None:
+            return self._unfinished
+        return f"it sleeps until {self.due.isoformat(' ', 'seconds')}, and can be resumed then"
 
     @property
     def ledger(self) -> Ledger:
@@ -117,9 +126,9 @@ class RunResult(Generic[O]):
 
         text = replayed(self.memory, self.children, detailed=detailed)
         if self._unfinished and self.status not in ("new", "running"):
-            text += f"\n\n{stopped_text(self.status, self._unfinished, self._error)}"
+            text += f"\n\n{stopped_text(self.status, self._why_unfinished, self._error)}"
         print(text)  # noqa: T201  it is there to print
 
     def __repr__(self) -> str:
-        done = "done" if self.done else self._unfinished
+        done = "done" if self.done else self._why_unfinished
         return f"<run {self.run_id!r}: {done}, {counted(self.nodes, 'node')}, {counted(self.turns, 'turn')}>"

@@ -16,11 +16,9 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from weakref import ref
 
-from anyio import move_on_after
 from anyio.lowlevel import current_token
 
 from graphagent import _clock
-from graphagent._concurrency import Reply
 from graphagent._dispatch import AnswerHandler
 from graphagent._features import implementing
 from graphagent.errors import BudgetError, HandlerError, RunEndedError, SerializationError
@@ -35,7 +33,9 @@ from graphagent.run._inputs import StoredInput
 from graphagent.run._questions import Question, answer_type, open_question
 from graphagent.run._result import RunResult
 from graphagent.run._scope import Execution, Limits
+from graphagent.run._sleep import Tasks
 from graphagent.run._suspend import Suspend
+from graphagent.run._times import moment_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,8 +61,6 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound="RunError")
 _EDITING: ContextVar[Effects | None] = ContextVar("editing", default=None)
-_LONGEST_SLEEP = 60
-"""Seconds after which a sleeping node looks at the clock again: it may have been set, or the machine may have been suspended."""
 
 
 class Beginning(NamedTuple):
@@ -244,7 +242,7 @@ class Runtime:
         """The items of forks whose input can be iterated only once, by the ids of the frames."""
         self.children: dict[str, Runtime] = {}
         """The runs of sub-agents that this process has begun or read, by their ids."""
-        self.sleeping: set[Reply] = set()
+        self.tasks = Tasks(self) if parent is None else parent.tasks
         self.speakers: dict[str, str] = {run_id: ""} if parent is None else parent.speakers
         """The ids of the runs whose text is a part of the answer: that of the log, and those of agents as nodes, with the paths of their
         frames."""
@@ -477,25 +475,7 @@ class Runtime:
         """Stop the run before its next effect or node, or while it sleeps."""
         self.pausing = self.pausing or reason or "paused"
         self.attention = True
-        for woken in tuple(self.sleeping):
-            woken.send()
-
-    async def sleep(self, wake: int) -> None:
-        """Return when the wall clock shows a time in milliseconds UTC; at once if it is past.
-
-        Raises:
-            Suspend: the run is to pause.
-            RunError: a callback refused a step, or raised.
-        """
-        while (left := wake - _clock.now()) > 0:
-            woken = Reply()
-            self.sleeping.add(woken)
-            try:
-                self.stop_if_due()  # only now, since another thread may pause the run at any moment
-                with move_on_after(min(left / 1000, _LONGEST_SLEEP)):
-                    await woken.wait()
-            finally:
-                self.sleeping.remove(woken)
+        self.tasks.wake()
 
     # ---- ids of tool calls
 
@@ -641,6 +621,7 @@ class Runtime:
         failure = self.log.state.failure if self.parent is None and status == "failed" else None
         return RunResult(
             run_id=self.run_id, status=status, memory=self.memory, questions=self.questions,
+            due=moment_of(self.log.state.due) if self.log.state.due else None,
             nodes=frame.nodes + self.limits.running, turns=frame.turns, usage=usage, seconds=self.elapsed,
             finish_reason=activation.finish_reason, children=tuple(each.handle for each in children if each is not None),
             _output=output, _unfinished=unfinished, _error=None if failure is None else failure[:2], _charges=charges,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphagent.testing._cassette import RecordedModel as RecordedModel
 from graphagent.testing._claims import check_claims as check_claims
+from graphagent.testing._clock import FixedClock as FixedClock
 from graphagent.testing._clock import fixed_clock as fixed_clock
 from graphagent.testing._clock import fixed_ids as fixed_ids
 from graphagent.testing._edges import next_node as next_node

@@ -269,27 +269,6 @@ wait = Strategy("wait", START >> upper >> ask_human("Well?", str) >> END)
 
 
 @pytest.mark.parametrize(
-    ("make", "path"),
-    [
-        (lambda: race(ask_human("Well?", str), upper), "ask_human"),
-        (lambda: race(upper, approval("Well?")), "approval"),
-        (lambda: race(upper, wait, upper), "wait/ask_human"),
-        (lambda: race(upper, parallel(upper, wait)), "parallel/1/wait/ask_human"),
-        (lambda: race(each(ask_human("Well?", str).retry(attempts=2)), each(upper)), "each/ask_human"),
-    ],
-)
-def test_a_race_with_a_person_is_refused(make, path):
-    """Whoever asks could not win, and the error says so where the race is made, with what to do."""
-    with pytest.raises(TypeError) as info:
-        make()
-    assert str(info.value) == (
-        f"the branch {path!r} of 'race' asks a person, who could not win: a run waits for an answer only when nothing else is left "
-        "to do. Ask in a node before or after the race. Where nobody answers in time, answer for them: agent.resume(run_id, answer=…), "
-        "once the time question.asked is long ago"
-    )
-
-
-@pytest.mark.parametrize(
     ("node", "path"),
     [
         (ask_human("Well?", str), "ask_human"),
@@ -305,9 +284,8 @@ def test_a_timeout_around_a_question_is_refused(node, path):
     with pytest.raises(TypeError) as info:
         node.timeout(5)
     assert str(info.value) == (
-        f"{path!r} asks a person. No process runs meanwhile, so .timeout(5) would not end that; give it to the nodes around the "
-        "question. Where nobody answers in time, answer for them: agent.resume(run_id, answer=…), once the time question.asked is long "
-        "ago"
+        f"{path!r} asks a person. No process runs meanwhile, so .timeout(5) would not end that; give the question a deadline=, and the "
+        ".timeout to the nodes around it"
     )
 
 

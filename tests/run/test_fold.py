@@ -28,7 +28,7 @@ LIVE = {
         "_handle", "listed", "draft", "past", "recorded", "after",
         # where this process is with it
         "begun", "claimed", "token", "idle", "since", "before", "attention", "failure", "pausing", "stepping", "added", "handed",
-        "asked", "answers", "items", "sleeping", "unheard", "speakers", "has_answered", "looked_back", "after_end", "at_rest", "unlearned", "call_ids",
+        "asked", "answers", "items", "tasks", "unheard", "speakers", "has_answered", "looked_back", "after_end", "at_rest", "unlearned", "call_ids",
         "most_deaths", "leaving",
     },
     Limits: {

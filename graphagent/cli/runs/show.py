@@ -144,11 +144,12 @@ def questions(target: RunsStore, owner: AnyOwner = None, as_json: Json = False) 
         _output.aside(f"No run{whose(owner or '')} waits for a person here.")
     else:
         _output.table(
-            ("run", "id", "question", "owner", "thread", "since"),
+            ("run", "id", "question", "owner", "thread", "since", "deadline"),
             [
                 (
                     each.run_id, each.question.id, each.question.question, each.owner, each.thread,
                     _output.moment(int(each.since.timestamp() * 1000)),
+                    "" if each.deadline is None else _output.moment(int(each.deadline.timestamp() * 1000)),
                 )
                 for each in found
             ],
@@ -165,6 +166,7 @@ def _plain_question(question: Question) -> dict[str, object]:
         "node": question.node,
         "kind": question.kind,
         "about": about,
+        "deadline": None if question.deadline is None else question.deadline.isoformat(),
     }
 
 

@@ -1,0 +1,163 @@
+"""Waiting for a time: beside work that goes on it is waited for in the process, and otherwise the run is suspended until then.
+
+Times are those of the clock of the store, which all processes have in common; without one, of the process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple, final
+
+import anyio
+from anyio import move_on_after
+from anyio.lowlevel import checkpoint
+
+from graphagent import _clock
+from graphagent._concurrency import Reply
+from graphagent.log._internal import EffectRecorded
+from graphagent.run._suspend import Suspend
+from graphagent.run._times import time_of
+from graphagent.store._internal import claims_of
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from graphagent.run._effects import Effects
+    from graphagent.run._runtime import Runtime
+
+SHORT = 3.0
+"""Seconds that a process waits although nothing else goes on in the run: to suspend it, and to continue it, would cost more."""
+_LONGEST = 60.0
+"""Seconds after which whoever waits looks at the clock again: it may have been set, or the machine may have been suspended."""
+
+
+class _Sleeper(NamedTuple):
+    ends: float
+    """When the time comes, as a time of the event loop."""
+    woken: Reply
+
+
+@final
+class Tasks:
+    """The tasks of a run: how many of them work, and which wait for a time. Where none works, the run need not be executed."""
+
+    __slots__ = ("_asleep", "_run", "_sent_off", "_working", "wakes")
+
+    def __init__(self, run: Runtime) -> None:
+        self._run = run
+        self._asleep: list[_Sleeper] = []
+        self._sent_off: list[_Sleeper] = []
+        """Those of them that are to suspend the run."""
+        self._working = 1
+        self.wakes: list[tuple[str, int]] = []
+        """For which times the run is suspended, in milliseconds UTC, with the paths of the frames that wait."""
+
+    def begin(self) -> None:
+        """Begin with one task, when the run begins or continues."""
+        self._working, self.wakes = 1, []
+
+    @contextmanager
+    def split(self, count: int) -> Generator[Callable[[], None]]:
+        """Have several tasks work in the place of this one, which waits for them. Yield the function that each calls at its end."""
+        left = max(count, 1)
+        self._working += left - 1
+
+        def ended() -> None:
+            nonlocal left
+            # What is being cancelled makes room for the task that waits, and that one works on. So does the last.
+            if left > 1 and anyio.current_effective_deadline() > -math.inf:
+                left -= 1
+                self._working -= 1
+                self._rest()
+
+        try:
+            yield ended
+        finally:
+            self._working -= left - 1
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait at most so long. Return whether the run is to be suspended, since nothing else goes on in it.
+
+        Raises:
+            Suspend: the run is to pause.
+            RunError: a callback refused a step, or raised.
+        """
+        one = _Sleeper(anyio.current_time() + seconds, Reply())
+        self._asleep.append(one)
+        self._working -= 1
+        try:
+            self._run.stop_if_due()  # only now, since another thread may pause the run at any moment
+            self._rest()
+            if one not in self._sent_off:
+                with move_on_after(min(seconds, _LONGEST)):
+                    await one.woken.wait()
+            return one in self._sent_off
+        finally:
+            self._working += 1
+            self._asleep.remove(one)
+            if one in self._sent_off:
+                self._sent_off.remove(one)
+
+    def wake(self) -> None:
+        """Have those that wait look whether the run is to pause. Another thread may call it."""
+        for each in tuple(self._asleep):
+            each.woken.send()
+
+    def _rest(self) -> None:
+        """Suspend the run if nothing goes on in it until a time that is far off, or until somebody answers."""
+        if self._working > 0 or not self._asleep:
+            return
+        left = min(each.ends for each in self._asleep) - anyio.current_time()
+        if self._run.log.state.questions or left > longest_wait():
+            self._sent_off = [*self._asleep]
+            self.wake()
+
+
+def longest_wait() -> float:
+    """Return for how many seconds a process waits for a time although nothing else goes on. No waiting moves a clock that a test has fixed."""
+    return SHORT if _clock.is_wall_clock() else 0.0
+
+
+async def now(run: Runtime) -> int:
+    """Return the time by the clock of the run's store, or else of this process, in milliseconds UTC.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    claims = claims_of(run.log.store)
+    return _clock.now() if claims is None else await claims.now()
+
+
+async def wait_until(effects: Effects, time: int) -> None:
+    """Return when the clock shows a time, in milliseconds UTC; at once if it is past.
+
+    Raises:
+        Suspend: the run is suspended until then, or is to pause.
+        RunError: a callback refused a step, or raised.
+    """
+    run, execution = effects.run, effects.execution
+    tasks = run.top.tasks
+    await checkpoint()  # of a race that is decided by an answer and by the time at once, the answer comes first
+    while (left := (time - await now(run)) / 1000) > 0:
+        limit = execution.seconds_left
+        # A limit of the time for which something is executed does not end what is not executed.
+        if (limit is not None and left > limit) or await tasks.wait(left):
+            tasks.wakes.append((effects.frame.path, time))
+            raise Suspend
+
+
+async def sleep(effects: Effects, wanted: float | timedelta | datetime) -> None:
+    """Record until when to sleep, by the clock, and wait for it: see `Context.sleep` and `Context.sleep_until`."""
+    log = effects.log
+    key = effects.next("sleep")
+    found = effects.find_or_copy("sleep", key)
+    if found is None:
+        effects.stop_if_due()
+        wake = time_of(wanted, 0 if isinstance(wanted, datetime) else await now(effects.run))
+        effects.record(EffectRecorded(at=effects.frame.path, kind="sleep", key=key, value=log.keep(wake)))
+        await log.commit()
+        found = effects.frame.effects["sleep", key]
+    await wait_until(effects, log.take(found.value))
