@@ -396,7 +396,7 @@ class ThreadBusyError(RunError):
         self.run_id = run_id
         """The run that has not ended."""
         self.status = status
-        """`running`, `waiting` or `paused`."""
+        """`running`, `waiting`, `sleeping` or `paused`."""
         whose = f", owner={owner!r}" if owner else ""
         end = f"or end it as it is with agent.end({run_id!r}, reason{whose}), or with if_busy='end' of the next run"
         remedy = {

@@ -242,7 +242,7 @@ class Runtime:
         """The items of forks whose input can be iterated only once, by the ids of the frames."""
         self.children: dict[str, Runtime] = {}
         """The runs of sub-agents that this process has begun or read, by their ids."""
-        self.tasks = Tasks(self) if parent is None else parent.tasks
+        self.tasks: Tasks = Tasks(self) if parent is None else parent.tasks
         self.speakers: dict[str, str] = {run_id: ""} if parent is None else parent.speakers
         """The ids of the runs whose text is a part of the answer: that of the log, and those of agents as nodes, with the paths of their
         frames."""

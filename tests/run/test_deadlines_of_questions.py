@@ -23,6 +23,7 @@ from graphagent.errors import (
 )
 from graphagent.history import export_runs, import_runs, list_questions
 from graphagent.llm import Deny, ToolCall
+from graphagent.log._due import read_due
 from graphagent.log._entries import EffectRecorded, Expired
 from graphagent.nodes import Approved, Denied, approval, ask_human, sleep
 from graphagent.store import MemoryStore
@@ -184,6 +185,7 @@ async def test_who_looks_for_questions_sees_deadlines(clock):
             ("B?", None),
         ]
         assert (await agent_of(asks, store).read("r")).result.due == TOMORROW
+        assert [each.run_id for each in await read_due(store, EVENING + 86_400_000, 9)] == ["r"]
 
 
 @node

@@ -17,6 +17,7 @@ from graphagent import END, START, Agent, Context, Strategy, _clock, blocking, n
 from graphagent.errors import AnswerError, NodeFailedError, NodeTimeoutError, ThreadBusyError
 from graphagent.events import RunSuspended
 from graphagent.llm import ToolCall, ToolCalls
+from graphagent.log._due import read_due
 from graphagent.nodes import sleep
 from graphagent.run import _sleep, list_runs
 from graphagent.store import MemoryStore
@@ -70,8 +71,10 @@ async def test_a_run_that_sleeps_is_suspended_until_then(clock, stored):
     assert (result.status, result.due, suspended) == ("sleeping", at(EVENING + HOUR), ["sleeping"])
     assert repr(result).startswith("<run 'r': it sleeps until 2025-01-01 21:00:00+00:00")
     if stored:
+        ((due, _, found, strategy),) = await read_due(agent.store, EVENING + HOUR, 10)
+        assert (due, found, strategy) == (EVENING + HOUR, "r", "s")
         (head,) = await list_runs(agent.store)
-        assert (head.status, head.claim) == ("sleeping", None)
+        assert (head.status, head.claim, head.due) == ("sleeping", None, EVENING + HOUR)
     go_on = partial(agent.resume, "r") if stored else agent.last.finish
     entries = len(await agent.history("r")) if stored else 0
     clock.move(timedelta(minutes=59))
@@ -81,6 +84,7 @@ async def test_a_run_that_sleeps_is_suspended_until_then(clock, stored):
     clock.move(timedelta(minutes=1))
     result = await go_on()
     assert (result.output, result.due, result.nodes) == ("x, rested", None, 1)
+    assert not stored or await read_due(agent.store, EVENING + 2 * HOUR, 10) == []
 
 
 async def test_a_tap_sleeps_and_passes_its_input_on(clock):

@@ -310,7 +310,9 @@ def _state(head: RunHeader) -> str:
     if head.status == "interrupted":
         return "interrupted: the process that executed it died; resume it with runs resume"
     if head.status == "waiting":
-        return "waiting for an answer"
+        return f"waiting for an answer, until {_output.moment(head.due)}" if head.due else "waiting for an answer"
+    if head.status == "sleeping":
+        return f"sleeping until {_output.moment(head.due)}; resume it then with runs resume"
     reason = head.reason.removeprefix("it ").removeprefix("was ")
     if reason.startswith("failed with ") and ": " in reason:
         reason = f"failed: {reason.partition(': ')[2]}"

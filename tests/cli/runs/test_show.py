@@ -494,6 +494,6 @@ def test_what_waits_is_listed_over_all_owners(run, begun):
         ("mail-2", "ada", "question"),
     ]
     shown = run("runs", "questions", "--owner", "ada", *STORE).out.splitlines()
-    assert shown[0].split("\t") == ["run", "id", "question", "owner", "thread", "since"]
+    assert shown[0].split("\t") == ["run", "id", "question", "owner", "thread", "since", "deadline"]
     assert shown[1].split("\t")[:4] == ["mail-2", found[1]["id"], found[1]["question"], "ada"]
     assert run("runs", "questions", "--owner", "bob", *STORE).err == "No run of owner 'bob' waits for a person here.\n"
