@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 from graphagent.graph import Node, type_hints
 from graphagent.llm import Approve, Deny
 from graphagent.nodes._verify import V
-from graphagent.run._internal import NEVER, UNSET, Until
+from graphagent.run import Deadline
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -60,7 +60,7 @@ class _AskHuman:
     question: str | Callable[[Any], str]
     asks: Any
     """The type of the answer."""
-    until: Until = NEVER
+    until: Deadline
     lessons: NoteMemory | None = field(default=None)
     """Where lessons are kept."""
 
@@ -96,7 +96,7 @@ class _AskHuman:
 @dataclass(frozen=True, slots=True)
 class _Approval:
     question: str | Callable[[Any], str]
-    until: Until = NEVER
+    until: Deadline
     asks: ClassVar[Any] = bool | Approve | Deny
 
     async def __call__(self, ctx: Context, value: Any) -> Approved[Any] | Denied[Any]:
@@ -135,7 +135,7 @@ def ask_human(
 ) -> Node[object, Any]: ...  # fmt: skip
 def ask_human(
     question: str | Callable[[Any], str], kind: Any, *, learn: NoteView | None = None,
-    deadline: timedelta | datetime | None = None, default: Any = UNSET, name: str = "ask_human",
+    deadline: timedelta | datetime | None = None, default: Any = ..., name: str = "ask_human",
 ) -> Node[object, Any]:  # fmt: skip
     """Make a node that asks a person, and gives the answer. The run is suspended until there is one, days if need be.
 
@@ -157,7 +157,7 @@ def ask_human(
         ValueError: the deadline has no time zone.
     """
     _check_plain(question, name)
-    until = Until(deadline, default)
+    until = Deadline(deadline, default)
     until.check(repr(name), "question", kind)
     lessons: NoteMemory | None = None
     if learn is not None:
@@ -206,7 +206,7 @@ def approval(
         ValueError: the deadline has no time zone.
     """
     _check_plain(question, name)
-    until = Until(deadline)
+    until = Deadline(deadline)
     until.check(repr(name), "approval", kind)
     if kind is None:
         kind = str

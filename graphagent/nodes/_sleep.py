@@ -7,18 +7,20 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from graphagent.graph import Tap
-from graphagent.run._internal import check_duration
 
 if TYPE_CHECKING:
     from graphagent.run import Context
 
 
+_LONGEST = timedelta(days=1000 * 366)
+
+
 @dataclass(frozen=True, slots=True)
 class _Sleep:
-    seconds: float | timedelta
+    time: timedelta
 
     async def __call__(self, ctx: Context, _: Any) -> None:
-        await ctx.sleep(self.seconds)
+        await ctx.sleep(self.time)
 
 
 def sleep(seconds: float | timedelta, *, name: str = "sleep") -> Tap:
@@ -34,5 +36,12 @@ def sleep(seconds: float | timedelta, *, name: str = "sleep") -> Tap:
         TypeError: `seconds` is neither.
         ValueError: it is negative, or longer than a thousand years.
     """
-    check_duration(f"{name!r}: seconds", seconds)
-    return Tap(_Sleep(seconds), name=name)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float | timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name!r} sleeps for a number of seconds, or a timedelta, not a {type(seconds).__name__}")
+    try:
+        time = seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
+    except (OverflowError, ValueError):
+        time = timedelta.max
+    if not timedelta() <= time <= _LONGEST:
+        raise ValueError(f"{name!r} sleeps for {seconds!r} seconds; give 0 or more, up to a thousand years")
+    return Tap(_Sleep(time), name=name)

@@ -29,6 +29,7 @@ from graphagent.run._migration import Migration as Migration
 from graphagent.run._questions import Question as Question
 from graphagent.run._result import RunResult as RunResult
 from graphagent.run._stream import RunStream as RunStream
+from graphagent.run._times import Deadline as Deadline
 
 if not TYPE_CHECKING:
     __getattr__ = _lazy(__name__, {})

@@ -29,7 +29,7 @@ from graphagent.run._people import ask
 from graphagent.run._sleep import sleep
 from graphagent.run._steps import add, add_results
 from graphagent.run._suspend import Suspend
-from graphagent.run._times import UNSET, Until, check_duration
+from graphagent.run._times import Deadline, check_duration
 from graphagent.run._turns import decide, turn
 from graphagent.run._unheard import report
 
@@ -491,7 +491,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
     ) -> Any: ...  # fmt: skip
     async def ask(
         self, question: str, type: Any = str, *, kind: Any = "question", about: object = None, id: str = "",
-        deadline: timedelta | datetime | None = None, default: Any = UNSET,
+        deadline: timedelta | datetime | None = None, default: Any = ...,
     ) -> Any:  # fmt: skip
         """Return the answer to a question. The run waits for it, and the process need not stay alive.
 
@@ -512,7 +512,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
             TypeError: the deadline is neither, or the default is not of the type, or without a deadline.
             ValueError: the deadline has no time zone, or is past when the question is asked.
         """
-        until = Until(deadline, default)
+        until = Deadline(deadline, default)
         until.check(f"node {self.node!r}", kind, type)
         return await ask(self._effects, question, type, kind=kind, about=about, id_=id, until=until)
 

@@ -63,7 +63,3 @@ from graphagent.run._submitting import submission as submission
 from graphagent.run._threads import run_of as run_of
 from graphagent.run._threads import thread_after as thread_after
 from graphagent.run._threads import thread_record as thread_record
-from graphagent.run._times import NEVER as NEVER
-from graphagent.run._times import UNSET as UNSET
-from graphagent.run._times import Until as Until
-from graphagent.run._times import check_duration as check_duration

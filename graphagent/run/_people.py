@@ -26,17 +26,19 @@ from graphagent.run._schemas import schema_of
 from graphagent.run._sites import sites
 from graphagent.run._sleep import now, wait_until
 from graphagent.run._suspend import Suspend
-from graphagent.run._times import NEVER, Until, moment_of
+from graphagent.run._times import Deadline, moment_of
 
 if TYPE_CHECKING:
     from graphagent.log._internal import Effect
     from graphagent.run._effects import Effects
     from graphagent.run._runtime import Runtime
 
+_NEVER = Deadline()
+
 
 async def ask(
     effects: Effects, question: str, type_: Any = str, *, kind: Any = "question", about: object = None, id_: str = "",
-    until: Until = NEVER,
+    until: Deadline = _NEVER,
 ) -> Any:  # fmt: skip
     """Return the answer to a question: see `Context.ask`."""
     run = effects.run
@@ -64,7 +66,7 @@ async def ask(
         effects.record(
             Asked(
                 at=effects.frame.path, id=id_, key=key, text=question, kind=kind, about=run.keep_about(about),
-                schema=run.log.keep(schema_of(kind, type_)), asked=asked, deadline=until.deadline(effects.node, asked),
+                schema=run.log.keep(schema_of(kind, type_)), asked=asked, deadline=until.time(effects.node, asked),
             )
         )  # fmt: skip
         known = run.log.state.questions[id_]
@@ -85,7 +87,7 @@ async def ask(
     return _answer(effects, effects.frame.effects["answer", key], question, type_, kind, id_)
 
 
-def _default(effects: Effects, until: Until, type_: Any) -> Any:
+def _default(effects: Effects, until: Deadline, type_: Any) -> Any:
     """Return the default of a question as an entry has it.
 
     Raises:

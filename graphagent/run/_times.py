@@ -4,36 +4,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from graphagent._article import kind_of
 from graphagent._options import check_number, check_zone
 from graphagent.graph._internal import is_a, show
 from graphagent.llm import Deny
 
-UNSET: Any = object()
-"""There is no default."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST = 1000 * 366 * 86_400
 """The seconds of the longest sleep."""
 
 
 @dataclass(frozen=True, slots=True)
-class Until:
-    """Until when a question can be answered, and what is the answer then."""
+class Deadline:
+    """Until when a question can be answered, and what the answer is then: the `deadline` and the `default` of `Context.ask`, for nodes that take them."""
 
     when: timedelta | datetime | None = None
     """How long after it was asked, or the time; None: for as long as it takes."""
-    default: Any = UNSET
-    """The answer where nobody gives one."""
+    default: Any = ...
+    """The answer where nobody gives one; `...` is none."""
 
     @property
     def has_default(self) -> bool:
         """Whether there is an answer then; otherwise there is an error."""
-        return self.default is not UNSET
+        return self.default is not ...
 
-    def check(self, where: str, kind: str, type_: Any) -> None:
-        """Check what was passed.
+    def check(self, where: str, kind: Literal["question", "approval", "result", "in_flight"], type_: Any) -> None:
+        """Check both, as far as that is possible before the question is asked.
+
+        Args:
+            where: Who asks, as errors name it.
+            kind: The kind of the question.
+            type_: The type of the answer.
 
         Raises:
             TypeError: the deadline is none, there is a default without one, or it is not of the type of the answer.
@@ -62,7 +65,7 @@ class Until:
         if isinstance(self.default, Deny) or not is_a(self.default, type_):
             raise TypeError(f"{where}: default= is {kind_of(self.default)}, and the answer is of type {show(type_)}")
 
-    def deadline(self, node: str, asked: int) -> int:
+    def time(self, node: str, asked: int) -> int:
         """Return the deadline of a question that is asked at a time, both in milliseconds UTC; 0 if there is none.
 
         Raises:
@@ -77,9 +80,6 @@ class Until:
                 f"timedelta after the question"
             )
         return found
-
-
-NEVER = Until()
 
 
 def time_of(wanted: float | timedelta | datetime, since: int) -> int:

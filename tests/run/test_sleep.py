@@ -172,6 +172,15 @@ async def test_what_names_no_moment_is_refused(wait, kind, text):
     assert await recorded(agent) == {}
 
 
+@pytest.mark.parametrize(
+    ("seconds", "kind"), [("1h", TypeError), (True, TypeError), (-1, ValueError), (float("inf"), ValueError)]
+)
+def test_a_tap_that_names_no_span_of_time_is_refused_when_it_is_made(seconds, kind):
+    """The error says what to give."""
+    with pytest.raises(kind, match="'sleep' sleeps for"):
+        sleep(seconds)
+
+
 async def test_an_answer_and_the_next_message_find_a_run_that_sleeps(clock):
     """It waits for no answer, and its thread is busy until somebody ends it."""
     agent = agent_of(MemoryStore())
