@@ -18,9 +18,9 @@ from anyio.lowlevel import checkpoint
 from graphagent import _clock
 from graphagent._concurrency import Reply
 from graphagent.log._internal import EffectRecorded
+from graphagent.log._internal import time_of as store_time
 from graphagent.run._suspend import Suspend
 from graphagent.run._times import time_of
-from graphagent.store._internal import claims_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -127,8 +127,8 @@ async def now(run: Runtime) -> int:
     Raises:
         StoreError: the store cannot be read.
     """
-    claims = claims_of(run.log.store)
-    return _clock.now() if claims is None else await claims.now()
+    store = run.log.store
+    return _clock.now() if store is None else await store_time(store)
 
 
 async def wait_until(effects: Effects, time: int) -> None:
