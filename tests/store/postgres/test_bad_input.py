@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 
 import psycopg
 import pytest
 
-from graphagent.errors import ReadOnlyStoreError, StoreError, StoreUnavailableError
+from graphagent.errors import DamagedStoreError, ReadOnlyStoreError, StoreError, StoreUnavailableError
 from graphagent.store import Put
 from graphagent.store.postgres import PostgresStore
+from graphagent.store.postgres._failures import Failure, error_of
 
 PASSWORD = "sesame-open"
 
@@ -142,3 +144,21 @@ def test_options_that_make_no_sense_are_refused(arguments, kind, words):
     """They are refused where the object is made."""
     with pytest.raises(kind, match=words):
         PostgresStore(**({"dsn": "env:NAME"} | arguments))
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "words"),
+    [
+        ("53100", StoreError, "no disk left.*nothing of the commit was kept"),
+        ("55P03", StoreError, "locked for a minute"),
+        ("25006", ReadOnlyStoreError, "primary"),
+        ("XX001", DamagedStoreError, "is damaged"),
+        ("57014", StoreError, "refused: said so .57014.; nothing"),
+    ],
+)
+def test_what_a_server_refuses_is_said_with_what_to_do(state, kind, words):
+    """The state of the error decides which it is; details, which may quote values, are left out."""
+    error = error_of(Failure(state, "said so", "Key (place)=(secret)"), "schema 'x'")
+    assert type(error) is kind
+    assert re.search(words, str(error))
+    assert "secret" not in str(error)
