@@ -15,7 +15,6 @@ from graphagent.memory.notes import _validation
 from graphagent.memory.notes._scopes import ROOT, child_of, tree_of
 from graphagent.memory.notes._types import Note, ScopeInfo, ScopeTree
 from graphagent.memory.notes._validation import moment, whole
-from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.recall._recall import recall
 from graphagent.memory.notes.recall._request import RecallRequest
 from graphagent.memory.notes.write._conversation import save_conversation
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     from graphagent.memory.notes._service import NoteService
     from graphagent.memory.notes._types import Depth, FormerNote, Infer, Match, Record, Turn
     from graphagent.memory.notes._visibility import Visibility
-    from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
+    from graphagent.memory.notes.index._tables import NoteTables
     from graphagent.store import Receipt
 
 E = TypeVar("E", bound="Event")
@@ -284,9 +283,7 @@ class NoteView:
         visible = self._visibility.filter()
         if not text:
             raise NoteNotFoundError(text)
-        found = await self._service.repository.find(
-            visible.owner, lambda connection: _fts.ids_named(connection, visible, text)
-        )
+        found = await self._service.repository.find(visible.owner, lambda tables: tables.ids_named(visible, text))
         ids = [record.id for record in found if visible.matches(record)]
         if len(ids) > 1:
             raise AmbiguousNoteError(text, ids)
@@ -486,7 +483,7 @@ class NoteView:
             ScopeError: the scope is not valid.
             StoreError: the store cannot be read.
         """
-        return await self._read(_fts.categories, scope)
+        return await self._read(lambda tables, fits: tables.categories(fits), scope)
 
     async def list_scopes(self, path: str | None = None) -> list[str]:
         """Return the whole paths of the scopes directly below one; without a path, in a slice, the scopes of the slice.
@@ -507,8 +504,8 @@ class NoteView:
             StoreError: the store cannot be read.
         """
         top = self._top(path)
-        counts = await self._read(_fts.counts, path)
-        categories = await self._read(_fts.categories, path)
+        counts = await self._read(lambda tables, fits: tables.counts(fits), path)
+        categories = await self._read(lambda tables, fits: tables.categories(fits), path)
         return ScopeInfo(
             path=top,
             record_count=sum(count for count, _, _ in counts.values()),
@@ -529,7 +526,7 @@ class NoteView:
         """
         if max_depth is not None:
             whole("max_depth", max_depth)
-        counts = await self._read(_fts.counts, path)
+        counts = await self._read(lambda tables, fits: tables.counts(fits), path)
         return tree_of(self._top(path), {scope: count for scope, (count, _, _) in counts.items()}, max_depth)
 
     def _top(self, path: str | None) -> str:
@@ -538,13 +535,11 @@ class NoteView:
             return self._visibility.path(path)
         return self._visibility.home if self._visibility.home is not None else ROOT
 
-    async def _read(
-        self, function: Callable[[IndexConnection, Filter], dict[str, T]], scope: str | None
-    ) -> dict[str, T]:
+    async def _read(self, function: Callable[[NoteTables, Filter], dict[str, T]], scope: str | None) -> dict[str, T]:
         """Return what a function reads from the index about the visible notes of a scope."""
         fits, repository = self._visibility.filter(scope), self._service.repository
         await repository.catch_up(fits.owner)
-        return await repository.backend.read(lambda connection: function(connection, fits))
+        return await repository.backend.read(lambda tables: function(tables, fits))
 
     # With the model
 

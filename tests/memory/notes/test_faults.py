@@ -19,6 +19,7 @@ from graphagent.errors import (
     StoreError,
 )
 from graphagent.memory import Note, Notes, NoteSettings, Turn
+from graphagent.memory.notes.index._fts import SqliteTables
 from graphagent.store import SqliteStore
 from tests import forkserver
 from tests.memory.notes.conftest import Words, store_of
@@ -497,8 +498,6 @@ anyio.run(main)
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # it is about processes
 async def test_a_process_killed_while_the_index_or_the_vectors_are_made_leaves_all_whole(tmp_path):
     """Whenever it ends, the next one has the tables whole, and vectors of one maker or of the other."""
-    from graphagent.memory.notes.index import _fts
-
     notes = Notes(SqliteStore(tmp_path / "notes.db"), embedder=Words())
     await notes.remember_many([f"pear number {number}" for number in range(600)])
     await notes._service.repository.store.commit(along=lambda c: c.execute("DELETE FROM notes_state"))
@@ -511,7 +510,7 @@ async def test_a_process_killed_while_the_index_or_the_vectors_are_made_leaves_a
         process.send_signal(signal.SIGKILL)
         await anyio.to_thread.run_sync(process.communicate)
         store = SqliteStore(tmp_path / "notes.db")
-        assert await store.read(_fts.are_made) in (True, False)
+        assert await store.read(lambda connection: SqliteTables(connection).are_made()) in (True, False)
         maker = await Notes(store)._service.repository.vectors.info("")
         embedder = Words() if maker.name == "words-1" else Words("words-2", 24)
         now = Notes(store, embedder=embedder)

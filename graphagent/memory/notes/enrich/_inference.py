@@ -25,7 +25,7 @@ from graphagent.memory.notes.enrich import _prompts
 from graphagent.memory.notes.enrich._background import BackgroundTask
 from graphagent.memory.notes.enrich._consolidation import consolidate
 from graphagent.memory.notes.enrich._model import ModelClient, NoAnswerError
-from graphagent.memory.notes.index import _fts, _storage
+from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.index._filter import Filter
 from graphagent.memory.notes.index._storage import SIMILAR, Pending
 from graphagent.store import Put
@@ -194,7 +194,7 @@ class Inference:
         asker = record.source if record.private else None
         fits = Filter(self._owner, first.within, asker=asker)
         counts, categories = await self._repository.backend.read(
-            lambda connection: (_fts.counts(connection, fits), _fts.categories(connection, fits))
+            lambda tables: (tables.counts(fits), tables.categories(fits))
         )
         often = sorted(categories, key=lambda name: -categories[name])[:_VALUES]
         numbered = [(number, record) for number, (_, record) in enumerate(batch, 1)]

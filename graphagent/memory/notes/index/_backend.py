@@ -1,8 +1,9 @@
-"""Where the tables of the search index are: in the file of a SqliteStore, committed with the records, or in memory for any other store."""
+"""Where the tables of the search index are: committed with the records in a SqliteStore or PostgresStore, in memory for any other store."""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -10,16 +11,18 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import anyio.to_thread
 
-from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.index._chunks import worded
 from graphagent.memory.notes.index._connection import damage
+from graphagent.memory.notes.index._fts import CHECKED, SqliteTables
 from graphagent.store._internal import are_sound, in_use
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
     from graphagent.memory.notes.index._connection import IndexConnection
+    from graphagent.memory.notes.index._tables import NoteTables
     from graphagent.protocols import Store
     from graphagent.store import Change, SqliteStore
+    from graphagent.store.postgres import PostgresStore
 
 T = TypeVar("T")
 Progress = Callable[[int, int], object]
@@ -43,11 +46,11 @@ class IndexBackend(Protocol):
         """Have the tables built again when they are opened next."""
         ...
 
-    async def read(self, function: Callable[[IndexConnection], T]) -> T:
+    async def read(self, function: Callable[[NoteTables], T]) -> T:
         """Call a function in a worker thread, with a connection to the tables."""
         ...
 
-    async def commit(self, changes: Sequence[Change], function: Callable[[IndexConnection], None]) -> None:
+    async def commit(self, changes: Sequence[Change], function: Callable[[NoteTables], None]) -> None:
         """Commit changes to the store, together with those that a function makes in the tables."""
         ...
 
@@ -57,14 +60,24 @@ def index_of(store: Store, on_progress: Progress | None = None) -> IndexBackend:
     from graphagent.store import SqliteStore
 
     report: Progress = on_progress or (lambda done, of: None)
-    return SqliteIndex(store, report) if isinstance(store, SqliteStore) else InMemoryIndex(store, report)
+    if isinstance(store, SqliteStore):
+        return SqliteIndex(store, report)
+    postgres = sys.modules.get(
+        "graphagent.store.postgres"
+    )  # whoever has such a store has imported it, and what it needs
+    if postgres is not None and isinstance(store, postgres.PostgresStore):
+        from graphagent.memory.notes.index._postgres_backend import PostgresIndex
+
+        return PostgresIndex(cast("PostgresStore", store), report)
+    return InMemoryIndex(store, report)
 
 
 def _build(connection: IndexConnection, records: list[Record], report: Progress) -> None:
-    _fts.make(connection)
+    tables = SqliteTables(connection)
+    tables.make()
     for start in range(0, len(records), _TOGETHER):
         # The texts are made here, in the worker thread, because dividing long notes takes time.
-        _fts.add(connection, ((record, worded(record)) for record in records[start : start + _TOGETHER]))
+        tables.add((record, worded(record)) for record in records[start : start + _TOGETHER])
         report(min(start + _TOGETHER, len(records)), len(records))
 
 
@@ -111,7 +124,7 @@ class SqliteIndex:
 
     async def _build(self, *, anyway: bool) -> bool:
         """Build the tables, if they do not exist; without any record only `anyway`. Return whether they exist then."""
-        if await self._store.read(_fts.are_made):
+        if await self._store.read(lambda connection: SqliteTables(connection).are_made()):
             return True
         assert self._load is not None
         records = await self._load()
@@ -119,7 +132,7 @@ class SqliteIndex:
             return False
 
         def build(connection: IndexConnection) -> None:
-            if not _fts.are_made(connection):  # another process may have been faster
+            if not SqliteTables(connection).are_made():  # another process may have been faster
                 _build(connection, records, self._report)
 
         await self._store.commit(along=build)
@@ -127,9 +140,9 @@ class SqliteIndex:
 
     async def drop(self) -> None:
         """Remove the tables. Whoever commits next builds them again."""
-        await self._store.commit(along=_fts.drop)
+        await self._store.commit(along=lambda connection: SqliteTables(connection).drop())
 
-    async def read(self, function: Callable[[IndexConnection], T]) -> T:
+    async def read(self, function: Callable[[NoteTables], T]) -> T:
         """Call a function in a worker thread, with a connection to the tables, in one read transaction.
 
         Where there are no notes, and so no tables, they are empty ones in memory: who only reads, writes nothing.
@@ -141,7 +154,7 @@ class SqliteIndex:
                 with self._telling_damage():
                     self._check_tables(connection)
                     self._check_soundness(connection)
-                    return function(connection)
+                    return function(SqliteTables(connection))
             finally:
                 connection.execute("ROLLBACK")
 
@@ -152,18 +165,18 @@ class SqliteIndex:
                 if not await self._build(anyway=False):
                     return await anyio.to_thread.run_sync(self._read_nothing, function)
 
-    def _read_nothing(self, function: Callable[[IndexConnection], T]) -> T:
+    def _read_nothing(self, function: Callable[[NoteTables], T]) -> T:
         connection = _in_memory([], self._report)
         with in_use():
-            return function(connection)
+            return function(SqliteTables(connection))
 
-    async def commit(self, changes: Sequence[Change], function: Callable[[IndexConnection], None]) -> None:
+    async def commit(self, changes: Sequence[Change], function: Callable[[NoteTables], None]) -> None:
         """Commit changes to the store, and those of the function, in one transaction."""
 
         def along(connection: IndexConnection) -> None:
             with self._telling_damage():
                 self._check_tables(connection)
-                function(connection)
+                function(SqliteTables(connection))
 
         while True:
             try:
@@ -175,13 +188,13 @@ class SqliteIndex:
         # One PRAGMA is cheaper than looking at the tables themselves before each use.
         [(schema,)] = connection.execute("PRAGMA schema_version").fetchall()
         if schema != self._schema:
-            if not _fts.are_made(connection):
+            if not SqliteTables(connection).are_made():
                 raise _GoneError
             self._schema = schema
 
     def _check_soundness(self, connection: IndexConnection) -> None:
         if self._sound != self._schema:
-            if not are_sound(cast("Any", connection), self._store.path, _fts.CHECKED):
+            if not are_sound(cast("Any", connection), self._store.path, CHECKED):
                 raise damage(os.fspath(self._store.path), "SQLite's own check failed")
             self._sound = self._schema
 
@@ -227,29 +240,29 @@ class InMemoryIndex:
         """Have the tables built again when they are opened next. Until then, operations that have begun use the old ones."""
         self.built = None
 
-    async def read(self, function: Callable[[IndexConnection], T]) -> T:
+    async def read(self, function: Callable[[NoteTables], T]) -> T:
         """Call a function in a worker thread, with exclusive use of the connection."""
         return await anyio.to_thread.run_sync(self._call, function)
 
-    def _call(self, function: Callable[[IndexConnection], T]) -> T:
+    def _call(self, function: Callable[[NoteTables], T]) -> T:
         with in_use(), self._lock:
             assert self._connection is not None
-            return function(self._connection)
+            return function(SqliteTables(self._connection))
 
-    async def commit(self, changes: Sequence[Change], function: Callable[[IndexConnection], None]) -> None:
+    async def commit(self, changes: Sequence[Change], function: Callable[[NoteTables], None]) -> None:
         """Commit changes to the store, and then make those of the function in the tables."""
         with anyio.CancelScope(shield=True):  # else the tables would lack what is committed
             if changes:
                 await self._store.commit(*changes)
             await anyio.to_thread.run_sync(self._change, function)
 
-    def _change(self, function: Callable[[IndexConnection], None]) -> None:
+    def _change(self, function: Callable[[NoteTables], None]) -> None:
         with in_use(), self._lock:
             connection = self._connection  # it is replaced when the tables are built again
             assert connection is not None
             connection.execute("SAVEPOINT change")
             try:
-                function(connection)
+                function(SqliteTables(connection))
             except BaseException:
                 connection.execute("ROLLBACK TO change")
                 raise

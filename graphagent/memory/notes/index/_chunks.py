@@ -7,8 +7,8 @@ from bisect import bisect_left
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from graphagent.memory.notes.index._fts import CHUNKS
 from graphagent.memory.notes.index._stems import with_stems
+from graphagent.memory.notes.index._tables import CHUNKS
 from graphagent.memory.notes.index._words import normal, separated, with_parts, word_places
 
 if TYPE_CHECKING:

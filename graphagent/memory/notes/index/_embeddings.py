@@ -28,7 +28,7 @@ from graphagent.errors import (
     StoreError,
 )
 from graphagent.memory._byte_cache import ByteCache
-from graphagent.memory.notes.index import _fts, _matrix, _storage
+from graphagent.memory.notes.index import _matrix, _storage
 from graphagent.memory.notes.index._chunks import pieces
 from graphagent.memory.notes.index._vector_bytes import PackedVectors, pack, without_words
 from graphagent.protocols import WordEmbedder
@@ -345,7 +345,7 @@ class VectorStore:
     async def load(self, owner: str, info: VectorInfo, stamp: tuple[int, int]) -> _matrix.Matrix:
         """Read the vectors of new notes, remove those of notes that are gone, and return all vectors of an owner."""
         loaded = self._loaded.get(owner)
-        made = await self._backend.read(_fts.made)
+        made = await self._backend.read(lambda tables: tables.made())
         # Rows have other numbers in rebuilt tables, and vectors of another generation cannot be compared with these.
         if (
             loaded is None
@@ -355,9 +355,9 @@ class VectorStore:
             words = info.words and self.makes_words
             loaded = _Loaded(_matrix.Matrix(info.dimensions, made, words=words), info.generation)
         matrix, highest = copy(loaded.matrix), loaded.highest  # a copy, for others may search it, and this may fail
-        new, count = await self._backend.read(lambda connection: _fts.since(connection, owner, highest))
+        new, count = await self._backend.read(lambda tables: tables.since(owner, highest))
         if count - len(new) != loaded.count:  # rows are only ever added at the end, so some are gone
-            there = await self._backend.read(lambda connection: _fts.all_rows(connection, owner))
+            there = await self._backend.read(lambda tables: tables.all_rows(owner))
             matrix.remove(set(matrix.rows.tolist()) - there.keys())
         vectors = await self._read(owner, info.generation, new)
         if info.words and not self.makes_words:

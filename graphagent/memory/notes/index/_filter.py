@@ -1,4 +1,4 @@
-"""Which notes an operation may find: as a predicate of records, as words of the index and as a condition in SQL.
+"""Which notes an operation may find: as a predicate of records, as words of the index and as a condition in SQL of SQLite.
 
 The predicate decides. The words and the SQL say the same so that the index offers few records that the predicate refuses. Owners,
 scopes, sources and categories are words ("tags") in a column of their own, so that a search reads only what it may find. Such a
@@ -20,7 +20,6 @@ from graphagent.memory.notes._validation import milliseconds
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
-    from graphagent.memory.notes.index._connection import IndexConnection
 
 LISTED = "(SELECT value FROM json_each(?))"
 """Where a list of values, made by `listed`, is bound to a statement."""
@@ -97,22 +96,23 @@ def tags_of(record: Record) -> str:
     return " ".join(kinds)
 
 
-def tags_that_fit(connection: IndexConnection, fits: Filter) -> str:
-    """Return an FTS5 expression of the tags that fit. It leaves out tags that all texts have, because these cost the most."""
-    [(first, last, has_private)] = connection.execute(
-        "SELECT (SELECT min(owner) FROM notes_rows), (SELECT max(owner) FROM notes_rows),"
-        " EXISTS (SELECT 1 FROM notes_rows WHERE owner=? AND private=1)",
-        (fits.owner,),
-    ).fetchall()
+def tags_that_fit(fits: Filter, *, has_others: bool, has_private: bool) -> list[list[str]]:
+    """Return tags of which a text that fits has one of each list. Those that all texts have are left out, because these cost the most.
+
+    Args:
+        fits: Which notes fit.
+        has_others: Whether there are notes of other owners.
+        has_private: Whether the owner has private notes.
+    """
     wanted: list[list[str]] = []
-    if fits.scopes != (ROOT,) or {first, last} - {fits.owner, None}:  # the tag of the root keeps owners apart
+    if fits.scopes != (ROOT,) or has_others:  # the tag of the root keeps owners apart
         wanted.append([_tag("s", f"{fits.owner}\n{scope}") for scope in fits.scopes])
     wanted += [[_tag("c", each) for each in sorted(some)] for some in fits.categories]
     if has_private and not fits.private:
         wanted.append(["visible0", *([] if fits.asker is None else [_tag("p", fits.asker)])])
     if fits.source is not None:
         wanted.append([_tag("f", fits.source)])
-    return " AND ".join(f"({' OR '.join(each)})" for each in wanted)
+    return wanted
 
 
 def entries_of(metadata: Mapping[str, Any]) -> frozenset[str]:
@@ -181,11 +181,6 @@ def condition(fits: Filter, among: Iterable[int] | None = None) -> tuple[str, li
 def stretch(fits: Filter) -> tuple[int, int]:
     """Return the first and the last moment that fit."""
     return fits.since if fits.since is not None else -(2**62), fits.until if fits.until is not None else 2**62
-
-
-def quoted(word: str) -> str:
-    """Return a word, or several words that must follow one another, as an FTS5 string."""
-    return '"' + word.replace('"', '""') + '"'
 
 
 def listed(values: Iterable[int | str | tuple[str, int]]) -> str:

@@ -1,18 +1,15 @@
-"""The SQL tables of the search index: the words of notes in FTS5, with their scopes as tags, and a row of fields for each note.
+"""The tables of the search index in SQLite: the words of notes in FTS5, with their scopes as tags, and a row of fields for each note.
 
-They are derived from the records. In the file of a SqliteStore, each commit writes both; for any other store the tables are in
-memory. All functions are synchronous and take a connection. The file is long because every statement about these tables is in it.
+They are in the file of a SqliteStore, or in memory. The file is long because every statement about these tables is in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from graphagent.memory.notes._validation import milliseconds
 from graphagent.memory.notes.index._connection import BYTES, NUMBER, NUMBER_OR_NONE, TEXT, damage, typed
-from graphagent.memory.notes.index._duplicates import sameness
 from graphagent.memory.notes.index._filter import (
     LISTED,
     condition,
@@ -22,19 +19,18 @@ from graphagent.memory.notes.index._filter import (
     tags_of,
     tags_that_fit,
 )
-from graphagent.memory.notes.index._traits import traits_of
-from graphagent.memory.notes.index._words import similarities
+from graphagent.memory.notes.index._tables import CHUNKS, Near, Row, batches, fields_of
+from graphagent.memory.notes.index._tokens import TOKENIZER, Tokens, bounds_of_alike, most_alike
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
     from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
+    from graphagent.memory.notes.index._tables import Phrase, Term
 
 FORMAT = 9
 CHECKED = ("notes_rows", "notes_words")
 """The tables of which SQLite can see that they are damaged: one has indexes that repeat it, the other is an index itself."""
-TOKENIZER: tuple[str, ...] = ("porter", "unicode61", "remove_diacritics", "2", "categories", "L* N* Co M*")
-"""Marks are parts of words: without them, each vowel sign ends a word of an Indic script."""
 
 SCHEMA = (
     (
@@ -61,252 +57,338 @@ SCHEMA = (
     "CREATE TABLE notes_state (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
 )
 
-POOL = 100
-"""How many candidates a search finds at most for ranking, unless more are asked for."""
-CHUNKS = 1024
-"""The largest number of texts of one record. Text n of row r has the rowid r * CHUNKS + n."""
-_AS_QUERY, _AS_DOCUMENT = 1, 4
-"""FTS5_TOKENIZE_QUERY and FTS5_TOKENIZE_DOCUMENT of `sqlite3.h`."""
 _BATCH = 256
 """How many records are added together at most."""
-_ALIKE = 0.3
-"""The similarity from which on a word is taken for another spelling of one that no text has."""
 _TIMES = range(-62_135_596_800_000, 253_402_300_800_000)
 """The years 1 to 9999 in milliseconds UTC since 1970. No datetime is outside."""
-_ENDINGS = (
-    "able",
-    "ance",
-    "ated",
-    "ating",
-    "ation",
-    "ations",
-    "ative",
-    "ator",
-    "ement",
-    "ence",
-    "ing",
-    "ition",
-    "ity",
-    "ive",
-    "ment",
-    "ness",
-)
-"""Some of the endings that Porter's stemmer cuts off."""
-_BEFORE_ENDING = 4
-"""How many letters a stem has at least to which endings are added."""
-_ALIKE_WITH_ENDING = 0.5
-"""The similarity from which on a word is taken for another spelling of a stem with an ending, which only may be a word."""
-_MOST_ALIKE = 200
-"""Among how many words another spelling is looked for. Most of them may be in notes of others only."""
-
-
-class Row(NamedTuple):
-    """The fields of a record that ranking uses."""
-
-    row: int
-    id: str
-    session: str
-    place: int
-    speaker: str
-    role: str
-    said: int | None
-    """When it was said, in milliseconds UTC, if that is known."""
-    created: int
-    chunks: int
-    """How many texts it has."""
-    traits: int
-    """Of a turn of a conversation; see `_traits.py`."""
 
 
 _ROW_KINDS = (NUMBER, TEXT, TEXT, NUMBER, TEXT, TEXT, NUMBER_OR_NONE, NUMBER, NUMBER, NUMBER)
 _ROW = "SELECT row, id, session, place, speaker, role, said, created, chunks, traits FROM notes_rows"
 
 
-# Creating and filling
+class SqliteTables:
+    """The tables in a file of SQLite or in memory, over a connection."""
+
+    def __init__(self, connection: IndexConnection) -> None:
+        self.connection = connection
+        self.tokens = Tokens(connection)
+
+    # Creating and filling
+
+    def drop(self) -> None:
+        """Remove the tables."""
+        for name in (
+            "notes_vocabulary",
+            "notes_words",
+            "notes_rows",
+            "notes_categories",
+            "notes_metadata",
+            "notes_state",
+        ):
+            self.connection.execute(f"DROP TABLE IF EXISTS {name}")
+
+    def make(self) -> None:
+        """Create the tables, empty."""
+        self.drop()
+        for statement in SCHEMA:
+            self.connection.execute(statement)
+        self.connection.execute("INSERT INTO notes_state VALUES ('format', ?)", (FORMAT,))
+        self.connection.execute("INSERT INTO notes_state VALUES ('made', randomblob(16))")
+
+    def are_made(self) -> bool:
+        """Return whether all tables exist in the format of this version."""
+        rows = self.connection.execute("SELECT sql FROM sqlite_schema WHERE name LIKE 'notes!_%' ESCAPE '!'").fetchall()
+        there = {sql for (sql,) in rows}
+        if not there.issuperset(SCHEMA):
+            return False
+        return self.connection.execute("SELECT value FROM notes_state WHERE name='format'").fetchall() == [(FORMAT,)]
+
+    def made(self) -> bytes:
+        """Return a random stamp of the tables. Rows of tables with another stamp may be other notes."""
+        rows = typed(self.connection, "SELECT value FROM notes_state WHERE name='made'", (), BYTES)
+        if not rows:
+            raise damage(self.connection.filename, "its stamp is missing")
+        return bytes(rows[0][0])
+
+    def add(self, records: Iterable[tuple[Record, Sequence[str]]]) -> list[int]:
+        """Add or replace records, each with the texts by which it is found, and return their rows."""
+        return [row for batch in batches(records, _BATCH) for row in self._add_batch(batch)]
+
+    def _add_batch(self, batch: Mapping[tuple[str, str], tuple[Record, Sequence[str]]]) -> list[int]:
+        for owner in {owner for owner, _ in batch}:
+            self.remove(owner, self.rows_named(owner, [id_ for of, id_ in batch if of == owner]))
+        # One more than any row has ever had, so that no number is used again; the inserts keep the sequence up to date.
+        last = "SELECT ifnull(max(seq), 0) + 1 FROM sqlite_sequence WHERE name='notes_rows'"
+        [(first,)] = typed(self.connection, last, (), NUMBER)
+        rows = list(range(first, first + len(batch)))
+        notes, words = list[tuple[object, ...]](), list[tuple[int, str, str]]()
+        some, entries = list[tuple[int, str]](), list[tuple[int, str]]()
+        known: dict[tuple[object, ...], str] = {}
+        for row, (record, texts) in zip(rows, batch.values(), strict=True):
+            notes.append((row, record.owner, record.id, *fields_of(record, len(texts))))
+            kind = record.owner, record.scope, record.categories, record.source, record.private
+            tags = known.get(kind) or known.setdefault(kind, tags_of(record))
+            words += [(row * CHUNKS + number, text, tags) for number, text in enumerate(texts)]
+            some += [(row, category) for category in record.categories]
+            entries += [(row, entry) for entry in entries_of(record.metadata)]
+        self.connection.executemany(f"INSERT INTO notes_rows VALUES ({', '.join('?' * 16)})", notes)
+        self.connection.executemany("INSERT INTO notes_words(rowid, text, tags) VALUES (?, ?, ?)", words)
+        self.connection.executemany("INSERT OR IGNORE INTO notes_categories VALUES (?, ?)", some)
+        self.connection.executemany("INSERT INTO notes_metadata VALUES (?, ?)", entries)
+        return rows
+
+    def remove(self, owner: str, ids: Iterable[str]) -> None:
+        """Remove records; ids without one are ignored."""
+        for id_ in ids:
+            statement = "SELECT row, chunks FROM notes_rows WHERE owner=? AND id=?"
+            for row, chunks in typed(self.connection, statement, (owner, id_), NUMBER, NUMBER):
+                for number in range(self._checked_chunks(chunks)):
+                    self.connection.execute("DELETE FROM notes_words WHERE rowid=?", (row * CHUNKS + number,))
+                self.connection.execute("DELETE FROM notes_categories WHERE row=?", (row,))
+                self.connection.execute("DELETE FROM notes_metadata WHERE row=?", (row,))
+                self.connection.execute("DELETE FROM notes_rows WHERE row=?", (row,))
+
+    def _checked_chunks(self, chunks: int) -> int:
+        if not 0 < chunks <= CHUNKS:
+            raise damage(self.connection.filename, "a number of texts is not one that was written")
+        return chunks
+
+    def purge(self) -> None:
+        """Erase the words of removed records, which FTS5 otherwise keeps until it merges its segments."""
+        self.connection.execute("INSERT INTO notes_words(notes_words) VALUES ('optimize')")
+
+    # Finding
+
+    def postings(self, terms: Iterable[Term], fits: Filter, most: int = -1) -> dict[Term, list[int]]:
+        """Return the places of the texts that fit and have a term, for each term: at most `most`, or all if that is below 0."""
+        if not fits.scopes:
+            return {term: [] for term in terms}
+        [(first, last, has_private)] = self.connection.execute(
+            "SELECT (SELECT min(owner) FROM notes_rows), (SELECT max(owner) FROM notes_rows),"
+            " EXISTS (SELECT 1 FROM notes_rows WHERE owner=? AND private=1)",
+            (fits.owner,),
+        ).fetchall()
+        has_others = bool({first, last} - {fits.owner, None})
+        wanted = tags_that_fit(fits, has_others=has_others, has_private=has_private)
+        tags = " AND ".join(f"({' OR '.join(each)})" for each in wanted)
+        said = f" AND rowid / {CHUNKS} IN (SELECT row FROM notes_rows WHERE ifnull(said, created) BETWEEN ? AND ?)"
+        timely, times = (said, stretch(fits)) if fits.since is not None or fits.until is not None else ("", ())
+        entries = sorted(entries_of(fits.metadata))
+        having = f" AND rowid / {CHUNKS} IN (SELECT row FROM notes_metadata WHERE entry=?)" * len(entries)
+        statement = f"SELECT rowid FROM notes_words WHERE notes_words MATCH ?{timely}{having} LIMIT ?"
+        found: dict[Term, list[int]] = {}
+        for term in terms:
+            words = " OR ".join(map(_expression, term))
+            match = f"(text : ({words})) AND (tags : ({tags}))" if tags else f"text : ({words})"
+            found[term] = [place for (place,) in self.connection.execute(statement, (match, *times, *entries, most))]
+        return found
+
+    def lengths(self, places: Iterable[int]) -> dict[int, int]:
+        """Return the number of words of texts: the first varint of their rows in FTS5's table of sizes, as its file format says."""
+        wanted = set(places)
+        statement = f"SELECT id, sz FROM notes_words_docsize WHERE id IN {LISTED}"
+        found = dict(typed(self.connection, statement, (listed(wanted),), NUMBER, BYTES))
+        if found.keys() != wanted or not all(size and size[-1] < 0x80 for size in found.values()):
+            raise damage(self.connection.filename, "a text that has words has no length")
+        return {place: size[0] if size[0] < 0x80 else _varints(size)[0] for place, size in found.items()}
+
+    def dated(self, spans: Sequence[tuple[int, int]], fits: Filter, most: int) -> list[int]:
+        """Return the rows that fit and were said in one of some stretches of time: of the first stretch the newest, then of the next.
+
+        If none was, the result is the rows without a time that were saved then, for the reason in `_features.dated`.
+        """
+        found: list[int] = []
+        for is_known in ("said IS NOT NULL", "said IS NULL"):
+            for first, last in spans:
+                since = first if fits.since is None else max(first, fits.since)
+                until = last if fits.until is None else min(last, fits.until)
+                where, values = condition(replace(fits, since=since, until=until))
+                rows = self.connection.execute(
+                    f"SELECT row FROM notes_rows WHERE {where} AND {is_known} ORDER BY ifnull(said, created) DESC LIMIT ?",
+                    (*values, most - len(found)),
+                )
+                found += [row for (row,) in rows]
+            if found:
+                break
+        return found
+
+    def all_counted_fit(self, fits: Filter) -> bool:
+        """Return whether all notes of the store fit, whomever they belong to."""
+        if not fits.is_whole:
+            return False
+        others = "SELECT 1 FROM notes_rows WHERE owner < ?1 UNION ALL SELECT 1 FROM notes_rows WHERE owner > ?1"
+        private = "SELECT 1 FROM notes_rows WHERE owner=?1 AND private=1"
+        return not self.connection.execute(f"{others} UNION ALL {private} LIMIT 1", (fits.owner,)).fetchall()
+
+    def fitting(self, fits: Filter) -> list[int]:
+        """Return all rows that fit."""
+        found: list[int] = []
+        for scope in fits.scopes:  # one statement for each, because SQLite then reads it from an index alone
+            where, values = condition(replace(fits, scopes=(scope,)))
+            found += [row for (row,) in self.connection.execute(f"SELECT row FROM notes_rows WHERE {where}", values)]
+        return found
+
+    def totals(self, owner: str) -> tuple[int, float]:
+        """Return the number of texts and the mean of their lengths in words: from row 1 of FTS5's data table, as its file format says."""
+        rows = typed(self.connection, "SELECT block FROM notes_words_data WHERE id=1", (), BYTES)
+        numbers = _varints(rows[0][0]) if rows else []
+        # The texts may have no words at all, such as a sign or a picture alone.
+        return (numbers[0], numbers[1] / numbers[0] or 1.0) if len(numbers) > 1 and numbers[0] else (0, 1.0)
+
+    def rows_named(self, owner: str, ids: Iterable[str]) -> dict[str, int]:
+        """Return the rows of records by their ids; ids without one are left out."""
+        statement = f"SELECT id, row FROM notes_rows WHERE owner=? AND id IN {LISTED}"
+        return dict(typed(self.connection, statement, (owner, listed(ids)), TEXT, NUMBER))
+
+    def same(self, owner: str, numbers: Iterable[int]) -> list[str]:
+        """Return the ids of notes that have one of these values of `sameness`, the oldest first."""
+        # Unless it is told, SQLite takes the index that has the order, and reads all notes of the owner in it.
+        statement = (
+            f"SELECT id FROM notes_rows INDEXED BY notes_same WHERE owner=? AND sameness IN {LISTED} ORDER BY id"
+        )
+        return [id_ for (id_,) in typed(self.connection, statement, (owner, listed(numbers)), TEXT)]
+
+    def rows_of(self, rows: Iterable[int], fits: Filter) -> dict[int, Row]:
+        """Return the fields of those of some rows that exist and fit."""
+        where, values = condition(fits, rows)
+        found = {
+            each[0]: Row._make(each) for each in typed(self.connection, f"{_ROW} WHERE {where}", values, *_ROW_KINDS)
+        }
+        for each in found.values():
+            self._checked_chunks(each.chunks)
+        return found
+
+    def beside(self, rows: Iterable[Row], fits: Filter) -> dict[int, Row]:
+        """Return the two turns before and the two after turns of conversations, as far as they fit."""
+        wanted = {(row.session, row.place + step) for row in rows if row.session for step in (-2, -1, 1, 2)}
+        if not wanted:
+            return {}
+        places = "SELECT value->>0, value->>1 FROM json_each(?)"
+        found = self.connection.execute(
+            f"SELECT row FROM notes_rows WHERE owner=? AND session<>'' AND (session, place) IN ({places})",
+            (fits.owner, listed(wanted)),
+        )
+        return self.rows_of([row for (row,) in found], fits)
+
+    def count(self, owner: str) -> int:
+        """Return the number of an owner's notes."""
+        [(found,)] = self.connection.execute("SELECT count(*) FROM notes_rows WHERE owner=?", (owner,)).fetchall()
+        return int(found)
+
+    def since(self, owner: str, row: int) -> tuple[list[tuple[int, str]], int]:
+        """Return the rows after a row, each with its id, and the number of all rows of the owner."""
+        statement = "SELECT row, id FROM notes_rows WHERE row>? AND owner=? ORDER BY row"
+        rows = typed(self.connection, statement, (row, owner), NUMBER, TEXT)
+        return [(row, id_) for row, id_ in rows], self.count(owner)
+
+    def all_rows(self, owner: str) -> dict[int, str]:
+        """Return all rows of an owner with their ids."""
+        return dict(typed(self.connection, "SELECT row, id FROM notes_rows WHERE owner=?", (owner,), NUMBER, TEXT))
+
+    def whole(self, owner: str) -> dict[str, tuple[object, ...]]:
+        """Return what the tables contain about each note of an owner, except its words, in the form of `expected`."""
+        rows = self.connection.execute(
+            "SELECT id, scope, session, place, speaker, role, said, created, importance, source, private, chunks, traits, sameness,"
+            f" (SELECT count(*) FROM notes_words_docsize WHERE id/{CHUNKS}=notes_rows.row AND id>=notes_rows.row*{CHUNKS}"
+            f" AND id<(notes_rows.row+1)*{CHUNKS}), row FROM notes_rows WHERE owner=?",
+            (owner,),
+        ).fetchall()
+        found: dict[str, tuple[object, ...]] = {}
+        for id_, *values, row in rows:
+            some = self.connection.execute("SELECT category FROM notes_categories WHERE row=?", (row,)).fetchall()
+            entries = self.connection.execute("SELECT entry FROM notes_metadata WHERE row=?", (row,)).fetchall()
+            found[id_] = (
+                *values, frozenset(category for (category,) in some), frozenset(entry for (entry,) in entries)
+            )  # fmt: skip
+        return found
+
+    def speakers(self, owner: str) -> list[str]:
+        """Return the speakers in an owner's notes, in alphabetical order, at most 10,000."""
+        statement = (
+            "WITH RECURSIVE each(name) AS (SELECT min(speaker) FROM notes_rows WHERE owner=?1 AND speaker>''"
+            " UNION ALL SELECT (SELECT min(speaker) FROM notes_rows WHERE owner=?1 AND speaker>'' AND speaker>each.name) FROM each"
+            " WHERE each.name IS NOT NULL) SELECT name FROM each WHERE name IS NOT NULL LIMIT 10000"
+        )
+        return [name for (name,) in typed(self.connection, statement, (owner,), TEXT)]
+
+    def speaking(self, names: Iterable[str], fits: Filter) -> list[str]:
+        """Return those of some speakers who have said something that fits."""
+        where, values = condition(fits)
+        statement = f"SELECT 1 FROM notes_rows WHERE {where} AND speaker>'' AND speaker=? LIMIT 1"
+        return [name for name in names if self.connection.execute(statement, (*values, name)).fetchall()]
+
+    def hidden(self, owner: str, asker: str | None) -> list[int]:
+        """Return the rows that are private to other sources than the one that asks."""
+        rows = self.connection.execute(
+            "SELECT row FROM notes_rows WHERE owner=? AND private=1 AND source IS NOT ?", (owner, asker)
+        )
+        return [row for (row,) in rows]
+
+    def frequencies(self, stems: Iterable[str], owner: str) -> dict[str, int]:
+        """Return the number of texts that contain each stem."""
+        found: dict[str, int] = {}
+        for stem in stems:
+            rows = self.connection.execute(
+                "SELECT doc FROM notes_vocabulary WHERE term=? AND col='text'", (stem,)
+            ).fetchall()
+            found[stem] = rows[0][0] if rows else 0
+        return found
+
+    def similar(self, stem: str, owner: str) -> dict[str, float]:
+        """Return the stems that are spelled most like one, from all notes, whomever they belong to."""
+        first, behind, shortest, longest = bounds_of_alike(stem)
+        rows = self.connection.execute(
+            "SELECT term FROM notes_vocabulary WHERE col='text' AND term>=? AND term<? AND length(term) BETWEEN ? AND ?",
+            (first, behind, shortest, longest),
+        )
+        return most_alike(stem, (term for (term,) in rows))
+
+    # Listing and counting
+
+    def counts(self, fits: Filter) -> dict[str, tuple[int, int, int]]:
+        """Return the number of records directly in each scope, and when the first and the last of them were saved."""
+        where, values = condition(fits)
+        statement = f"SELECT scope, count(*), min(created), max(created) FROM notes_rows WHERE {where} GROUP BY scope"
+        rows = typed(self.connection, statement, values, TEXT, NUMBER, NUMBER, NUMBER)
+        if not all(oldest in _TIMES and newest in _TIMES for _, _, oldest, newest in rows):
+            raise damage(self.connection.filename, "a time is not one that was written")
+        return {scope: (count, oldest, newest) for scope, count, oldest, newest in rows}
+
+    def categories(self, fits: Filter) -> dict[str, int]:
+        """Return the number of records with each category, in alphabetical order."""
+        where, values = condition(fits)
+        statement = (
+            f"SELECT category, count(*) FROM notes_categories JOIN notes_rows USING (row) WHERE {where} GROUP BY category"
+            " ORDER BY category"
+        )
+        return dict(typed(self.connection, statement, values, TEXT, NUMBER))
+
+    def newest(self, fits: Filter, limit: int, offset: int) -> list[str]:
+        """Return the ids of the records that fit, the newest first; all of them if the limit is below 0."""
+        where, values = condition(fits)
+        statement = f"SELECT id FROM notes_rows WHERE {where} ORDER BY created DESC, id DESC LIMIT ? OFFSET ?"
+        return [id_ for (id_,) in typed(self.connection, statement, (*values, limit, offset), TEXT)]
+
+    def ids_named(self, fits: Filter, text: str) -> list[str]:
+        """Return the ids that begin or end with a text, of the records that fit, in their order."""
+        where, values = condition(fits)
+        statement = f"SELECT id FROM notes_rows WHERE {where} AND (substr(id, 1, ?)=? OR substr(id, -?)=?) ORDER BY id"
+        return [id_ for (id_,) in typed(self.connection, statement, (*values, len(text), text, len(text), text), TEXT)]
+
+    def last_place(self, owner: str, session: str) -> int:
+        """Return the place of the last turn of a conversation; 0 if there is none."""
+        statement = "SELECT ifnull(max(place), 0) FROM notes_rows WHERE owner=? AND session=? AND session<>''"
+        [(place,)] = typed(self.connection, statement, (owner, session), NUMBER)
+        return int(place)
 
 
-def drop(connection: IndexConnection) -> None:
-    """Remove the tables."""
-    for name in ("notes_vocabulary", "notes_words", "notes_rows", "notes_categories", "notes_metadata", "notes_state"):
-        connection.execute(f"DROP TABLE IF EXISTS {name}")
-
-
-def make(connection: IndexConnection) -> None:
-    """Create the tables, empty."""
-    drop(connection)
-    for statement in SCHEMA:
-        connection.execute(statement)
-    connection.execute("INSERT INTO notes_state VALUES ('format', ?)", (FORMAT,))
-    connection.execute("INSERT INTO notes_state VALUES ('made', randomblob(16))")
-
-
-def are_made(connection: IndexConnection) -> bool:
-    """Return whether all tables exist in the format of this version."""
-    rows = connection.execute("SELECT sql FROM sqlite_schema WHERE name LIKE 'notes!_%' ESCAPE '!'").fetchall()
-    there = {sql for (sql,) in rows}
-    if not there.issuperset(SCHEMA):
-        return False
-    return connection.execute("SELECT value FROM notes_state WHERE name='format'").fetchall() == [(FORMAT,)]
-
-
-def made(connection: IndexConnection) -> bytes:
-    """Return a random stamp of the tables. Rows of tables with another stamp may be other notes."""
-    rows = typed(connection, "SELECT value FROM notes_state WHERE name='made'", (), BYTES)
-    if not rows:
-        raise damage(connection.filename, "its stamp is missing")
-    return bytes(rows[0][0])
-
-
-def add(connection: IndexConnection, records: Iterable[tuple[Record, Sequence[str]]]) -> list[int]:
-    """Add or replace records, each with the texts by which it is found, and return their rows."""
-    added: list[int] = []
-    batch: dict[tuple[str, str], tuple[Record, Sequence[str]]] = {}
-    for record, texts in records:
-        key = record.owner, record.id
-        if len(batch) == _BATCH or key in batch:  # a record that is given again replaces the one before it
-            added += _add_batch(connection, batch)
-            batch = {}
-        batch[key] = record, texts
-    return added + _add_batch(connection, batch)
-
-
-def _add_batch(connection: IndexConnection, batch: Mapping[tuple[str, str], tuple[Record, Sequence[str]]]) -> list[int]:
-    for owner in {owner for owner, _ in batch}:
-        remove(connection, owner, rows_named(connection, owner, [id_ for of, id_ in batch if of == owner]))
-    # One more than any row has ever had, so that no number is used again; the inserts keep the sequence up to date.
-    last = "SELECT ifnull(max(seq), 0) + 1 FROM sqlite_sequence WHERE name='notes_rows'"
-    [(first,)] = typed(connection, last, (), NUMBER)
-    rows = list(range(first, first + len(batch)))
-    notes, words = list[tuple[object, ...]](), list[tuple[int, str, str]]()
-    some, entries = list[tuple[int, str]](), list[tuple[int, str]]()
-    known: dict[tuple[object, ...], str] = {}
-    for row, (record, texts) in zip(rows, batch.values(), strict=True):
-        notes.append((row, record.owner, record.id, *_fields(record, len(texts))))
-        kind = record.owner, record.scope, record.categories, record.source, record.private
-        tags = known.get(kind) or known.setdefault(kind, tags_of(record))
-        words += [(row * CHUNKS + number, text, tags) for number, text in enumerate(texts)]
-        some += [(row, category) for category in record.categories]
-        entries += [(row, entry) for entry in entries_of(record.metadata)]
-    connection.executemany(f"INSERT INTO notes_rows VALUES ({', '.join('?' * 16)})", notes)
-    connection.executemany("INSERT INTO notes_words(rowid, text, tags) VALUES (?, ?, ?)", words)
-    connection.executemany("INSERT OR IGNORE INTO notes_categories VALUES (?, ?)", some)
-    connection.executemany("INSERT INTO notes_metadata VALUES (?, ?)", entries)
-    return rows
-
-
-def _fields(record: Record, texts: int) -> tuple[object, ...]:
-    """Return the values of a row of `notes_rows` after the id."""
-    return (
-        record.scope, record.session, record.place, record.speaker, record.role,
-        None if record.at is None else milliseconds(record.at), milliseconds(record.created_at),
-        record.importance, record.source, int(record.private), texts,
-        traits_of(record.content) if record.session else 0,  # only turns have features made of them, and it takes time
-        sameness(record),
-    )  # fmt: skip
-
-
-def remove(connection: IndexConnection, owner: str, ids: Iterable[str]) -> None:
-    """Remove records; ids without one are ignored."""
-    for id_ in ids:
-        statement = "SELECT row, chunks FROM notes_rows WHERE owner=? AND id=?"
-        for row, chunks in typed(connection, statement, (owner, id_), NUMBER, NUMBER):
-            for number in range(_checked_chunks(connection, chunks)):
-                connection.execute("DELETE FROM notes_words WHERE rowid=?", (row * CHUNKS + number,))
-            connection.execute("DELETE FROM notes_categories WHERE row=?", (row,))
-            connection.execute("DELETE FROM notes_metadata WHERE row=?", (row,))
-            connection.execute("DELETE FROM notes_rows WHERE row=?", (row,))
-
-
-def _checked_chunks(connection: IndexConnection, chunks: int) -> int:
-    if not 0 < chunks <= CHUNKS:
-        raise damage(connection.filename, "a number of texts is not one that was written")
-    return chunks
-
-
-def purge(connection: IndexConnection) -> None:
-    """Erase the words of removed records, which FTS5 otherwise keeps until it merges its segments."""
-    connection.execute("INSERT INTO notes_words(notes_words) VALUES ('optimize')")
-
-
-# Finding
-
-
-def postings(connection: IndexConnection, terms: Iterable[str], fits: Filter, most: int = -1) -> dict[str, list[int]]:
-    """Return the places of the texts that fit and have a term, for each term: a word or several as an expression of FTS5.
-
-    The place of text n of row r is its rowid, r * CHUNKS + n. For each term there are at most `most` places; all of them if that is
-    below 0.
-    """
-    if not fits.scopes:
-        return {term: [] for term in terms}
-    tags = tags_that_fit(connection, fits)
-    said = f" AND rowid / {CHUNKS} IN (SELECT row FROM notes_rows WHERE ifnull(said, created) BETWEEN ? AND ?)"
-    timely, times = (said, stretch(fits)) if fits.since is not None or fits.until is not None else ("", ())
-    entries = sorted(entries_of(fits.metadata))
-    having = f" AND rowid / {CHUNKS} IN (SELECT row FROM notes_metadata WHERE entry=?)" * len(entries)
-    statement = f"SELECT rowid FROM notes_words WHERE notes_words MATCH ?{timely}{having} LIMIT ?"
-    found: dict[str, list[int]] = {}
-    for term in terms:
-        match = f"(text : ({term})) AND (tags : ({tags}))" if tags else f"text : ({term})"
-        found[term] = [place for (place,) in connection.execute(statement, (match, *times, *entries, most))]
-    return found
-
-
-def lengths(connection: IndexConnection, places: Iterable[int]) -> dict[int, int]:
-    """Return the number of words of texts: the first varint of their rows in FTS5's table of sizes, as its file format says."""
-    wanted = set(places)
-    statement = f"SELECT id, sz FROM notes_words_docsize WHERE id IN {LISTED}"
-    found = dict(typed(connection, statement, (listed(wanted),), NUMBER, BYTES))
-    if found.keys() != wanted or not all(size and size[-1] < 0x80 for size in found.values()):
-        raise damage(connection.filename, "a text that has words has no length")
-    return {place: size[0] if size[0] < 0x80 else _varints(size)[0] for place, size in found.items()}
-
-
-def dated(connection: IndexConnection, spans: Sequence[tuple[int, int]], fits: Filter, most: int) -> list[int]:
-    """Return the rows that fit and were said in one of some stretches of time: of the first stretch the newest, then of the next.
-
-    If none was, the result is the rows without a time that were saved then, for the reason in `_features.dated`.
-    """
-    found: list[int] = []
-    for is_known in ("said IS NOT NULL", "said IS NULL"):
-        for first, last in spans:
-            since = first if fits.since is None else max(first, fits.since)
-            until = last if fits.until is None else min(last, fits.until)
-            where, values = condition(replace(fits, since=since, until=until))
-            rows = connection.execute(
-                f"SELECT row FROM notes_rows WHERE {where} AND {is_known} ORDER BY ifnull(said, created) DESC LIMIT ?",
-                (*values, most - len(found)),
-            )
-            found += [row for (row,) in rows]
-        if found:
-            break
-    return found
-
-
-def all_fit(connection: IndexConnection, fits: Filter) -> bool:
-    """Return whether all notes of the store fit, whomever they belong to."""
-    if not fits.is_whole:
-        return False
-    others = "SELECT 1 FROM notes_rows WHERE owner < ?1 UNION ALL SELECT 1 FROM notes_rows WHERE owner > ?1"
-    private = "SELECT 1 FROM notes_rows WHERE owner=?1 AND private=1"
-    return not connection.execute(f"{others} UNION ALL {private} LIMIT 1", (fits.owner,)).fetchall()
-
-
-def fitting(connection: IndexConnection, fits: Filter) -> list[int]:
-    """Return all rows that fit."""
-    found: list[int] = []
-    for scope in fits.scopes:  # one statement for each, because SQLite then reads it from an index alone
-        where, values = condition(replace(fits, scopes=(scope,)))
-        found += [row for (row,) in connection.execute(f"SELECT row FROM notes_rows WHERE {where}", values)]
-    return found
-
-
-def totals(connection: IndexConnection) -> tuple[int, float]:
-    """Return the number of texts and the mean of their lengths in words: from row 1 of FTS5's data table, as its file format says."""
-    rows = typed(connection, "SELECT block FROM notes_words_data WHERE id=1", (), BYTES)
-    numbers = _varints(rows[0][0]) if rows else []
-    # The texts may have no words at all, such as a sign or a picture alone.
-    return (numbers[0], numbers[1] / numbers[0] or 1.0) if len(numbers) > 1 and numbers[0] else (0, 1.0)
+def _expression(term: Phrase | Near) -> str:
+    """Return a term as an expression of FTS5."""
+    if isinstance(term, Near):
+        return f"NEAR({_expression(term.one)} {_expression(term.other)}, 2)"
+    words = '"' + term.words.replace('"', '""') + '"'
+    return f"{words} *" if term.is_prefix else words
 
 
 def _varints(block: bytes) -> list[int]:
@@ -319,208 +401,3 @@ def _varints(block: bytes) -> list[int]:
             found.append(number)
             number = 0
     return found
-
-
-def rows_named(connection: IndexConnection, owner: str, ids: Iterable[str]) -> dict[str, int]:
-    """Return the rows of records by their ids; ids without one are left out."""
-    statement = f"SELECT id, row FROM notes_rows WHERE owner=? AND id IN {LISTED}"
-    return dict(typed(connection, statement, (owner, listed(ids)), TEXT, NUMBER))
-
-
-def same(connection: IndexConnection, owner: str, numbers: Iterable[int]) -> list[str]:
-    """Return the ids of notes that have one of these values of `sameness`, the oldest first."""
-    # Unless it is told, SQLite takes the index that has the order, and reads all notes of the owner in it.
-    statement = f"SELECT id FROM notes_rows INDEXED BY notes_same WHERE owner=? AND sameness IN {LISTED} ORDER BY id"
-    return [id_ for (id_,) in typed(connection, statement, (owner, listed(numbers)), TEXT)]
-
-
-def rows_of(connection: IndexConnection, rows: Iterable[int], fits: Filter) -> dict[int, Row]:
-    """Return the fields of those of some rows that exist and fit."""
-    where, values = condition(fits, rows)
-    found = {each[0]: Row._make(each) for each in typed(connection, f"{_ROW} WHERE {where}", values, *_ROW_KINDS)}
-    for each in found.values():
-        _checked_chunks(connection, each.chunks)
-    return found
-
-
-def beside(connection: IndexConnection, rows: Iterable[Row], fits: Filter) -> dict[int, Row]:
-    """Return the two turns before and the two after turns of conversations, as far as they fit."""
-    wanted = {(row.session, row.place + step) for row in rows if row.session for step in (-2, -1, 1, 2)}
-    if not wanted:
-        return {}
-    places = "SELECT value->>0, value->>1 FROM json_each(?)"
-    found = connection.execute(
-        f"SELECT row FROM notes_rows WHERE owner=? AND session<>'' AND (session, place) IN ({places})",
-        (fits.owner, listed(wanted)),
-    )
-    return rows_of(connection, [row for (row,) in found], fits)
-
-
-def count(connection: IndexConnection, owner: str) -> int:
-    """Return the number of an owner's notes."""
-    [(found,)] = connection.execute("SELECT count(*) FROM notes_rows WHERE owner=?", (owner,)).fetchall()
-    return int(found)
-
-
-def since(connection: IndexConnection, owner: str, row: int) -> tuple[list[tuple[int, str]], int]:
-    """Return the rows after a row, each with its id, and the number of all rows of the owner."""
-    statement = "SELECT row, id FROM notes_rows WHERE row>? AND owner=? ORDER BY row"
-    rows = typed(connection, statement, (row, owner), NUMBER, TEXT)
-    return [(row, id_) for row, id_ in rows], count(connection, owner)
-
-
-def all_rows(connection: IndexConnection, owner: str) -> dict[int, str]:
-    """Return all rows of an owner with their ids."""
-    return dict(typed(connection, "SELECT row, id FROM notes_rows WHERE owner=?", (owner,), NUMBER, TEXT))
-
-
-def whole(connection: IndexConnection, owner: str) -> dict[str, tuple[object, ...]]:
-    """Return what the tables contain about each note of an owner, except its words, in the form of `expected`."""
-    rows = connection.execute(
-        "SELECT id, scope, session, place, speaker, role, said, created, importance, source, private, chunks, traits, sameness,"
-        f" (SELECT count(*) FROM notes_words_docsize WHERE id/{CHUNKS}=notes_rows.row AND id>=notes_rows.row*{CHUNKS}"
-        f" AND id<(notes_rows.row+1)*{CHUNKS}), row FROM notes_rows WHERE owner=?",
-        (owner,),
-    ).fetchall()
-    found: dict[str, tuple[object, ...]] = {}
-    for id_, *values, row in rows:
-        some = connection.execute("SELECT category FROM notes_categories WHERE row=?", (row,)).fetchall()
-        entries = connection.execute("SELECT entry FROM notes_metadata WHERE row=?", (row,)).fetchall()
-        found[id_] = (
-            *values, frozenset(category for (category,) in some), frozenset(entry for (entry,) in entries)
-        )  # fmt: skip
-    return found
-
-
-def expected(record: Record, texts: int) -> tuple[object, ...]:
-    """Return what the tables must contain about a note that is found by so many texts."""
-    return (*_fields(record, texts), texts, frozenset(record.categories), entries_of(record.metadata))
-
-
-def speakers(connection: IndexConnection, owner: str) -> list[str]:
-    """Return the speakers in an owner's notes, in alphabetical order, at most 10,000."""
-    statement = (
-        "WITH RECURSIVE each(name) AS (SELECT min(speaker) FROM notes_rows WHERE owner=?1 AND speaker>''"
-        " UNION ALL SELECT (SELECT min(speaker) FROM notes_rows WHERE owner=?1 AND speaker>'' AND speaker>each.name) FROM each"
-        " WHERE each.name IS NOT NULL) SELECT name FROM each WHERE name IS NOT NULL LIMIT 10000"
-    )
-    return [name for (name,) in typed(connection, statement, (owner,), TEXT)]
-
-
-def speaking(connection: IndexConnection, names: Iterable[str], fits: Filter) -> list[str]:
-    """Return those of some speakers who have said something that fits."""
-    where, values = condition(fits)
-    statement = f"SELECT 1 FROM notes_rows WHERE {where} AND speaker>'' AND speaker=? LIMIT 1"
-    return [name for name in names if connection.execute(statement, (*values, name)).fetchall()]
-
-
-def hidden(connection: IndexConnection, owner: str, asker: str | None) -> list[int]:
-    """Return the rows that are private to other sources than the one that asks."""
-    rows = connection.execute(
-        "SELECT row FROM notes_rows WHERE owner=? AND private=1 AND source IS NOT ?", (owner, asker)
-    )
-    return [row for (row,) in rows]
-
-
-def stems_of(connection: IndexConnection, words: Iterable[str]) -> dict[str, str]:
-    """Return the stem of each word, as the index has it; what the index does not treat as a word is left out.
-
-    A phrase has those of its words, with spaces between them.
-    """
-    return {word: " ".join(stems) for word, stems in split(connection, words, _AS_QUERY).items() if stems}
-
-
-def split(connection: IndexConnection, texts: Iterable[str], reason: int = _AS_DOCUMENT) -> dict[str, list[str]]:
-    """Return the stems of the words of texts, as the index has them."""
-    name, *options = TOKENIZER
-    tokens = connection.fts5_tokenizer(name, options)
-    return {
-        text: tokens(text.encode("utf-8", "replace"), reason, None, include_offsets=False, include_colocated=False)
-        for text in texts
-    }
-
-
-def similar(connection: IndexConnection, stem: str) -> dict[str, float]:
-    """Return the 200 stems of the index that are spelled most like one, the most similar first, with their similarity.
-
-    They begin with the same two letters, and are at most two letters longer or shorter; or they are so with an ending, because the
-    stemmer cuts no ending that is misspelt: `separaton` is like `separ`, which it makes of `separation`. They are from all notes,
-    whomever they belong to.
-    """
-    rows = connection.execute(
-        "SELECT term FROM notes_vocabulary WHERE col='text' AND term>=? AND term<? AND length(term) BETWEEN ? AND ?",
-        (stem[:2], stem[0] + chr(ord(stem[1]) + 1), len(stem) - 2 - max(map(len, _ENDINGS)), len(stem) + 2),
-    )
-    terms = [term for (term,) in rows if term.isalpha()]
-    words = {term: term for term in terms if len(term) >= len(stem) - 2}
-    for term in terms:
-        if len(term) >= _BEFORE_ENDING and term[:_BEFORE_ENDING] == stem[:_BEFORE_ENDING]:
-            words |= {term + end: term for end in _ENDINGS if abs(len(term) + len(end) - len(stem)) <= 2}
-    near: dict[str, float] = {}
-    for word, similarity in similarities(stem, words).items():
-        term = words[word]
-        if similarity >= (_ALIKE if word == term else _ALIKE_WITH_ENDING):
-            near[term] = max(near.get(term, 0.0), similarity)
-    return {term: near[term] for term in sorted(near, key=lambda term: -near[term])[:_MOST_ALIKE]}
-
-
-def word_of(connection: IndexConnection, stem: str) -> str:
-    """Return a word that has a stem.
-
-    A stem is not always the stem of itself: Porter's stemmer makes `databas` of `database`, but `databa` of `databas`.
-    """
-    words = (stem + end for end in ("", "e", "es", "s", "ed", "y", "ing"))
-    return next((word for word in words if stems_of(connection, [word]).get(word) == stem), stem)
-
-
-def frequencies(connection: IndexConnection, stems: Iterable[str]) -> dict[str, int]:
-    """Return the number of texts that contain each stem."""
-    found: dict[str, int] = {}
-    for stem in stems:
-        rows = connection.execute("SELECT doc FROM notes_vocabulary WHERE term=? AND col='text'", (stem,)).fetchall()
-        found[stem] = rows[0][0] if rows else 0
-    return found
-
-
-# Listing and counting
-
-
-def counts(connection: IndexConnection, fits: Filter) -> dict[str, tuple[int, int, int]]:
-    """Return the number of records directly in each scope, and when the first and the last of them were saved."""
-    where, values = condition(fits)
-    statement = f"SELECT scope, count(*), min(created), max(created) FROM notes_rows WHERE {where} GROUP BY scope"
-    rows = typed(connection, statement, values, TEXT, NUMBER, NUMBER, NUMBER)
-    if not all(oldest in _TIMES and newest in _TIMES for _, _, oldest, newest in rows):
-        raise damage(connection.filename, "a time is not one that was written")
-    return {scope: (count, oldest, newest) for scope, count, oldest, newest in rows}
-
-
-def categories(connection: IndexConnection, fits: Filter) -> dict[str, int]:
-    """Return the number of records with each category, in alphabetical order."""
-    where, values = condition(fits)
-    statement = (
-        f"SELECT category, count(*) FROM notes_categories JOIN notes_rows USING (row) WHERE {where} GROUP BY category"
-        " ORDER BY category"
-    )
-    return dict(typed(connection, statement, values, TEXT, NUMBER))
-
-
-def newest(connection: IndexConnection, fits: Filter, limit: int, offset: int) -> list[str]:
-    """Return the ids of the records that fit, the newest first; all of them if the limit is below 0."""
-    where, values = condition(fits)
-    statement = f"SELECT id FROM notes_rows WHERE {where} ORDER BY created DESC, id DESC LIMIT ? OFFSET ?"
-    return [id_ for (id_,) in typed(connection, statement, (*values, limit, offset), TEXT)]
-
-
-def ids_named(connection: IndexConnection, fits: Filter, text: str) -> list[str]:
-    """Return the ids that begin or end with a text, of the records that fit, in their order."""
-    where, values = condition(fits)
-    statement = f"SELECT id FROM notes_rows WHERE {where} AND (substr(id, 1, ?)=? OR substr(id, -?)=?) ORDER BY id"
-    return [id_ for (id_,) in typed(connection, statement, (*values, len(text), text, len(text), text), TEXT)]
-
-
-def last_place(connection: IndexConnection, owner: str, session: str) -> int:
-    """Return the place of the last turn of a conversation; 0 if there is none."""
-    statement = "SELECT ifnull(max(place), 0) FROM notes_rows WHERE owner=? AND session=? AND session<>''"
-    [(place,)] = typed(connection, statement, (owner, session), NUMBER)
-    return int(place)

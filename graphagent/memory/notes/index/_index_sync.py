@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from graphagent._concurrency import Gate, turn
-from graphagent.memory.notes.index import _fts, _storage
+from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.index._chunks import worded
 from graphagent.memory.notes.index._embeddings import changes_of, counted_as, version_of
 from graphagent.store import Delete, DeleteAll, Put
@@ -24,7 +24,7 @@ from graphagent.store._internal import get_many
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
     from graphagent.memory.notes.index._backend import IndexBackend
-    from graphagent.memory.notes.index._connection import IndexConnection
+    from graphagent.memory.notes.index._tables import NoteTables
     from graphagent.protocols import Store
     from graphagent.store import Change, Item
 
@@ -175,10 +175,10 @@ class IndexSync:
                 if state.values.get(id_) != values[id_]:
                     changed.append(_storage.unpack(item))
 
-            def change(connection: IndexConnection) -> None:
-                more = set(_fts.all_rows(connection, owner).values()) - values.keys() if ids is None else set[str]()
-                _fts.remove(connection, owner, gone | more)
-                _fts.add(connection, ((record, worded(record)) for record in changed))
+            def change(tables: NoteTables) -> None:
+                more = set(tables.all_rows(owner).values()) - values.keys() if ids is None else set[str]()
+                tables.remove(owner, gone | more)
+                tables.add((record, worded(record)) for record in changed)
 
             await self._backend.commit((), change)
             if ids is None:
@@ -228,7 +228,7 @@ class IndexSync:
         self,
         owner: str,
         changes: Sequence[Change],
-        along: Callable[[IndexConnection], None],
+        along: Callable[[NoteTables], None],
         add: Sequence[Record],
         remove: Sequence[str],
         *,

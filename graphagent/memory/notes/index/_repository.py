@@ -19,22 +19,23 @@ from graphagent.errors import ConflictError, DamagedStoreError, StoreError
 from graphagent.memory._byte_cache import ByteCache
 from graphagent.memory.notes._types import FormerNote, Record
 from graphagent.memory.notes._validation import moment
-from graphagent.memory.notes.index import _fts, _storage
+from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.index._backend import index_of
 from graphagent.memory.notes.index._chunks import worded
 from graphagent.memory.notes.index._embeddings import ATTEMPTS, OWNER_BYTES, VectorStore, changes_of, version_of
 from graphagent.memory.notes.index._engine import asked
 from graphagent.memory.notes.index._index_sync import IndexSync
+from graphagent.memory.notes.index._tables import expected
 from graphagent.memory.notes.index._vector_bytes import PackedVectors
 from graphagent.memory.notes.index._words import words_of_name
 from graphagent.store import Delete, DeleteAll, Exists, Put
 from graphagent.store._internal import cached_of, checked, get_many
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._matrix import Matrix
     from graphagent.memory.notes.index._storage import Pending
+    from graphagent.memory.notes.index._tables import NoteTables
     from graphagent.protocols import Embedder, NoteIndex, Store
     from graphagent.store import Change
 
@@ -107,7 +108,7 @@ class NoteRepository:
         """Return all notes of an owner, in the order of their ids, which is mostly the order of saving."""
         return [_storage.unpack(item) async for item in self.store.scan(_storage.notes_key(owner))]
 
-    async def find(self, owner: str, function: Callable[[IndexConnection], Sequence[str]]) -> list[Record]:
+    async def find(self, owner: str, function: Callable[[NoteTables], Sequence[str]]) -> list[Record]:
         """Return the notes whose ids a function finds in the index, in the same order."""
         await self.catch_up(owner)
         ids = await self.backend.read(function)
@@ -121,7 +122,7 @@ class NoteRepository:
         found: list[Record] = []
         if not fits.scopes:
             return found
-        records = await self.find(fits.owner, lambda connection: _fts.newest(connection, fits, limit, offset))
+        records = await self.find(fits.owner, lambda tables: tables.newest(fits, limit, offset))
         for number, record in enumerate(records, 1):
             await turn(number)
             if fits.matches(record):
@@ -130,12 +131,12 @@ class NoteRepository:
 
     async def same(self, owner: str, numbers: Sequence[int]) -> list[Record]:
         """Return the notes that have one of these values of `sameness`, the oldest first."""
-        return await self.find(owner, lambda connection: _fts.same(connection, owner, numbers))
+        return await self.find(owner, lambda tables: tables.same(owner, numbers))
 
     async def last_place(self, owner: str, session: str) -> int:
         """Return the place of the last turn of a conversation; 0 if there is none."""
         await self.catch_up(owner)
-        return await self.backend.read(lambda connection: _fts.last_place(connection, owner, session))
+        return await self.backend.read(lambda tables: tables.last_place(owner, session))
 
     async def speakers(self, owner: str) -> Mapping[str, Sequence[str]]:
         """Return the speakers in an owner's notes, of at most 10,000, by the first words of their names, as `words_of_name` has them.
@@ -147,7 +148,7 @@ class NoteRepository:
         cached = self._speakers.get(owner)
         if cached is not None and cached[0] == changes:
             return cached[1]
-        names = await self.backend.read(lambda connection: _fts.speakers(connection, owner))
+        names = await self.backend.read(lambda tables: tables.speakers(owner))
         found: dict[str, list[str]] = {}
         for name in names:
             for word in words_of_name(name)[:1]:
@@ -190,7 +191,7 @@ class NoteRepository:
                 return matrix
             info = await self.vectors.checked_info(owner)
             if info is None:
-                count = await self.backend.read(lambda connection: _fts.count(connection, owner))
+                count = await self.backend.read(lambda tables: tables.count(owner))
                 self.vectors.warn_missing(owner, count, count)
                 return None
             if await self._loading.entered():
@@ -409,11 +410,11 @@ class NoteRepository:
         if self.embedder is not None and add and not keep_vectors:
             vectors, dimensions = await self.vectors.vectors_for(owner, add, report)
 
-        def along(connection: IndexConnection) -> None:
-            _fts.remove(connection, owner, remove)
-            _fts.add(connection, ((record, worded(record)) for record in add))
+        def along(tables: NoteTables) -> None:
+            tables.remove(owner, remove)
+            tables.add((record, worded(record)) for record in add)
             if erase:
-                _fts.purge(connection)
+                tables.purge()
 
         begun = True
         for attempt in range(1, ATTEMPTS + 1):
@@ -478,12 +479,12 @@ class NoteRepository:
                 await verify()
             except DamagedStoreError:
                 if self.backend.shared:  # the index may be all that is damaged, which reading it tells
-                    await self.backend.read(_fts.made)
+                    await self.backend.read(lambda tables: tables.made())
                 raise
         for _ in range(ATTEMPTS):
             changes = await self.catch_up(owner)
             records = {record.id: record for record in await self.all(owner)}
-            indexed = await self.backend.read(lambda connection: _fts.whole(connection, owner))
+            indexed = await self.backend.read(lambda tables: tables.whole(owner))
             wrong = await to_thread.run_sync(_wrong, records, indexed)
             if wrong is None:
                 return len(records)
@@ -505,16 +506,16 @@ def _counting(owner: str, *, begun: bool) -> list[Change]:
     ]
 
 
-def _erased(owner: str, ids: Sequence[str], connection: IndexConnection) -> None:
+def _erased(owner: str, ids: Sequence[str], tables: NoteTables) -> None:
     """Erase notes from the index."""
-    _fts.remove(connection, owner, ids)
-    _fts.purge(connection)
+    tables.remove(owner, ids)
+    tables.purge()
 
 
 def _wrong(records: Mapping[str, Record], indexed: Mapping[str, tuple[object, ...]]) -> str | None:
     """Return the id of a note that the index does not fit; None if it fits all."""
     for id_, record in records.items():
-        if indexed.get(id_) != _fts.expected(record, len(worded(record))):
+        if indexed.get(id_) != expected(record, len(worded(record))):
             return id_
     return next(iter(indexed.keys() - records.keys()), None)
 

@@ -14,7 +14,6 @@ from graphagent.memory.notes._scopes import ROOT, child_of, is_within, lineage, 
 from graphagent.memory.notes._validation import milliseconds, moment
 from graphagent.memory.notes.enrich import _prompts
 from graphagent.memory.notes.enrich._model import NoAnswerError
-from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.recall._search import search
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ async def deep_recall(service: NoteService, model: ModelClient, request: RecallR
     """
     settings, text, fits = service.settings, request.text, request.fits
     await service.repository.catch_up(fits.owner)
-    counts = await service.repository.backend.read(lambda connection: _fts.counts(connection, fits))
+    counts = await service.repository.backend.read(lambda tables: tables.counts(fits))
     if not counts:
         return []
     scopes = {scope: count for scope, (count, _, _) in counts.items()}

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from graphagent.memory.notes.index import _fts
-
 if TYPE_CHECKING:
-    from graphagent.memory.notes.index._connection import IndexConnection
+    from graphagent.memory.notes.index._tokens import Tokens
 
 GROUPS = tuple(
     tuple(group.split())
@@ -48,14 +46,14 @@ GROUPS = tuple(
 _by_stem: dict[str, Mapping[str, str]] = {}
 
 
-def other_forms(connection: IndexConnection) -> Mapping[str, Mapping[str, str]]:
+def other_forms(tokens: Tokens) -> Mapping[str, Mapping[str, str]]:
     """Return, by the stem of a word, the stems of its other forms, each with the form itself.
 
     Args:
-        connection: Any index; all of them have the same stemmer.
+        tokens: Of any index; all of them have the same stemmer.
     """
     if not _by_stem:
-        stems = _fts.stems_of(connection, [form for group in GROUPS for form in group])
+        stems = tokens.stems_of([form for group in GROUPS for form in group])
         found: dict[str, dict[str, str]] = {}
         for group in GROUPS:
             for form in group:

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING
 
-from graphagent.memory.notes.index import _fts
-from graphagent.memory.notes.index._filter import quoted
+from graphagent.memory.notes.index._tables import CHUNKS, POOL, Near, Phrase
 from graphagent.memory.notes.index._words import folded, is_character, parts_of, separated, word_list
 from graphagent.memory.notes.recall._forms import other_forms
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
-    from graphagent.memory.notes.index._fts import Row
+    from graphagent.memory.notes.index._tables import NoteTables, Row, Term
     from graphagent.memory.notes.recall._query import Query
 
 _POSTINGS = 5_000
@@ -72,7 +70,7 @@ class Words:
 
     def similarity(self, stem: str, row: Row) -> float:
         """Return 1 if a row has a word, the similarity of the word that it has in its stead, or 0."""
-        places, first = self.places.get(stem), row.row * _fts.CHUNKS
+        places, first = self.places.get(stem), row.row * CHUNKS
         if not places:
             return 0.0
         if row.chunks == 1:
@@ -80,31 +78,29 @@ class Words:
         return max(places.get(place, 0.0) for place in range(first, first + row.chunks))
 
 
-def search_words(
-    connection: IndexConnection, query: Query, fits: Filter, pool: int = _fts.POOL, dated: Iterable[int] = ()
-) -> Words:
+def search_words(tables: NoteTables, query: Query, fits: Filter, pool: int = POOL, dated: Iterable[int] = ()) -> Words:
     """Return the words of a question in the notes that fit.
 
     About the best `pool` of them get a score, and the best `pool` among those said at the time that is asked for, whose rows are given.
     """
-    stems = _fts.stems_of(connection, query.words)
-    total, mean = _fts.totals(connection)
-    terms, frequencies = _terms(connection, stems, query)
+    stems = tables.tokens.stems_of(query.words)
+    total, mean = tables.totals(fits.owner)
+    terms, frequencies = _terms(tables, stems, query, fits.owner)
     places: dict[str, Mapping[int, float]] = {}
     counted = {stem: count for stem, count in frequencies.items() if count}
-    any_of = {stem: " OR ".join(terms[stem]) for stem in sorted(counted, key=counted.__getitem__)}
+    any_of: dict[str, Term] = {stem: tuple(terms[stem]) for stem in sorted(counted, key=counted.__getitem__)}
     searched = _rarest(counted)
-    found = _fts.postings(connection, [any_of[stem] for stem in searched], fits)
+    found = tables.postings([any_of[stem] for stem in searched], fits)
     for stem in searched:
         places[stem] = dict.fromkeys(found[any_of[stem]], 1.0)
     # What is common in the store may be rare among the notes that fit: what others wrote must not change what is found.
-    more = [] if _fts.all_fit(connection, fits) else [stem for stem in any_of if stem not in places]
+    more = [] if tables.all_counted_fit(fits) else [stem for stem in any_of if stem not in places]
     for stem in more:
         left = _POSTINGS - sum(map(len, places.values()))
         # If nothing was found so far, the first word that is in notes that fit is searched, however common it is.
         is_bounded = any(places.values())
         term = any_of[stem]
-        there = _fts.postings(connection, [term], fits, max(0, left) + 1 if is_bounded else -1)[term]
+        there = tables.postings([term], fits, max(0, left) + 1 if is_bounded else -1)[term]
         if is_bounded and len(there) > left:
             break
         places[stem] = dict.fromkeys(there, 1.0)
@@ -116,18 +112,18 @@ def search_words(
     for place, (word, stem) in enumerate(stems.items()):
         if frequencies[stem] and places.get(stem, True):
             continue
-        ways, has = _one_or_two(connection, word, order[max(0, place - 1) : place + 2], fits)
+        ways, has = _one_or_two(tables, word, order[max(0, place - 1) : place + 2], fits)
         if not has and left and len(stem) >= _SPELLED and stem.isalpha() and folded(word) not in query.stopwords:
             left -= 1
-            ways, has = _compounds(connection, word, query, fits) if query.is_compounding else ([], {})
-            ways, has = (ways, has) if has else _respelt(connection, stem, fits)
+            ways, has = _compounds(tables, word, query, fits) if query.is_compounding else ([], {})
+            ways, has = (ways, has) if has else _respelt(tables, stem, fits)
         if has:
             terms[stem], places[stem], frequencies[stem] = ways, has, len(has)
     # A word that is in no note says as much as one that is in one note: else few notes could never have much of a question.
     # One that is in several forms in a text was counted for each.
     texts = max(total, 1)
     weights = {stem: inverse_frequency(min(max(count, 1), texts), texts) for stem, count in frequencies.items()}
-    split = _fts.split(connection, [*query.timed, *map(separated, query.named)])
+    split = tables.tokens.split([*query.timed, *map(separated, query.named)])
     named, times = (
         frozenset(stem for text in texts for stem in split[text])
         for texts in (map(separated, query.named), query.timed)
@@ -140,8 +136,8 @@ def search_words(
     time = loudest if query.spans else 0.0
     shares = {stem: _TIME * weight if time and stem in times else weight for stem, weight in weights.items()}
     having = _shares(places, shares, whole_of([*shares.values(), time]))
-    lexical = _scores(connection, having, mean, max(_SCORED, pool), dated)
-    pairs = _pairs(connection, [stem for stem in telling if stem not in named], terms, weights, places, fits)
+    lexical = _scores(tables, having, mean, max(_SCORED, pool), dated)
+    pairs = _pairs(tables, [stem for stem in telling if stem not in named], terms, weights, places, fits)
     most = min(1.0, max(having.values(), default=0.0))
     return Words(weights, silent, time, times, named, places, lexical, pairs, most)
 
@@ -157,7 +153,7 @@ def _shares(places: Mapping[str, Mapping[int, float]], weights: Mapping[str, flo
 
 
 def _scores(
-    connection: IndexConnection, sums: dict[int, float], mean: float, most: int, dated: Iterable[int]
+    tables: NoteTables, sums: dict[int, float], mean: float, most: int, dated: Iterable[int]
 ) -> dict[int, float]:
     """Return the BM25 scores of the rows that have the most of a question, in all and among some, each that of its best text.
 
@@ -167,15 +163,15 @@ def _scores(
         ordered = sorted(reversed(sums), key=sums.__getitem__, reverse=True)  # noqa: C414  of equal ones, the newest first
         kept = _best(ordered, sums, most)
         if some := set(dated):
-            kept |= _best([place for place in ordered if place // _fts.CHUNKS in some], sums, most)
+            kept |= _best([place for place in ordered if place // CHUNKS in some], sums, most)
         sums = {place: sums[place] for place in kept}
-    lengths = _fts.lengths(connection, sums)
+    lengths = tables.lengths(sums)
     # BM25's factor for the length of a text that has a word once, which is 1 for the mean length: Robertson and Zaragoza, "The
     # Probabilistic Relevance Framework: BM25 and Beyond" (2009), section 3.4.
     top, shortest, slope = _K1 + 1, 1 + _K1 * (1 - _B), _K1 * _B / mean
     found: dict[int, float] = {}
     for place, score in sums.items():
-        row, score = place // _fts.CHUNKS, score * top / (shortest + slope * lengths[place])
+        row, score = place // CHUNKS, score * top / (shortest + slope * lengths[place])
         if found.get(row, 0.0) < score:
             found[row] = score
     return found
@@ -189,18 +185,18 @@ def _best(ordered: Sequence[int], scores: Mapping[int, float], most: int) -> set
     for place in ordered:
         if len(rows) >= most and (scores[place] < highest or len(kept) >= _TIED):
             break
-        rows.add(place // _fts.CHUNKS)
+        rows.add(place // CHUNKS)
         kept.add(place)
     return kept
 
 
-def weights_in(connection: IndexConnection, query: Query, words: Words) -> list[float]:
+def weights_in(tables: NoteTables, query: Query, words: Words) -> list[float]:
     """Return how much each word of the bare text of a question says: on average 1.
 
     A word is a run of letters and digits, or a Chinese, Japanese or Korean character.
     """
     given = word_list(query.bare)
-    stems = _fts.stems_of(connection, given)
+    stems = tables.tokens.stems_of(given)
     rarest = max(words.weights.values(), default=_STOP_WORD)
     weights = [
         _STOP_WORD if folded(word) in query.stopwords else words.weights.get(stems.get(word, ""), rarest)
@@ -216,9 +212,9 @@ def whole_of(weights: Iterable[float]) -> float:
 
 
 def _pairs(
-    connection: IndexConnection,
+    tables: NoteTables,
     stems: list[str],
-    terms: Mapping[str, Sequence[str]],
+    terms: Mapping[str, Sequence[Phrase]],
     weights: Mapping[str, float],
     places: Mapping[str, Mapping[int, float]],
     fits: Filter,
@@ -226,50 +222,49 @@ def _pairs(
     """Return the share of the pairs of consecutive words that each row has with at most two other words between them."""
     pairs = list(pairwise(stems))[:_PAIRS]
     whole = math.fsum(weights[one] + weights[other] for one, other in pairs)
-    near = {
-        " OR ".join(f"NEAR({form} {after}, 2)" for form in terms[one] for after in terms[other]): (
-            (weights[one] + weights[other]) / whole
-        )
+    near: dict[Term, float] = {
+        tuple(Near(form, after) for form in terms[one] for after in terms[other]): (weights[one] + weights[other])
+        / whole
         for one, other in pairs
         if one in places and other in places and not places[one].keys().isdisjoint(places[other])
     }
     found: dict[int, float] = defaultdict(float)
-    for term, having in _fts.postings(connection, near, fits).items():
-        for row in {place // _fts.CHUNKS for place in having}:
+    for term, having in tables.postings(near, fits).items():
+        for row in {place // CHUNKS for place in having}:
             found[row] += near[term]
     return dict(found)
 
 
 def _terms(
-    connection: IndexConnection, stems: Mapping[str, str], query: Query
-) -> tuple[dict[str, list[str]], dict[str, int]]:
+    tables: NoteTables, stems: Mapping[str, str], query: Query, owner: str
+) -> tuple[dict[str, list[Phrase]], dict[str, int]]:
     """Return what to search for each stem, any of several terms, and in how many texts these are, counted for each term.
 
     The first is the word as it was written. If no text has it, a word such as `getUserName` is searched by its parts, one after the
     other. The rest are the forms of the word with other stems, the whole that hyphens make of it and others, and its stems in the
     language of the question.
     """
-    wholes = _fts.stems_of(connection, query.joined.values())
-    others = {stem: dict(other_forms(connection).get(stem, {})) for stem in stems.values()}
+    wholes = tables.tokens.stems_of(query.joined.values())
+    others = {stem: dict(other_forms(tables.tokens).get(stem, {})) for stem in stems.values()}
     for word, whole in query.joined.items():
         if word in stems and whole in wholes:
             others[stems[word]][wholes[whole]] = whole
-    own = _fts.stems_of(connection, chain.from_iterable(query.stems.values()))
-    counts = _fts.frequencies(connection, {*others, *chain.from_iterable(others.values()), *own.values()})
-    terms: dict[str, list[str]] = {}
+    own = tables.tokens.stems_of(chain.from_iterable(query.stems.values()))
+    counts = tables.frequencies({*others, *chain.from_iterable(others.values()), *own.values()}, owner)
+    terms: dict[str, list[Phrase]] = {}
     frequencies: dict[str, int] = {}
     for word, stem in stems.items():
         if stem in terms:
             continue
-        first, count = quoted(word), counts[stem]
+        first, count = Phrase(word), counts[stem]
         if " " in stem:
             count = 1  # a phrase: in how many texts it is, is not known before
         elif is_character(word):
-            first, count = f"{first} *", max(1, count)
+            first, count = Phrase(word, is_prefix=True), max(1, count)
         elif not count and (parts := parts_of(word)) != word:
-            first, count = quoted(parts), 1
-        forms = {other: quoted(form) for other, form in others[stem].items() if counts[other]}
-        bases = {own[base]: quoted(base) for base in query.stems.get(word, ()) if counts.get(own.get(base, ""))}
+            first, count = Phrase(parts), 1
+        forms = {other: Phrase(form) for other, form in others[stem].items() if counts[other]}
+        bases = {own[base]: Phrase(base) for base in query.stems.get(word, ()) if counts.get(own.get(base, ""))}
         terms[stem] = list(dict.fromkeys([first, *forms.values(), *bases.values()]))
         # A text that has a form of the word in the language of the question has its stem too.
         frequencies[stem] = max(count + sum(counts[other] for other in forms), *(counts[base] for base in bases), 0)
@@ -277,36 +272,34 @@ def _terms(
 
 
 def _one_or_two(
-    connection: IndexConnection, word: str, beside: Sequence[str], fits: Filter
-) -> tuple[list[str], dict[int, float]]:
+    tables: NoteTables, word: str, beside: Sequence[str], fits: Filter
+) -> tuple[list[Phrase], dict[int, float]]:
     """Return the other ways in which a word may be written, as far as they are in some text, and the places of those that fit.
 
     These are two words, such as `e mail` for `email`, and one with the word beside it in the question, such as `wifi` for `wi fi`.
     `beside` has the word between those beside it.
     """
     wholes = [f"{one}{other}" for one, other in pairwise(beside) if f"{one}{other}".isalpha()]
-    stems = _fts.stems_of(connection, wholes)
-    counts = _fts.frequencies(connection, stems.values())
-    ways = _divided(connection, word) + [quoted(whole) for whole, stem in stems.items() if counts[stem]]
-    found = _fts.postings(connection, [" OR ".join(ways)] if ways else [], fits)
+    stems = tables.tokens.stems_of(wholes)
+    counts = tables.frequencies(stems.values(), fits.owner)
+    ways = _divided(tables, word, fits.owner) + [Phrase(whole) for whole, stem in stems.items() if counts[stem]]
+    found = tables.postings([tuple(ways)] if ways else [], fits)
     return ways, dict.fromkeys(chain.from_iterable(found.values()), 1.0)
 
 
-def _divided(connection: IndexConnection, word: str) -> list[str]:
+def _divided(tables: NoteTables, word: str, owner: str) -> list[Phrase]:
     """Return the phrases of two words that a word may be written as, such as `e mail`, if both words are in some text."""
     pairs = [(word[:place], word[place:]) for place in range(1, len(word))] if word.isalpha() else []
-    stems = _fts.stems_of(connection, dict.fromkeys(chain.from_iterable(pairs)))
-    counts = _fts.frequencies(connection, set(stems.values()))
+    stems = tables.tokens.stems_of(dict.fromkeys(chain.from_iterable(pairs)))
+    counts = tables.frequencies(set(stems.values()), owner)
     return [
-        quoted(f"{one} {other}")
+        Phrase(f"{one} {other}")
         for one, other in pairs
         if counts.get(stems.get(one, "")) and counts.get(stems.get(other, ""))
     ]
 
 
-def _compounds(
-    connection: IndexConnection, word: str, query: Query, fits: Filter
-) -> tuple[list[str], dict[int, float]]:
+def _compounds(tables: NoteTables, word: str, query: Query, fits: Filter) -> tuple[list[Phrase], dict[int, float]]:
     """Return the terms for the words related to one that no text has which fits, and the places of these words.
 
     They are the compounds that begin with it, and the longest words that it begins and ends with: `Zahnarzt` and `Zahnarzttermin` find
@@ -315,31 +308,31 @@ def _compounds(
     word = word.casefold()
     begins = [word[:place] for place in range(_PART, len(word) - _REST + 1)]
     ends = [word[place:] for place in range(_REST, len(word) - _PART + 1)]
-    stems = _fts.stems_of(connection, [part for part in (*begins, *ends) if part not in query.stopwords])
-    counts = _fts.frequencies(connection, set(stems.values()))
+    stems = tables.tokens.stems_of([part for part in (*begins, *ends) if part not in query.stopwords])
+    counts = tables.frequencies(set(stems.values()), fits.owner)
     candidates = (
-        [f"{quoted(word)} *"],
-        *([quoted(part) for part in parts if counts.get(stems.get(part, ""))] for parts in (reversed(begins), ends)),
+        [Phrase(word, is_prefix=True)],
+        *([Phrase(part) for part in parts if counts.get(stems.get(part, ""))] for parts in (reversed(begins), ends)),
     )
-    found: dict[str, list[int]] = {}
+    found: dict[Phrase, list[int]] = {}
     for terms in candidates:
         # Only words in texts that fit count: what others wrote must not change what is found.
-        having = ((term, _fts.postings(connection, [term], fits)[term]) for term in terms)
+        having = ((term, tables.postings([(term,)], fits)[(term,)]) for term in terms)
         found.update(islice((each for each in having if each[1]), 1))
     return list(found), dict.fromkeys(chain.from_iterable(found.values()), _RELATED)
 
 
-def _respelt(connection: IndexConnection, stem: str, fits: Filter) -> tuple[list[str], dict[int, float]]:
+def _respelt(tables: NoteTables, stem: str, fits: Filter) -> tuple[list[Phrase], dict[int, float]]:
     """Return the word that is spelled most like one that no text has which fits, and the places of the three words most like it.
 
     Only words in texts that fit count: what others wrote must not change what is found.
     """
-    best: list[str] = []
+    best: list[Phrase] = []
     spellings = 0
     places: dict[int, float] = {}
-    for alike, similarity in _fts.similar(connection, stem).items():
-        term = quoted(_fts.word_of(connection, alike))
-        if has := _fts.postings(connection, [term], fits)[term]:
+    for alike, similarity in tables.similar(stem, fits.owner).items():
+        term = Phrase(tables.tokens.word_of(alike))
+        if has := tables.postings([(term,)], fits)[(term,)]:
             best = best or [term]
             places = dict.fromkeys(has, similarity) | places
             spellings += 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphagent import _clock
 from graphagent.events import MemoryQueryCompleted, MemoryQueryFailed, MemoryQueryStarted
-from graphagent.memory.notes.index._fts import POOL
+from graphagent.memory.notes.index._tables import POOL
 from graphagent.memory.notes.recall._search import search
 
 if TYPE_CHECKING:

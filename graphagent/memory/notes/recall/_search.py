@@ -14,8 +14,8 @@ from anyio import to_thread
 from graphagent import _clock
 from graphagent.memory.notes._types import Match
 from graphagent.memory.notes._validation import milliseconds
-from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.index._matrix import deviation, numpy
+from graphagent.memory.notes.index._tables import POOL
 from graphagent.memory.notes.recall import _features, _ranking
 from graphagent.memory.notes.recall._engine import engine_scores
 from graphagent.memory.notes.recall._lexical import search_words, weights_in
@@ -24,11 +24,10 @@ from graphagent.memory.notes.recall._query import parse_query, speakers_in
 if TYPE_CHECKING:
     from graphagent.memory.notes._settings import NoteSettings
     from graphagent.memory.notes._types import Record
-    from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
-    from graphagent.memory.notes.index._fts import Row
     from graphagent.memory.notes.index._matrix import Floats, Matrix
     from graphagent.memory.notes.index._repository import NoteRepository
+    from graphagent.memory.notes.index._tables import NoteTables, Row
     from graphagent.memory.notes.recall._features import Kind
     from graphagent.memory.notes.recall._lexical import Words
     from graphagent.memory.notes.recall._query import Query
@@ -96,7 +95,7 @@ async def search(
             for row in best
         ]
 
-    best = await _find(repository, text, fits, max(_fts.POOL, most), ranked)
+    best = await _find(repository, text, fits, max(POOL, most), ranked)
     stored = await repository.get_many(fits.owner, [each.id for each in best])
     # The filter decides here, about the records themselves: a note may have been changed since the index was read.
     found = [(record, each) for each in best if (record := stored.get(each.id)) is not None and fits.matches(record)]
@@ -121,7 +120,7 @@ async def candidates(repository: NoteRepository, text: str, fits: Filter) -> Can
         EmbedderError: the question could not be embedded.
         StoreError: the store cannot be read.
     """
-    return await _find(repository, text, fits, _fts.POOL, lambda found: found)
+    return await _find(repository, text, fits, POOL, lambda found: found)
 
 
 class _RebuiltError(Exception):
@@ -134,11 +133,11 @@ async def _find(repository: NoteRepository, text: str, fits: Filter, pool: int, 
     there = await _analysed(speakers_in, text, speakers)
     if there:
         # Who has said nothing that fits must not change how the question is read.
-        there = await repository.backend.read(lambda connection: _fts.speaking(connection, there, fits))
+        there = await repository.backend.read(lambda tables: tables.speaking(there, fits))
     query = await _analysed(parse_query, text, there)
 
     async def read(find: Callable[[_Search], Candidates]) -> T:
-        return await repository.backend.read(lambda connection: use(find(_Search.of(connection, query, fits, pool))))
+        return await repository.backend.read(lambda tables: use(find(_Search.of(tables, query, fits, pool))))
 
     if repository.note_index is not None:
         told = await engine_scores(repository.note_index, query.text, fits, pool)
@@ -165,7 +164,7 @@ async def _analysed(analyse: Callable[[str, P], T], text: str, given: P) -> T:
 class _Search:
     """A search in the index: of a question, in the notes that fit, for at least so many candidates by each means."""
 
-    connection: IndexConnection
+    tables: NoteTables
     query: Query
     fits: Filter
     pool: int
@@ -173,10 +172,10 @@ class _Search:
     """The rows of the time that is asked for, the newest first."""
 
     @classmethod
-    def of(cls, connection: IndexConnection, query: Query, fits: Filter, pool: int) -> _Search:
+    def of(cls, tables: NoteTables, query: Query, fits: Filter, pool: int) -> _Search:
         """Return the search, with the rows of the time."""
         spans = [(span.since, span.until) for span in query.spans]
-        return cls(connection, query, fits, pool, _fts.dated(connection, spans, fits, max(_DATED, pool)))
+        return cls(tables, query, fits, pool, tables.dated(spans, fits, max(_DATED, pool)))
 
 
 def _by_both(search: _Search, matrix: Matrix, asked: tuple[Floats, Floats | None], tier: Tier) -> Candidates:
@@ -185,23 +184,23 @@ def _by_both(search: _Search, matrix: Matrix, asked: tuple[Floats, Floats | None
     Raises:
         _RebuiltError: the matrix is one of other tables.
     """
-    (vector, words), connection, fits = asked, search.connection, search.fits
-    if _fts.made(connection) != matrix.made:
+    (vector, words), tables, fits = asked, search.tables, search.fits
+    if tables.made() != matrix.made:
         raise _RebuiltError
     if fits.is_whole:
-        nearest = matrix.search(vector, search.pool, without=_fts.hidden(connection, fits.owner, fits.asker))
+        nearest = matrix.search(vector, search.pool, without=tables.hidden(fits.owner, fits.asker))
     else:
-        nearest = matrix.search(vector, search.pool, among=_fts.fitting(connection, fits))
+        nearest = matrix.search(vector, search.pool, among=tables.fitting(fits))
     of_time = matrix.cosines(vector, search.dated) if search.dated else {}
     found = _by_words(search, {**dict(islice(of_time.items(), search.pool)), **nearest.cosines})
     cosines = {**found.cosines, **matrix.cosines(vector, list(found.rows.keys() - found.cosines.keys()))}
     # The scale is that of the best ones, however many more are asked for.
-    pool = list(islice(nearest.cosines, _fts.POOL))
+    pool = list(islice(nearest.cosines, POOL))
     scores = {**found.scores, **_semantic(cosines, pool, nearest.deviation, found.words.most)}
     found = replace(found, cosines=cosines, scores=scores, tier="vectors")
     if words is None or not len(words):
         return found
-    weights = weights_in(connection, search.query, found.words)
+    weights = weights_in(tables, search.query, found.words)
     if len(weights) != len(words):  # the embedder divides texts into words in a way of its own
         weights = [1.0] * len(words)
     chosen = sorted(range(len(words)), key=weights.__getitem__, reverse=True)[:_WORDS]
@@ -216,15 +215,15 @@ def _by_both(search: _Search, matrix: Matrix, asked: tuple[Floats, Floats | None
 def _from_note_index(search: _Search, told: Mapping[str, Mapping[str, float]]) -> Candidates:
     """Return the candidates that a search engine of the user's own found."""
     owner, ids = search.fits.owner, {id_ for scores in told.values() for id_ in scores}
-    rows = _fts.rows_named(search.connection, owner, ids)
+    rows = search.tables.rows_named(owner, ids)
     # What does not fit must not count either: scores are relative to the highest one.
-    fitting = _fts.rows_of(search.connection, rows.values(), search.fits)
+    fitting = search.tables.rows_of(rows.values(), search.fits)
     found = {
         kind: {rows[id_]: score for id_, score in told.get(kind, {}).items() if rows.get(id_) in fitting}
         for kind in ("lexical", "semantic")
     }
     lexical = _features.shares(found["lexical"])
-    words = search_words(search.connection, search.query, search.fits, search.pool, search.dated)
+    words = search_words(search.tables, search.query, search.fits, search.pool, search.dated)
     # What share of the question the scores of another engine stand for is not known, so in the ranking its best one counts as all of it.
     scores = {
         "lexical": lexical,
@@ -250,7 +249,7 @@ def _semantic(
 
 
 def _by_words(search: _Search, nearest: Mapping[int, float]) -> Candidates:
-    words = search_words(search.connection, search.query, search.fits, search.pool, search.dated)
+    words = search_words(search.tables, search.query, search.fits, search.pool, search.dated)
     best = sorted(words.lexical, key=words.lexical.__getitem__, reverse=True)
     dated = set(search.dated)
     of_time = [row for row in best if row in dated][: search.pool] if dated else []
@@ -266,10 +265,10 @@ def _with_context(
     cosines: Mapping[int, float],
 ) -> Candidates:
     """Return the candidates with the newest of the time that is asked for, and the turns before and after all of them."""
-    connection, query, fits = search.connection, search.query, search.fits
+    tables, query, fits = search.tables, search.query, search.fits
     # Some may not exist any more, and a search engine of the user's own may return what does not fit.
-    rows = _fts.rows_of(connection, {*best, *cosines, *search.dated[: search.pool]}, fits)
-    rows = {**_fts.beside(connection, rows.values(), fits), **rows}
+    rows = tables.rows_of({*best, *cosines, *search.dated[: search.pool]}, fits)
+    rows = {**tables.beside(rows.values(), fits), **rows}
     there = {name: {row: found[row] for row in found.keys() & rows.keys()} for name, found in scores.items()}
     return Candidates(
         query,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphagent.memory.notes.index._chunks import pieces
-from graphagent.memory.notes.index._fts import CHUNKS
+from graphagent.memory.notes.index._tables import CHUNKS
 
 TEXTS = st.lists(
     st.sampled_from(["tide", "E-4021", "我们", "は", "회의", ".", "。", "? ", " ", "\n", "…", "é"]), max_size=600

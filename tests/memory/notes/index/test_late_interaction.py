@@ -212,15 +212,9 @@ async def scores(notes, text):
     _, words = await repository.vectors.embedded_question(text, matrix.dimensions, words=True)
     contents = {record.id: record.content for record in await repository.all(owner)}
     rows = await repository.backend.read(
-        lambda connection: {row: id_ for id_, row in rows_named(connection, owner, contents).items()}
+        lambda tables: {row: id_ for id_, row in tables.rows_named(owner, contents).items()}
     )
     return {contents[rows[row]]: score for row, score in scores_of(matrix.late(words, list(rows))).items()}
-
-
-def rows_named(connection, owner, ids):
-    from graphagent.memory.notes.index import _fts
-
-    return _fts.rows_named(connection, owner, ids)
 
 
 def right(text, *contents):

@@ -11,8 +11,9 @@ import apsw
 import pytest
 
 from graphagent.memory import Note, Notes, Turn
-from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.index._filter import Filter
+from graphagent.memory.notes.index._fts import SqliteTables
+from graphagent.memory.notes.index._tables import POOL
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel
 from tests.memory.notes.conftest import Words
@@ -44,7 +45,7 @@ async def test_what_may_not_be_found_hides_nothing(store, embedder, why):
     """Of many notes that fit better, but may not be found, none takes the place of one that may, by words and by vectors."""
     others, sought, asked = HIDDEN[why]
     notes = Notes(store, embedder=embedder)
-    await notes.remember_many([Note("pear", **{**MINE, **others}) for _ in range(_fts.POOL + 50)])
+    await notes.remember_many([Note("pear", **{**MINE, **others}) for _ in range(POOL + 50)])
     kept = await notes.remember("a pear and quite a few other words beside it", **{**MINE, **sought})
     question = "pear" if embedder is None else "quince"
     assert [match.record.id for match in await notes.recall(question, limit=1, **asked)] == [kept.id]
@@ -70,7 +71,7 @@ def test_counts_and_lists_have_no_end_of_their_own():
     """Sixty thousand notes are counted, listed and may be found, all of them."""
     many = 60_001
     connection = apsw.Connection(":memory:")
-    _fts.make(connection)
+    SqliteTables(connection).make()
     connection.execute(
         "WITH RECURSIVE each(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM each WHERE n < ?)"
         " INSERT INTO notes_rows (row, owner, id, scope, session, place, speaker, role, created, importance, source, private, chunks, traits)"
@@ -79,12 +80,12 @@ def test_counts_and_lists_have_no_end_of_their_own():
     )
     connection.execute("INSERT INTO notes_categories SELECT row, 'c' FROM notes_rows")
     fits = Filter("")
-    assert sum(count for count, _, _ in _fts.counts(connection, fits).values()) == many
-    assert _fts.categories(connection, fits) == {"c": many}
-    assert len(_fts.newest(connection, fits, -1, 0)) == many
-    assert len(_fts.fitting(connection, fits)) == many
-    assert len(_fts.fitting(connection, Filter("", ("/s0", "/s1", "/s2")))) == many
-    assert len(_fts.since(connection, "", 0)[0]) == many
+    assert sum(count for count, _, _ in SqliteTables(connection).counts(fits).values()) == many
+    assert SqliteTables(connection).categories(fits) == {"c": many}
+    assert len(SqliteTables(connection).newest(fits, -1, 0)) == many
+    assert len(SqliteTables(connection).fitting(fits)) == many
+    assert len(SqliteTables(connection).fitting(Filter("", ("/s0", "/s1", "/s2")))) == many
+    assert len(SqliteTables(connection).since("", 0)[0]) == many
     connection.close()
 
 

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from graphagent.memory import Notes
 from graphagent.memory.notes._types import Record
-from graphagent.memory.notes.index import _fts, _stems
+from graphagent.memory.notes.index import _stems
 from graphagent.memory.notes.index._chunks import worded
 from graphagent.memory.notes.index._filter import Filter
+from graphagent.memory.notes.index._fts import SqliteTables
 from graphagent.memory.notes.index._stems import with_stems
+from graphagent.memory.notes.index._tables import CHUNKS
 from graphagent.memory.notes.index._words import WORD, normal
 from graphagent.memory.notes.recall._lexical import search_words
 from graphagent.memory.notes.recall._query import parse_query
@@ -79,14 +81,14 @@ def found(texts, question):
 def shares(texts, question):
     """Return the texts that have a word of a question, with the shares that these words count."""
     connection = apsw.Connection(":memory:")
-    _fts.make(connection)
+    SqliteTables(connection).make()
     records = [Record(f"id{number}", text) for number, text in enumerate(texts)]
-    rows = dict(zip(_fts.add(connection, [(each, worded(each)) for each in records]), texts, strict=True))
-    words = search_words(connection, parse_query(question), Filter(""))
+    rows = dict(zip(SqliteTables(connection).add([(each, worded(each)) for each in records]), texts, strict=True))
+    words = search_words(SqliteTables(connection), parse_query(question), Filter(""))
     shares = defaultdict(set)
     for has in words.places.values():
         for place, share in has.items():
-            shares[rows[place // _fts.CHUNKS]].add(share)
+            shares[rows[place // CHUNKS]].add(share)
     return shares
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from graphagent.memory.notes.index import _fts
+from graphagent.memory.notes.index._fts import SqliteTables
 from graphagent.memory.notes.index._words import separated, similarities, with_parts
 
 CJK = "数据库端口データベースひらがな데이터포트กขคກຂខគကခ"
@@ -21,7 +21,7 @@ WORDS = st.text(string.ascii_lowercase, max_size=12)
 def words_of(text):
     """Return the words as which the index keeps a text."""
     connection = apsw.Connection(":memory:")
-    return _fts.split(connection, [divided := separated(text)])[divided]
+    return SqliteTables(connection).tokens.split([divided := separated(text)])[divided]
 
 
 @pytest.mark.parametrize(

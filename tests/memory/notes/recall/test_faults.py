@@ -10,8 +10,9 @@ import apsw
 import pytest
 
 from graphagent.memory import Note, Notes, NoteSettings, Ranking, Turn
-from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.index._filter import Filter
+from graphagent.memory.notes.index._fts import SCHEMA, SqliteTables
+from graphagent.memory.notes.index._tables import CHUNKS
 from graphagent.memory.notes.recall._search import candidates
 from graphagent.store import EncryptedStore, SqliteStore
 from tests.memory.notes.conftest import KEY, Words, WordVectors
@@ -513,8 +514,8 @@ async def test_what_unicode_writes_in_several_ways_is_found_in_each(notes, kept,
 
 SCHEMA_3 = [
     "CREATE VIRTUAL TABLE notes_words USING fts5(text, tags, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2')",
-    _fts.SCHEMA[1].replace(" traits INTEGER NOT NULL,", ""),
-    *_fts.SCHEMA[2:],
+    SCHEMA[1].replace(" traits INTEGER NOT NULL,", ""),
+    *SCHEMA[2:],
 ]
 
 
@@ -524,16 +525,16 @@ def downgrade(path):
     fields = "row, owner, id, scope, session, place, speaker, role, said, created, importance, source, private, chunks, sameness"
     with connection:
         rows = connection.execute(f"SELECT {fields} FROM notes_rows").fetchall()
-        _fts.drop(connection)
+        SqliteTables(connection).drop()
         for statement in SCHEMA_3:
             connection.execute(statement)
         connection.executemany(f"INSERT INTO notes_rows VALUES ({', '.join('?' * 15)})", rows)
         for row, *_ in rows:  # what the words are does not matter, but that there are some
             connection.execute(
-                "INSERT INTO notes_words(rowid, text, tags) VALUES (?, 'old', 'visible0')", (row * _fts.CHUNKS,)
+                "INSERT INTO notes_words(rowid, text, tags) VALUES (?, 'old', 'visible0')", (row * CHUNKS,)
             )
         connection.execute("INSERT INTO notes_state VALUES ('format', 3), ('made', randomblob(16))")
-    assert not _fts.are_made(connection)
+    assert not SqliteTables(connection).are_made()
     connection.close()
 
 

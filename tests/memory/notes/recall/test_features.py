@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.index._matrix import LateScores
+from graphagent.memory.notes.index._tables import CHUNKS, Row
 from graphagent.memory.notes.index._traits import NAME, NUMBER, QUESTION, TIME
 from graphagent.memory.notes.recall import _features as features
 from graphagent.memory.notes.recall._lexical import Words
@@ -26,7 +26,7 @@ SCORES = st.dictionaries(st.integers(1, 30), st.floats(-5, 50).map(lambda score:
 def row(number, session="s", place=None, *, speaker="Ada", role="", said=None, created=0, chunks=1, traits=0):
     """Return the fields of a turn of a conversation."""
     place = number if place is None else place
-    return _fts.Row(number, f"id{number}", session, place, speaker, role, said, created, chunks, traits)
+    return Row(number, f"id{number}", session, place, speaker, role, said, created, chunks, traits)
 
 
 def words_of(places, weights, silent=(), named=()):
@@ -56,14 +56,14 @@ ROWS = st.dictionaries(
 @given(ROWS, st.data())
 def test_around_is_the_share_of_the_words_of_a_turn_and_its_neighbours(rows, data):
     """Each word counts once, by how much it says and by the most similar one; names and silent words do not count."""
-    texts = [number * _fts.CHUNKS + text for number, each in rows.items() for text in range(each.chunks)]
+    texts = [number * CHUNKS + text for number, each in rows.items() for text in range(each.chunks)]
     having = st.dictionaries(st.sampled_from(texts), st.sampled_from([0.4, 0.7, 1.0])) if texts else st.just({})
     places = {stem: data.draw(having) for stem in "abcde"}
     weights = dict(zip("abcdef", data.draw(st.tuples(*[st.floats(0.1, 9)] * 6)), strict=True))
     found = features.around(words_of(places, weights, silent="d", named="e"), rows, at_of(rows))
 
     def similarity(stem, number):
-        return max(places[stem].get(number * _fts.CHUNKS + text, 0) for text in range(rows[number].chunks))
+        return max(places[stem].get(number * CHUNKS + text, 0) for text in range(rows[number].chunks))
 
     expected = {}
     for number, each in rows.items():
@@ -112,7 +112,7 @@ def test_single_notes_have_no_context():
     """Those that were saved singly have no neighbours, even if their places follow each other."""
     rows = {number: row(number, "") for number in (1, 2)}
     assert not any(features.context({1: 1.0, 2: 0.5}, rows, at_of(rows)).values())
-    assert features.around(words_of({"a": {_fts.CHUNKS: 1.0}}, {"a": 1.0}), rows, at_of(rows)) == {}
+    assert features.around(words_of({"a": {CHUNKS: 1.0}}, {"a": 1.0}), rows, at_of(rows)) == {}
 
 
 @given(SCORES)

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from graphagent.memory import Notes
-from graphagent.memory.notes.index import _fts
+from graphagent.memory.notes.index._fts import SqliteTables
 from graphagent.memory.notes.recall._forms import GROUPS, other_forms
 from graphagent.store import MemoryStore
 
@@ -14,7 +14,9 @@ from graphagent.store import MemoryStore
 def test_each_form_of_a_group_has_another_stem():
     """A form with the stem of another one need not be listed."""
     connection = apsw.Connection(":memory:")
-    assert [group for group in GROUPS if len({*_fts.stems_of(connection, group).values()}) < len(group)] == []
+    assert [
+        group for group in GROUPS if len({*SqliteTables(connection).tokens.stems_of(group).values()}) < len(group)
+    ] == []
 
 
 def test_the_groups_are_in_alphabetical_order():

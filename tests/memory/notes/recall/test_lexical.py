@@ -14,10 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphagent.errors import DamagedStoreError
 from graphagent.memory.notes._types import Record
-from graphagent.memory.notes.index import _fts
+from graphagent.memory.notes.index import _tokens
 from graphagent.memory.notes.index._chunks import worded
 from graphagent.memory.notes.index._filter import Filter
+from graphagent.memory.notes.index._fts import SqliteTables
+from graphagent.memory.notes.index._tables import CHUNKS, Phrase, expected
 from graphagent.memory.notes.index._words import similarities
 from graphagent.memory.notes.recall import _lexical
 from graphagent.memory.notes.recall._lexical import inverse_frequency, search_words, whole_of
@@ -69,8 +72,8 @@ ASKED = st.lists(st.sampled_from([*WORDS, *UNKNOWN]), min_size=1, max_size=11, u
 def index_of(records):
     """Return a connection to the tables of records, and these by their rows."""
     connection = apsw.Connection(":memory:")
-    _fts.make(connection)
-    rows = _fts.add(connection, [(record, worded(record)) for record in records])
+    SqliteTables(connection).make()
+    rows = SqliteTables(connection).add([(record, worded(record)) for record in records])
     return connection, dict(zip(rows, records, strict=True))
 
 
@@ -108,7 +111,7 @@ def plainly(records, asked, fits):
 def test_the_score_by_words_is_bm25_of_the_best_text(records, fits, asked):
     """As a share of what a text of mean length would have with all words; of notes of any length, owner and scope, and only those that fit."""
     connection, rows = index_of(records)
-    words = search_words(connection, parse_query(" ".join(asked), now=NOW), fits)
+    words = search_words(SqliteTables(connection), parse_query(" ".join(asked), now=NOW), fits)
     found = {rows[row].id: score for row, score in words.lexical.items()}
     assert found == pytest.approx(plainly(records, asked, fits))
 
@@ -118,8 +121,8 @@ def test_the_score_by_words_is_bm25_of_the_best_text(records, fits, asked):
 def test_each_row_is_known_by_the_words_that_one_of_its_texts_has(records, fits, asked):
     """Whichever of its texts that is; rows that do not fit have none."""
     connection, rows = index_of(records)
-    words = search_words(connection, parse_query(" ".join(asked), now=NOW), fits)
-    for fields in _fts.rows_of(connection, rows, Filter("a", private=True)).values():
+    words = search_words(SqliteTables(connection), parse_query(" ".join(asked), now=NOW), fits)
+    for fields in SqliteTables(connection).rows_of(rows, Filter("a", private=True)).values():
         record = rows[fields.row]
         has = {word for text in worded(record) for word in tokens(text)} if fits.matches(record) else set()
         assert {stem for stem in words.weights if words.similarity(stem, fields)} == has & set(asked)
@@ -133,7 +136,7 @@ def test_the_order_of_saving_and_of_the_words_does_not_matter(records, asked, rn
 
     def scores(records, asked):
         connection, rows = index_of(records)
-        words = search_words(connection, parse_query(" ".join(asked), now=NOW), fits)
+        words = search_words(SqliteTables(connection), parse_query(" ".join(asked), now=NOW), fits)
         return {rows[row].id: score for row, score in words.lexical.items()}
 
     before = scores(records, asked)
@@ -150,22 +153,26 @@ def test_lengths_and_their_mean_are_those_of_the_texts(records, data):
     changed = {each.id: each for each in records}
     for record in data.draw(st.lists(st.sampled_from(records), max_size=4)):
         if data.draw(st.booleans()):
-            _fts.remove(connection, record.owner, [record.id])
+            SqliteTables(connection).remove(record.owner, [record.id])
             changed.pop(record.id, None)
         else:
             again = Record(record.id, data.draw(CONTENT), owner=record.owner, created_at=NOW)
-            _fts.add(connection, [(again, worded(again))])
+            SqliteTables(connection).add([(again, worded(again))])
             changed[again.id] = again
-    rows = {row: id_ for owner in "ab" for row, id_ in _fts.all_rows(connection, owner).items()}
+    rows = {row: id_ for owner in "ab" for row, id_ in SqliteTables(connection).all_rows(owner).items()}
     expected = {
-        row * _fts.CHUNKS + number: len(tokens(text))
+        row * CHUNKS + number: len(tokens(text))
         for row, id_ in rows.items()
         for number, text in enumerate(worded(changed[id_]))
     }
-    assert _fts.lengths(connection, expected) == expected
+    assert SqliteTables(connection).lengths(expected) == expected
     count = len(expected)
-    assert _fts.totals(connection) == (count, pytest.approx(sum(expected.values()) / count) if count else 1.0)
-    assert _fts.lengths(connection, [10**9]) == {}
+    assert SqliteTables(connection).totals("a") == (
+        count,
+        pytest.approx(sum(expected.values()) / count) if count else 1.0,
+    )
+    with pytest.raises(DamagedStoreError):  # only places that were found are looked up
+        SqliteTables(connection).lengths([10**9])
 
 
 @pytest.mark.parametrize("many", [0, 255, 256, 600])
@@ -174,7 +181,7 @@ def test_new_and_known_records_and_those_given_twice_are_added_in_one_call(many)
     known = [Record(f"id{number}", "apricot", owner=owner, categories=("old",), metadata={"a": 1}, created_at=NOW)
              for owner in "ab" for number in range(3)]  # fmt: skip
     connection, before = index_of(known)
-    _fts.remove(connection, "b", ["id2"])  # the newest row, whose number must not be used again
+    SqliteTables(connection).remove("b", ["id2"])  # the newest row, whose number must not be used again
     others = [Record(f"other{number}", "cloud", owner="a", created_at=NOW) for number in range(many)]
     twice = [
         Record("id1", "bread", owner="a", categories=("x",), created_at=NOW),
@@ -184,18 +191,19 @@ def test_new_and_known_records_and_those_given_twice_are_added_in_one_call(many)
         Record("id1", "fork", owner="b", categories=("y", "y"), created_at=NOW),
         Record("new", "garden", owner="a", created_at=NOW),
     ]
-    rows = _fts.add(connection, ((record, worded(record)) for record in twice))
+    rows = SqliteTables(connection).add((record, worded(record)) for record in twice)
     assert rows == list(range(max(before) + 1, max(before) + 1 + len(twice)))
     last = {(each.owner, each.id): (row, each) for row, each in [*before.items(), *zip(rows, twice, strict=True)]}
     del last["b", "id2"]
     for owner in "ab":
         own = {id_: (row, record) for (of, id_), (row, record) in last.items() if of == owner}
-        assert _fts.all_rows(connection, owner) == {row: id_ for id_, (row, _) in own.items()}
-        assert _fts.whole(connection, owner) == {id_: _fts.expected(record, 1) for id_, (_, record) in own.items()}
+        assert SqliteTables(connection).all_rows(owner) == {row: id_ for id_, (row, _) in own.items()}
+        assert SqliteTables(connection).whole(owner) == {id_: expected(record, 1) for id_, (_, record) in own.items()}
         fits = Filter(owner, private=True)
         for word in ("apricot", "bread", "cloud", "desk", "fork", "garden"):
-            having = [row * _fts.CHUNKS for row, record in own.values() if record.content == word]
-            assert sorted(_fts.postings(connection, [word], fits)[word]) == sorted(having)
+            term = (Phrase(word),)
+            having = [row * CHUNKS for row, record in own.values() if record.content == word]
+            assert sorted(SqliteTables(connection).postings([term], fits)[term]) == sorted(having)
     left = {row for row, _ in last.values()}
     for table in ("notes_categories", "notes_metadata"):
         assert {row for (row,) in connection.execute(f"SELECT row FROM {table}")} <= left
@@ -205,18 +213,18 @@ def test_new_and_known_records_and_those_given_twice_are_added_in_one_call(many)
 def test_the_length_of_a_text_is_read_whatever_bytes_it_takes(size):
     """A number of words from 128 on takes two bytes, from 16,384 on three."""
     connection = apsw.Connection(":memory:")
-    _fts.make(connection)
+    SqliteTables(connection).make()
     record = Record("id", "lamp", owner="a", created_at=NOW)
-    [row] = _fts.add(connection, [(record, ["lamp " * size])])
-    assert _fts.lengths(connection, [row * _fts.CHUNKS]) == {row * _fts.CHUNKS: size}
-    assert _fts.totals(connection) == (1, size)
+    [row] = SqliteTables(connection).add([(record, ["lamp " * size])])
+    assert SqliteTables(connection).lengths([row * CHUNKS]) == {row * CHUNKS: size}
+    assert SqliteTables(connection).totals("a") == (1, size)
 
 
 def test_empty_tables_have_no_texts():
     """Nothing is divided by their number."""
     connection, _ = index_of([])
-    assert _fts.totals(connection) == (0, 1.0)
-    words = search_words(connection, parse_query("Where is the lamp?", now=NOW), Filter("a"))
+    assert SqliteTables(connection).totals("a") == (0, 1.0)
+    words = search_words(SqliteTables(connection), parse_query("Where is the lamp?", now=NOW), Filter("a"))
     assert (words.lexical, words.pairs) == ({}, {})
 
 
@@ -243,7 +251,7 @@ def test_pairs_are_words_that_follow_one_another_closely(records, asked):
     """The share of the consecutive pairs of a question that a note has with at most two words between them, weighted by their words."""
     fits = Filter("a", private=True)
     connection, rows = index_of(records)
-    words = search_words(connection, parse_query(" ".join(asked), now=NOW), fits)
+    words = search_words(SqliteTables(connection), parse_query(" ".join(asked), now=NOW), fits)
     texts = [text for record in records for text in worded(record)]
     pairs = list(itertools.pairwise(asked))[:8]
     whole = sum(idf(one, texts) + idf(other, texts) for one, other in pairs)
@@ -267,7 +275,7 @@ def searched(texts, question, **options):
     """Return the words of a question in notes of some texts, with the score of each text that was found."""
     records = [Record(f"id{number}", text, owner="a", created_at=NOW, **options) for number, text in enumerate(texts)]
     connection, rows = index_of(records)
-    words = search_words(connection, parse_query(question, now=NOW), Filter("a"))
+    words = search_words(SqliteTables(connection), parse_query(question, now=NOW), Filter("a"))
     return words, {rows[row].content: score for row, score in words.lexical.items()}
 
 
@@ -317,7 +325,7 @@ def test_words_of_others_do_not_divide_a_word():
     other = Record("o", "Send an e-mail or some mail.", owner="b", created_at=NOW)
     for records in ([mine], [mine, other]):
         connection, rows = index_of(records)
-        words = search_words(connection, parse_query("emaill", now=NOW), Filter("a"))
+        words = search_words(SqliteTables(connection), parse_query("emaill", now=NOW), Filter("a"))
         assert [rows[row] for row in words.lexical] == [mine]
 
 
@@ -339,7 +347,7 @@ def test_words_of_others_are_not_found_by_a_likeness():
     mine = Record("m", "The garden is large.", owner="a", created_at=NOW)
     other = Record("o", "The calendar is green.", owner="b", created_at=NOW)
     connection, _ = index_of([mine, other])
-    assert search_words(connection, parse_query("calender", now=NOW), Filter("a")).lexical == {}
+    assert search_words(SqliteTables(connection), parse_query("calender", now=NOW), Filter("a")).lexical == {}
 
 
 @settings(max_examples=examples(50))
@@ -347,17 +355,22 @@ def test_words_of_others_are_not_found_by_a_likeness():
 def test_similar_words_are_the_most_similar_of_those_that_begin_alike(known, asked):
     """At most 200, the most similar first, all compared one by one."""
     connection, _ = index_of([Record("id", " ".join(known), owner="a", created_at=NOW)])
-    terms = {stem for stems in _fts.split(connection, known).values() for stem in stems if stem[:2] == asked[:2]}
+    terms = {
+        stem
+        for stems in SqliteTables(connection).tokens.split(known).values()
+        for stem in stems
+        if stem[:2] == asked[:2]
+    }
     near = {term: max(likeness(asked, term), default=0.0) for term in terms}
-    found = _fts.similar(connection, asked)
+    found = SqliteTables(connection).similar(asked, "a")
     assert all(found[term] == near[term] for term in found)
     best = sorted((each for each in near.values() if each), reverse=True)
-    assert list(found.values()) == best[: _fts._MOST_ALIKE]
+    assert list(found.values()) == best[: _tokens._MOST_ALIKE]
 
 
 def likeness(asked, term):
     """Yield the similarity of a word with a stem, and with the stem and each ending, as far as they are alike and about as long."""
-    endings = _fts._ENDINGS if term[:4] == asked[:4] and len(term) >= 4 else ()
+    endings = _tokens._ENDINGS if term[:4] == asked[:4] and len(term) >= 4 else ()
     for word in (term, *(term + end for end in endings)):
         similarity = similarities(asked, [word])[word]
         if abs(len(word) - len(asked)) <= 2 and similarity >= (0.3 if word == term else 0.5):
@@ -396,7 +409,9 @@ def test_names_of_speakers_are_named():
     """Their words are known, so that what they say is not counted as what is asked about."""
     records = [Record("m", "I like tea.", owner="a", speaker="Ada Byron", created_at=NOW)]
     connection, _ = index_of(records)
-    words = search_words(connection, parse_query("What does Ada Byron drink?", ["Ada Byron"], now=NOW), Filter("a"))
+    words = search_words(
+        SqliteTables(connection), parse_query("What does Ada Byron drink?", ["Ada Byron"], now=NOW), Filter("a")
+    )
     assert words.named == {"ada", "byron"}
 
 
@@ -416,11 +431,11 @@ def test_too_common_words_are_silent(monkeypatch):
 )
 def test_the_best_texts_are_scored_and_many_if_all_are_equal(given, most):
     """Those of as many notes as are asked for; with the highest score, up to a number."""
-    scores = {row * _fts.CHUNKS + text: float(score) for (row, text), score in given.items()}
+    scores = {row * CHUNKS + text: float(score) for (row, text), score in given.items()}
     ordered = sorted(scores, key=scores.__getitem__, reverse=True)
     found = _lexical._best(ordered, scores, most)
-    rows = {place // _fts.CHUNKS for place in found}
-    assert len(rows) >= min(most, len({place // _fts.CHUNKS for place in scores}))
+    rows = {place // CHUNKS for place in found}
+    assert len(rows) >= min(most, len({place // CHUNKS for place in scores}))
     assert all(scores[place] >= scores[other] for place in found for other in scores.keys() - found)
     assert {place for place in scores if scores[place] == max(scores.values())} <= found
     if len(rows) > most:
@@ -433,7 +448,7 @@ def test_not_all_of_very_many_equal_texts_are_scored(monkeypatch):
     monkeypatch.setattr(_lexical, "_TIED", 5)
     records = [Record(f"id{number}", f"lamp {number}", created_at=NOW) for number in range(9)]
     connection, _ = index_of(records)
-    words = search_words(connection, parse_query("lamp", now=NOW), Filter(""), 2)
+    words = search_words(SqliteTables(connection), parse_query("lamp", now=NOW), Filter(""), 2)
     assert sorted(words.lexical) == [5, 6, 7, 8, 9]
 
 
@@ -445,15 +460,15 @@ def test_words_of_a_question_count_by_how_rare_they_are():
     ]
     connection, _ = index_of(records)
     query = parse_query("Is the lamp on the desk of ops3317 or 猫?", [])
-    words = search_words(connection, query, Filter(""))
-    found = _lexical.weights_in(connection, query, words)
+    words = search_words(SqliteTables(connection), query, Filter(""))
+    found = _lexical.weights_in(SqliteTables(connection), query, words)
     asked = ["Is", "the", "lamp", "on", "the", "desk", "of", "ops3317", "or", "猫"]
     weights = dict(zip(asked, found, strict=True))
     assert sum(found) == pytest.approx(len(asked))
     assert weights["lamp"] < weights["desk"] < weights["ops3317"]
     assert weights["lamp"] / weights["desk"] == pytest.approx(inverse_frequency(4, 6) / inverse_frequency(2, 6))
     assert weights["Is"] == weights["the"] == weights["or"]
-    assert _lexical.weights_in(connection, replace(query, bare=""), words) == []
+    assert _lexical.weights_in(SqliteTables(connection), replace(query, bare=""), words) == []
 
 
 def test_syntax_in_a_question_is_not_syntax():

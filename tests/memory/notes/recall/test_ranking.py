@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphagent.memory import Ranking
-from graphagent.memory.notes.index import _fts
+from graphagent.memory.notes.index._tables import CHUNKS
 from graphagent.memory.notes.index._traits import QUESTION
 from graphagent.memory.notes.recall import _ranking as ranking
 from graphagent.memory.notes.recall._features import dated, kind_of
@@ -211,7 +211,7 @@ STEMS = st.dictionaries(st.sampled_from("abcdef"), st.floats(0.01, 10), min_size
 
 def asked(weights, has, similarity=1.0, **options):
     """Return candidates of which row 1 has some words."""
-    places = {stem: {_fts.CHUNKS: similarity} for stem in has}
+    places = {stem: {CHUNKS: similarity} for stem in has}
     silent, times = frozenset(options.pop("silent", ())), frozenset(options.pop("times", ()))
     words = Words(weights, silent, options.pop("time", 0.0), times, frozenset(), places, {}, {}, 0.0)
     return candidates({1: row(1, ""), 2: row(2, "")}, words=words, **options)

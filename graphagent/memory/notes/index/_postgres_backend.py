@@ -1,0 +1,126 @@
+"""The tables of the search index in the schema of a PostgresStore, committed with the records."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from anyio import to_thread
+
+from graphagent.memory.notes.index._chunks import worded
+from graphagent.memory.notes.index._fts import SqliteTables
+from graphagent.memory.notes.index._postgres_tables import GoneError, PostgresTables
+from graphagent.memory.notes.index._tokens import Tokens
+from graphagent.store._internal import in_use
+
+if TYPE_CHECKING:
+    from graphagent.memory.notes._types import Record
+    from graphagent.memory.notes.index._connection import IndexConnection
+    from graphagent.memory.notes.index._tables import NoteTables
+    from graphagent.store import Change
+    from graphagent.store.postgres import PostgresStore
+
+T = TypeVar("T")
+_TOGETHER = 1000
+"""After how many notes progress is reported."""
+
+
+class PostgresIndex:
+    """Tables in the schema of a PostgresStore.
+
+    They are made and migrated by whoever writes first, and locked while they are filled.
+    """
+
+    shared = True
+    built: object = "in the database"
+
+    def __init__(self, store: PostgresStore, report: Callable[[int, int], object]) -> None:
+        import apsw
+
+        self._store = store
+        self._report = report
+        self._load: Callable[[], Awaitable[list[Record]]] | None = None
+        # Only to cut texts into words, and for tables that are empty.
+        self._sqlite = cast("IndexConnection", apsw.Connection(":memory:"))
+        self._tokens = Tokens(self._sqlite, in_use)
+
+    async def open(self, load: Callable[[], Awaitable[list[Record]]]) -> None:
+        """Build the tables of all records in one transaction, if there are records and no tables."""
+        self._load = load
+        await self._build(anyway=False)
+
+    async def _build(self, *, anyway: bool) -> bool:
+        """Build the tables, if they do not exist; without any record only `anyway`. Return whether they exist then."""
+        try:
+            await self._store.read(lambda connection: self._tables(connection).enter())
+        except GoneError:
+            pass
+        else:
+            return True
+        assert self._load is not None
+        records = await self._load()
+        if not records and not anyway:
+            return False
+
+        def build(connection: Any) -> None:
+            tables = self._tables(connection)
+            if not tables.migrate():  # another process may have been faster
+                tables.fill(self._parts(records))
+
+        await self._store.commit(along=build)
+        return True
+
+    def _parts(self, records: list[Record]) -> Any:
+        for start in range(0, len(records), _TOGETHER):
+            # The texts are made here, in the worker thread, because dividing long notes takes time.
+            yield ((record, worded(record)) for record in records[start : start + _TOGETHER])
+            self._report(min(start + _TOGETHER, len(records)), len(records))
+
+    async def drop(self) -> None:
+        """Empty the tables. Whoever commits next builds them again."""
+        with suppress(GoneError):
+            await self._store.commit(along=lambda connection: self._tables(connection).empty())
+
+    def _tables(self, connection: Any) -> PostgresTables:
+        return PostgresTables(connection, self._store.schema, self._tokens)
+
+    async def read(self, function: Callable[[NoteTables], T]) -> T:
+        """Call a function in a worker thread, with the tables as of one moment.
+
+        Where there are no notes, and so no tables, they are empty ones in memory: who only reads, writes nothing.
+        """
+
+        def call(connection: Any) -> T:
+            tables = self._tables(connection)
+            tables.enter()
+            return function(tables)
+
+        while True:
+            try:
+                return await self._store.read(call)
+            except GoneError:
+                if not await self._build(anyway=False):
+                    return await to_thread.run_sync(self._read_nothing, function)
+
+    def _read_nothing(self, function: Callable[[NoteTables], T]) -> T:
+        import apsw
+
+        with in_use():
+            tables = SqliteTables(cast("IndexConnection", apsw.Connection(":memory:")))
+            tables.make()
+            return function(tables)
+
+    async def commit(self, changes: Sequence[Change], function: Callable[[NoteTables], None]) -> None:
+        """Commit changes to the store, and those of the function, in one transaction."""
+
+        def along(connection: Any) -> None:
+            tables = self._tables(connection)
+            tables.enter()
+            function(tables)
+
+        while True:
+            try:
+                return await self._store.commit(*changes, along=along)
+            except GoneError:
+                await self._build(anyway=True)
