@@ -7,9 +7,9 @@ import shlex
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import typer
@@ -212,14 +212,40 @@ def plain_store(place: StorePlace) -> SqliteStore | PostgresStore:
     """Return the store in a file or a database, without encryption.
 
     Raises:
-        ValueError: no schema can have this name.
+        BadParameter: no schema can have this name.
         MissingExtraError: it is a database, and what speaks to it is not installed.
     """
     if not place.is_server:
         return SqliteStore(place.path)
     from graphagent.store.postgres import PostgresStore
 
-    return PostgresStore(*named_database(place.text))
+    with value_of("--store"):
+        return PostgresStore(*named_database(place.text))
+
+
+@asynccontextmanager
+async def open_plain(place: StorePlace, *, new: bool = False) -> AsyncGenerator[SqliteStore | PostgresStore]:
+    """Open the store in a file or a database, without encryption. A database without one is refused, unless it is to be `new`.
+
+    Raises:
+        StoreNotFoundError: there is none in the database.
+    """
+    async with plain_store(place) as plain:
+        if not new and not isinstance(plain, SqliteStore) and not await plain.read(partial(_has_tables, plain.schema)):
+            where = f" in {str(place)!r}"
+            raise StoreNotFoundError(
+                "store",
+                plain.schema,
+                "see whether this is the database, and name the schema of the store: ?schema=NAME at the end",
+                where=where,
+            )
+        yield plain
+
+
+def _has_tables(schema: str, connection: Any) -> bool:
+    """Return whether a schema has the table of a store, as a connection of psycopg tells."""
+    found = connection.execute("SELECT FROM pg_tables WHERE schemaname = %s AND tablename = 'items'", [schema])
+    return bool(found.fetchall())
 
 
 def sealed_store(plain: Store, place: StorePlace, key: KeySource, anchor: str | None) -> EncryptedStore:
@@ -246,7 +272,7 @@ async def open_store(
     """
     place = place_of(what, store, new=new)
     check_anchor(key, anchor)
-    async with plain_store(place) as plain:
+    async with open_plain(place, new=new) as plain:
         opened: Store = plain
         if key is not None:
             opened = sealed_store(plain, place, key_source(key, new=await is_new(place, plain)), anchor)
@@ -370,7 +396,7 @@ async def open_place(place: StorePlace, key: KeySource | None, anchor: str | Non
         async with fact_provider(place, key if sealed else None, anchor if sealed else None, new=False) as memory:
             yield memory
         return
-    async with plain_store(place) as plain:
+    async with open_plain(place) as plain:
         try:
             await plain.get(("facts",))  # there is no such item; but what is sealed is refused here
             store: Store = plain

@@ -13,7 +13,16 @@ from graphagent.cli import _output
 from graphagent.cli._options import AnchorPlace, Json, flag, key_option, option, place_argument, value_of
 from graphagent.cli._prompts import confirm
 from graphagent.cli._store_place import SERVER, StorePlace
-from graphagent.cli._stores import all_kept, check_anchor, is_new, key_source, open_place, plain_store, sealed_store
+from graphagent.cli._stores import (
+    all_kept,
+    check_anchor,
+    is_new,
+    key_source,
+    open_place,
+    open_plain,
+    plain_store,
+    sealed_store,
+)
 from graphagent.errors import DamagedStoreError, SealedStoreError, StoreError, StoreExistsError, StoreNotFoundError
 from graphagent.memory import Notes, StoreMemoryProvider
 from graphagent.store import EncryptedStore, backup, copy_store, restore
@@ -173,7 +182,7 @@ def copy(
 
 
 async def _copy(path: StorePlace, part: StorePlace, key: str | None, new_key: str | None, anchor: str | None) -> int:
-    async with plain_store(path) as source, plain_store(part) as target:
+    async with open_plain(path) as source, plain_store(part) as target:
         one: Store = source if key is None else sealed_store(source, path, key_source(key), anchor)
         two: Store = target
         if new_key is not None:
@@ -194,4 +203,4 @@ async def _copy(path: StorePlace, part: StorePlace, key: str | None, new_key: st
 
 
 def _remedy(part: StorePlace) -> str:
-    return "give another database" if part.is_server else "remove it"
+    return "give another schema (?schema=NAME) or database" if part.is_server else "remove it"

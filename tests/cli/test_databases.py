@@ -38,6 +38,8 @@ def test_every_command_that_takes_a_store_takes_a_database(run, postgres_dsn, ke
         assert ended.code == 0, ended.said
         return ended.out
 
+    for words in (("runs", "list"), ("notes", "list"), ("facts", "list"), ("forget", "--all", "--yes")):
+        assert "there is no store 'mine' in 'env:ELSEWHERE?schema=mine'" in run(*words, "--store", variable, *key).said
     out("notes", "remember", "the betel shop", store=dsn)
     assert "betel" in out("notes", "recall", "betel")
     out("facts", "set", "city", "Oslo")
@@ -154,8 +156,9 @@ def test_a_password_in_an_argument_is_refused(run, dsn):
     [
         ("env:NOT_SET", "NOT_SET"), ("mysql://127.0.0.1/db", "PostgreSQL database"), ("service=nobody", "nobody"),
         ("postgresql:///nothing?host=/nowhere", "nowhere"), ("env:FAULTY", "DSN"),
+        ("postgresql:///db?schema=pg_mine", "pg_mine"),
     ],
-    ids=["unset", "mysql", "service", "down", "faulty"],
+    ids=["unset", "mysql", "service", "down", "faulty", "schema"],
 )  # fmt: skip
 def test_a_database_that_cannot_be_used_says_why(run, dsn, told, monkeypatch):
     """Not with frames, and without the password that a variable has."""
