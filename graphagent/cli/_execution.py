@@ -101,9 +101,11 @@ def report(
         told: dict[str, object] = {
             "run_id": result.run_id, "status": result.status, "output": _output.plain(result.output) if result.done else None,
             "questions": [
-                {"id": each.id, "question": each.question, "node": each.node, "kind": each.kind, "answer": wanted(each)}
+                {"id": each.id, "question": each.question, "node": each.node, "kind": each.kind, "answer": wanted(each),
+                 "deadline": None if each.deadline is None else each.deadline.isoformat()}
                 for each in result.questions
             ],
+            "due": None if result.due is None else result.due.isoformat(),
             "turns": result.turns, "tokens": usage.total_tokens, "cost": str(usage.cost), "seconds": round(result.seconds, 3),
         }  # fmt: skip
         print(_output.json_text(told))
@@ -112,7 +114,8 @@ def report(
     if text is not None and text != said:
         print(_output.for_output(text))
     took = ", ".join(spent(result.turns, usage.total_tokens, usage.cost, result.seconds))
-    _output.aside(f"Run {result.run_id}: {result.status}, {took}.")
+    until = f" until {_output.moment(int(result.due.timestamp() * 1000))}" if result.due is not None else ""
+    _output.aside(f"Run {result.run_id}: {result.status}{until}, {took}.")
     if result.questions:
         for each in result.questions:
             if each.id not in shown:
