@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.compare import PEERS, installed
 from tests import forkserver
 from tests.thorough import some
 
@@ -35,3 +36,16 @@ def test_an_example_runs_and_leaves_nothing(path, tmp_path):
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout
     assert [*here.iterdir(), *temporary.iterdir()] == []
+
+
+@pytest.mark.thorough
+def test_a_run_is_a_step_of_a_dbos_workflow():
+    """With the DBOS that `make bench-peers` installs."""
+    if not installed("dbos"):
+        pytest.skip("make bench-peers installs DBOS")
+    program = Path(__file__).parents[1] / "examples" / "dbos_step.py"
+    packages = os.pathsep.join(filter(None, sys.path))
+    ended = subprocess.run(
+        [PEERS, str(program)], env=os.environ | {"PYTHONPATH": packages}, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "paid\n"), ended.stderr
