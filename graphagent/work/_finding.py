@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import anyio
 
-from graphagent import _clock
 from graphagent.errors import DamagedStoreError, RunNotFoundError
-from graphagent.log._internal import RunHeader, header_key, read_due, read_header
+from graphagent.log._internal import RunHeader, header_key, read_due, read_header, time_of
 from graphagent.store._internal import claims_of, get_many
 from graphagent.work._backlog import Backlog, Found, Name
 
@@ -79,7 +78,7 @@ class Finder:
 
     async def _look(self) -> None:
         claims = claims_of(self._store)
-        now = _clock.now() if claims is None else await claims.now()
+        now = await time_of(self._store)
         await self._looked(now)
         due = await read_due(self._store, now, self._limit)
         names = [(each.owner, each.run_id) for each in due]

@@ -11,6 +11,7 @@ import pytest
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.errors import StoreError
 from graphagent.store import MemoryStore, SqliteStore
+from graphagent.testing import fixed_clock
 from graphagent.work import Schedule, Worker
 
 
@@ -106,6 +107,33 @@ async def test_a_worker_that_stops_leaves_its_runs_after_their_node_to_the_next_
     async with Worker(gate.agent):
         assert (await handle.wait()).output == "X"
     assert gate.seen == ["x"]
+
+
+async def test_runs_of_a_thread_follow_one_another_at_once():
+    """The worker that finished one goes on with the next."""
+    agent = loud(MemoryStore())
+    async with Worker(agent, sweep=3600):
+        handles = [await agent.submit(text, thread="ada") for text in ("one", "two", "three")]
+        assert [(await each.wait()).output for each in handles] == ["ONE", "TWO", "THREE"]
+
+
+@node
+async def nap(ctx: Context, text: str) -> str:
+    await ctx.sleep(timedelta(hours=8))
+    return text
+
+
+async def test_a_run_that_sleeps_is_woken_when_its_time_has_come():
+    """By the clock of the store; no worker is kept meanwhile. So is one that nobody submitted."""
+    agent = Agent(Strategy("nap", START >> nap >> shout >> END), store=MemoryStore())
+    with fixed_clock(step_ms=0) as clock:
+        async with Worker(agent, concurrency=1, sweep=0.01):
+            handles = [await agent.submit("x"), agent.handle((await agent.run("y")).run_id)]
+            for each in handles:
+                while await each.status() != "sleeping":  # noqa: ASYNC110  another task is waited for
+                    await anyio.sleep(0.01)
+            clock.move(timedelta(hours=8))
+            assert [(await each.wait()).output for each in handles] == ["X", "Y"]
 
 
 class Failing(MemoryStore):
