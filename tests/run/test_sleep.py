@@ -18,12 +18,13 @@ from graphagent.errors import AnswerError, NodeFailedError, NodeTimeoutError, Th
 from graphagent.events import RunSuspended
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.log._due import read_due
-from graphagent.nodes import sleep
+from graphagent.nodes import ask_human, sleep
 from graphagent.run import _sleep, list_runs
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel, fixed_clock
 from graphagent_strategies import single_run
 from tests.run.lives import Watched, cut
+from tests.store.leased import Leased
 from tests.thorough import examples
 
 pytestmark = pytest.mark.every_loop
@@ -85,6 +86,19 @@ async def test_a_run_that_sleeps_is_suspended_until_then(clock, stored):
     result = await go_on()
     assert (result.output, result.due, result.nodes) == ("x, rested", None, 1)
     assert not stored or await read_due(agent.store, EVENING + 2 * HOUR, 10) == []
+
+
+async def test_the_clock_of_a_store_judges_where_it_has_one(clock, tmp_path):
+    """Processes whose clocks are hours apart agree, on sleeps and on deadlines."""
+    store = Leased(MemoryStore(), tmp_path / "claims.db")
+    store.claims.late = 5 * HOUR
+    agent = agent_of(store, parallel(sleeper, ask_human("Well?", str, deadline=timedelta(hours=2), default="no")))
+    assert (await agent.run("x", run_id="r")).due == at(EVENING + 6 * HOUR)
+    clock.move(timedelta(hours=-3))  # of another process
+    store.claims.late = 9 * HOUR
+    assert (await agent.resume("r")).due == at(EVENING + 7 * HOUR)
+    store.claims.late = 10 * HOUR
+    assert (await agent.resume("r")).output == ("x, rested", "no")
 
 
 async def test_a_tap_sleeps_and_passes_its_input_on(clock):
