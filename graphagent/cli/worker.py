@@ -57,7 +57,8 @@ def worker(
     from graphagent.cli._user_code import work_at
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for others in ("httpx", "procrastinate"):
+        logging.getLogger(others).setLevel(logging.WARNING)
     agents, schedules = work_at(target)
     options: dict[str, Any] = {
         "concurrency": concurrency, "queues": queue, "limits": _limits(limit or ()), "limit_per_owner": limit_per_owner,

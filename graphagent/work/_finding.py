@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import anyio
 
-from graphagent.errors import DamagedStoreError, RunNotFoundError
+from graphagent.errors import DamagedStoreError, RunNotFoundError, StoreError
 from graphagent.log._internal import RunHeader, header_key, read_due, read_header, time_of
 from graphagent.store._internal import claims_of, get_many
 from graphagent.work._backlog import Backlog, Found, Name
@@ -174,8 +174,8 @@ class Finder:
 
 
 def told(error: Exception) -> str:
-    """Return what a log may say of an error that somebody else's text may be in."""
+    """Return what a log may say of an error: the text of others may have a value in it."""
     inner: BaseException = error
     while isinstance(inner, BaseExceptionGroup):
         (inner, *_) = cast("tuple[BaseException, ...]", inner.exceptions)
-    return type(inner).__name__
+    return str(inner) if isinstance(inner, StoreError) else type(inner).__name__
