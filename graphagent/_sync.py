@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from graphagent.memory import KeepingProvider, Notes, NoteView
     from graphagent.run import Run, RunStream
     from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
+    from graphagent.work import RunHandle
 
 I = TypeVar("I")
 O = TypeVar("O")
@@ -45,6 +46,8 @@ def blocking(target: Agent[I, O]) -> types.BlockingAgent[I, O]: ...
 def blocking(target: Run[O]) -> types.BlockingRun[O]: ...
 @overload
 def blocking(target: RunStream[O]) -> types.BlockingRunStream[O]: ...
+@overload
+def blocking(target: RunHandle[O]) -> types.BlockingRunHandle[O]: ...
 @overload
 def blocking(target: Tool) -> types.BlockingTool: ...
 @overload

@@ -14,6 +14,7 @@ BlockingMemoryStore = Blocking
 BlockingNoteView = Blocking
 BlockingNotes = Blocking
 BlockingRun = Blocking
+BlockingRunHandle = Blocking
 BlockingRunStream = Blocking
 BlockingSqliteStore = Blocking
 BlockingTool = Blocking

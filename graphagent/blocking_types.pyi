@@ -319,10 +319,10 @@ class BlockingAgent(Protocol[I, O]):
     @overload
     def stream(self, task: I, *, all_text: bool = False, **options: Unpack[RunOptions]) -> BlockingRunStream[O]: ...
     @overload
-    def submit(self: BlockingAgent[None, Answer], **options: Unpack[SubmitOptions]) -> Any: ...
+    def submit(self: BlockingAgent[None, Answer], **options: Unpack[SubmitOptions]) -> BlockingRunHandle[Answer]: ...
     @overload
-    def submit(self, task: I, **options: Unpack[SubmitOptions]) -> Any: ...
-    def handle(self, run_id: str, *, owner: str = "") -> Any:
+    def submit(self, task: I, **options: Unpack[SubmitOptions]) -> BlockingRunHandle[O]: ...
+    def handle(self, run_id: str, *, owner: str = "") -> BlockingRunHandle[O]:
         """Return the handle of a run in the store, as `submit` did. Nothing is read before one of its methods is called."""
 
     def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> BlockingRun[O]:
@@ -525,6 +525,45 @@ class BlockingRunStream(Protocol[O]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
     def __iter__(self) -> Iterator[Event]: ...
+
+class BlockingRunHandle(Protocol[O]):
+    """`RunHandle` where nothing is async."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+
+    @property
+    def owner(self) -> str:
+        """The user or tenant of the run, or an empty string."""
+
+    def status(self) -> Status:
+        """Return where the run is: `queued` until a worker takes it."""
+
+    def result(self) -> RunResult[O]:
+        """Return the result of the run, as far as it has come."""
+
+    def wait(self, timeout: float | None = None) -> RunResult[O]:
+        """Return the result of the run once it has ended, failed, waits for a person or is paused."""
+
+    def events(self) -> Iterator[Entry]:
+        """Return the entries of the run, from the first one on, each when it is committed, until the run ends, waits or is paused."""
+
+    def answer(
+        self,
+        answer: object = ...,
+        /,
+        *,
+        answers: Mapping[str, object] | None = None,
+        results: Mapping[str, object] | None = None,
+    ) -> None:
+        """Answer the open question, or several by id, and have a worker continue the run."""
+
+    def end(self, reason: str = "") -> RunResult[O]:
+        """End the run where it is, as `agent.end` does, also one that was not begun, or that a worker executes. Return its result."""
+
+    def pause(self, reason: str = "") -> RunResult[O]:
+        """Have a worker stop the run before its next effect or node, and return the result. `agent.resume` continues it."""
 
 class BlockingTool(Protocol):
     """`Tool` where nothing is async."""

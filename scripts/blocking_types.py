@@ -23,10 +23,11 @@ from graphagent.llm import Tool
 from graphagent.memory import KeepingProvider, Notes, NoteView
 from graphagent.run import RunStream
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
+from graphagent.work import RunHandle
 
 FILE = Path(__file__).parents[1] / "graphagent" / "blocking_types.pyi"
 CLASSES: list[type] = [
-    NoteView, Notes, Agent, Run, RunStream, Tool, KeepingProvider, SqliteStore, MemoryStore, EncryptedStore
+    NoteView, Notes, Agent, Run, RunStream, RunHandle, Tool, KeepingProvider, SqliteStore, MemoryStore, EncryptedStore
 ]  # fmt: skip
 HEAD = '''"""What `blocking` returns, for annotations such as `def summary(notes: BlockingNotes) -> str: …`.
 

@@ -4,7 +4,7 @@ Rows of a log come in, entries for people, other runs and files come out. Read t
 the state after each entry), `_carried` and `_fork` (runs that begin as others), `_rerun` (executing a run again),
 `_end` (ending a run), `_import` (conversations of elsewhere),
 `_runs`, `_questions`, `_removing` and `_export` (the runs of a store), `_places`, `_reach` and `_forgetting` (over everything kept),
-`_inspect` and `_rules` (runs without their agents).
+`_inspect`, `_following` and `_rules` (runs without their agents).
 """
 
 from __future__ import annotations

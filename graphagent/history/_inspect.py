@@ -186,7 +186,7 @@ async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIter
     """
     run_id = await root_of(store, owner, run_id)
     header, _ = await read_header(store, owner, run_id)
-    at, key = "", rows_key(header)
+    at = ""
     log: Log | None = None
 
     def watch(entry: LogEntry, number: int, state: State, row: bytes, place: int) -> None:
@@ -198,15 +198,28 @@ async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIter
     while header.running:
         if log is None:
             log = await Log.read(store, owner, run_id, watch=watch)
-        while (item := await store.get((*key, log.state.number + 1))) is not None:
-            async for payload in store.scan((*key, 0)):
-                if len(payload.key) > len(key) + 1:
-                    log.codec.blobs.read(int(payload.key[-1]), payload.value)
-            log.fold_row(header, log.state.number + 1, item.value, watch=watch)
+        while (row := await next_row(store, log)) is not None:
+            log.fold_row(header, log.state.number + 1, row, watch=watch)
         state = log.state
         yield Moment(at, state.root.turns, state.root.usage, state.ran / 1000, state.time)
         await anyio.sleep(0.2)
         header, _ = await read_header(store, owner, run_id)
+
+
+async def next_row(store: Store, log: Log) -> bytes | None:
+    """Return the row that follows in a log that is read, which knows its payloads then; None if there is none yet.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    key = rows_key(log.header)
+    item = await store.get((*key, log.state.number + 1))
+    if item is None:
+        return None
+    async for payload in store.scan((*key, 0)):
+        if len(payload.key) > len(key) + 1:
+            log.codec.blobs.read(int(payload.key[-1]), payload.value)
+    return item.value
 
 
 def _stands(strategy: Outline, entries: Sequence[Entry], at: Sequence[str]) -> Iterator[Stand]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphagent.history._entries import diff as diff
 from graphagent.history._entries import history as history
 from graphagent.history._entries import state_at as state_at
+from graphagent.history._following import Following as Following
 from graphagent.history._forgetting import held as held
 from graphagent.history._forgetting import note_ids as note_ids
 from graphagent.history._fork import fork as fork

@@ -18,6 +18,7 @@ from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError
 from graphagent.history._carried import carried
 from graphagent.history._runs import choose_runs, thread_ends, threads_of
 from graphagent.log._internal import (
+    ASKED,
     DUE,
     HEADERS,
     LEARNING,
@@ -26,6 +27,7 @@ from graphagent.log._internal import (
     THREADS,
     WAITING,
     RunHeader,
+    asked_key,
     drop_claims,
     due_key,
     due_of,
@@ -138,7 +140,15 @@ async def forget_runs(store: Store, *, owner: str = "", run_ids: Collection[str]
 
 def runs_of(owner: str) -> tuple[Key, ...]:
     """Return what the keys begin with of all that a store has of an owner's runs, and of what is forgotten with them."""
-    return (ROOM, owner), (SUBMITTED, owner), (LEARNING, owner), (WAITING, owner), cached_of(owner), grants_of(owner)
+    return (
+        (ROOM, owner),
+        (SUBMITTED, owner),
+        (ASKED, owner),
+        (LEARNING, owner),
+        (WAITING, owner),
+        cached_of(owner),
+        grants_of(owner),
+    )
 
 
 async def counted(store: Store, prefixes: Iterable[Key]) -> Receipt:
@@ -150,7 +160,7 @@ async def counted(store: Store, prefixes: Iterable[Key]) -> Receipt:
     size, counts = 0, Counter[str]()
     with suppress(DamagedStoreError):
         for prefix in prefixes:
-            if prefix[0] in (LEARNING, WAITING, DUE):
+            if prefix[0] in (ASKED, LEARNING, WAITING, DUE):
                 continue  # marks, which say nothing that is not in a header
             async for item in store.scan(prefix):
                 size += len(item.value)
@@ -360,16 +370,7 @@ async def _removal(
         changes.append(Delete(header_key(owner, run_id), expected=known.versions[run_id]))
         changes += [Delete(key) for key in known.children.get(run_id, ())]
         changes.append(DeleteAll(rows_key(heads[run_id])))
-        if heads[run_id].unlearned:
-            changes.append(Delete(mark_key(LEARNING, owner, run_id)))
-        if heads[run_id].written == "waiting":
-            changes.append(Delete(mark_key(WAITING, owner, run_id)))
-        if not heads[run_id].begun:
-            changes += await removal_of(store, heads[run_id])
-        if heads[run_id].due:
-            changes.append(DeleteAll(due_key(heads[run_id])))
-        if heads[run_id].first:
-            changes.append(Delete(place_of(heads[run_id])[0]))
+        changes += await _besides(store, heads[run_id])
     changed = {heads[run_id].thread for run_id in gone}
     for thread, runs in threads_of(head for head in heads.values() if head.thread in changed).items():
         end, version = known.threads.get(thread, ("", 0))
@@ -387,6 +388,24 @@ async def _removal(
             changes += [Delete(key, expected=version), Delete((*key, 0))]
             size += len(thread_record(end)) + len(thread_record(""))
     return changes, size
+
+
+async def _besides(store: Store, head: RunHeader) -> list[Change]:
+    """Return the changes that remove the items by which a run is found, and what it would begin with."""
+    changes: list[Change] = []
+    if head.unlearned:
+        changes.append(Delete(mark_key(LEARNING, head.owner, head.run_id)))
+    if head.written == "waiting":
+        changes.append(Delete(mark_key(WAITING, head.owner, head.run_id)))
+    if not head.begun:
+        changes += await removal_of(store, head)
+    if head.queue:
+        changes.append(DeleteAll(asked_key(head.owner, head.run_id)))
+    if head.due:
+        changes.append(DeleteAll(due_key(head)))
+    if head.first:
+        changes.append(Delete(place_of(head)[0]))
+    return changes
 
 
 def line_of(run_id: str, heads: Mapping[str, RunHeader]) -> list[RunHeader]:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from graphagent.log._asked import ASKED as ASKED
+from graphagent.log._asked import Wish as Wish
+from graphagent.log._asked import ask as ask
+from graphagent.log._asked import asked_key as asked_key
+from graphagent.log._asked import read_asked as read_asked
 from graphagent.log._bytes import EntryCodec as EntryCodec
 from graphagent.log._bytes import cut as cut
 from graphagent.log._bytes import may_refer as may_refer

@@ -257,16 +257,8 @@ async def _claim(run: Runtime, store: Store) -> None:
         RunEndedError: somebody ended it since.
         StoreError: it could not be read or written.
     """
-    header, version = await read_header(store, run.owner, run.run_id)
-    header.check_free()
-    if header.written == "ended":
-        raise RunEndedError(run.run_id, header.reason)
-    log = run.log
-    if header.last > log.committed:
-        raise RunClaimedError(run.run_id, "another process, which continued it")
+    header, log = await _free(run, store), run.log
     token, outline = Token(), run.config.strategy.outline
-    log.is_at(header, version)
-    log.waits_no_more()
     died = header.deaths + 1 if header.written == "running" and header.claim is not None else 0
     log.header = structs.replace(
         header, written="running", reason="", strategy_digest=outline.digest, version=run.config.named_version, deaths=died,
@@ -283,6 +275,49 @@ async def _claim(run: Runtime, store: Store) -> None:
     if run.most_deaths is not None and died >= run.most_deaths:
         run.claimed = True
         raise TooManyDeathsError(run.run_id, died)
+
+
+async def queue_again(run: Runtime, queue: str) -> RunHeader:
+    """Write that a run which nobody executes is to be continued by a worker, with the answers to its questions. Return its header.
+
+    Args:
+        run: The run, as it was read, with the answers.
+        queue: Where it waits, if it was never submitted.
+
+    Raises:
+        RunClaimedError: somebody executes it, or resumed it since it was read.
+        RunEndedError: somebody ended it since.
+        StoreError: it could not be read or written.
+    """
+    store = run.config.runs
+    header = await _free(run, store)
+    run.log.header = structs.replace(
+        header, written="queued", reason="", queue=header.queue or queue, deaths=0, due=await time_of(store)
+    )
+    _record_answers(run)
+    run.log.append(Resumed())
+    await run.log.commit(header=True)
+    return run.log.header
+
+
+async def _free(run: Runtime, store: Store) -> RunHeader:
+    """Return the header of a run that nobody executes, as it is in the store. Its log continues from there.
+
+    Raises:
+        RunClaimedError: somebody executes it, or resumed it since it was read.
+        RunEndedError: somebody ended it since.
+        StoreError: it could not be read.
+    """
+    header, version = await read_header(store, run.owner, run.run_id)
+    header.check_free()
+    if header.written == "ended":
+        raise RunEndedError(run.run_id, header.reason)
+    log = run.log
+    if header.last > log.committed:
+        raise RunClaimedError(run.run_id, "another process, which continued it")
+    log.is_at(header, version)
+    log.waits_no_more()
+    return header
 
 
 def _record_answers(run: Runtime) -> None:

@@ -47,7 +47,8 @@ class RunOptions(TypedDict, total=False):
     images: Iterable[ImageLike]
     """Shown to the model with the task: anything that `graphagent.llm.Image` accepts, such as paths and images of Pillow."""
     deps: object
-    """What nodes and tools find as `ctx.deps`, such as a client or a connection. It is never stored."""
+    """What nodes and tools find as `ctx.deps`, such as a client or a connection. It is never stored. Without it, `deps_factory` of the
+    agent makes it, if there is one."""
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -64,7 +65,7 @@ class ResumeOptions(TypedDict, total=False):
     allow_changed: bool
     """Whether to continue although the strategy has changed, if the journal still fits it."""
     deps: object
-    """What nodes and tools find as `ctx.deps`: it was not stored, so pass it again."""
+    """What nodes and tools find as `ctx.deps`: it was not stored, so pass it again, unless `deps_factory` of the agent makes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

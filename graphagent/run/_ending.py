@@ -18,6 +18,7 @@ from graphagent.log._internal import (
     Ended,
     LearningDue,
     Stopped,
+    asked_key,
     cost_of,
     mark_key,
     mark_of,
@@ -26,7 +27,7 @@ from graphagent.log._internal import (
 from graphagent.run._after import learners, look_back, named
 from graphagent.run._reading import read_any_log, read_run, runtime_over
 from graphagent.run._sleep import longest_wait, now
-from graphagent.store import Put
+from graphagent.store import Delete, Put
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,6 +49,12 @@ async def suspend(run: Runtime) -> bool:
     if run.stepping:
         run.handed += run.added
     reason, run.pausing = run.pausing, None
+    wish, run.wish = run.wish, None
+    if wish is not None:
+        run.log.along(Delete(asked_key(run.owner, run.run_id)))
+    if wish is not None and wish.ends:
+        await _end_as_asked(run, wish.reason)
+        return True
     questions, deadlines = run.questions, (each.deadline for each in run.log.state.questions.values())
     due = min(filter(None, (*(time for _, time in run.tasks.wakes), *deadlines)), default=0)
     if reason is not None and run.leaving:
@@ -261,6 +268,26 @@ def append_end(log: Log, reason: str, learn: Iterable[str] = ()) -> None:
     """
     log.header.check_free()
     log.waits_no_more()
+    _append_end(log, reason, learn)
+
+
+async def _end_as_asked(run: Runtime, reason: str) -> None:
+    """End a run that this process executes, where it is.
+
+    Raises:
+        StoreError: it could not be written.
+    """
+    _append_end(run.log, reason, map(named, learners(run)))
+    await run.log.commit(header=True)
+    run.token, run.claimed = None, False
+    run.at_rest = run.result_now(status="ended", unfinished=run.log.state.reason)
+    run.report_steps()
+    run.emit(RunEnded(run.run_id, reason))
+    await look_back(run)
+    _learn_soon(run)
+
+
+def _append_end(log: Log, reason: str, learn: Iterable[str]) -> None:
     for each in learn:
         log.append(LearningDue(node=each))
     log.append(Ended(reason=storable(reason)))

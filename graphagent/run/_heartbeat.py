@@ -12,9 +12,11 @@ from anyio import sleep
 
 from graphagent._raised import awaited, leak_of_task
 from graphagent.errors import LeakedCancellationError, RunClaimedError, RunNotFoundError
-from graphagent.log._internal import LEASE
+from graphagent.log._internal import LEASE, read_asked
 
 if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
     from graphagent.log._internal import Log
     from graphagent.run._runtime import Runtime
 
@@ -23,6 +25,8 @@ _log = logging.getLogger("graphagent")
 
 PAUSE = LEASE / 3 / 1000
 """Seconds between two renewals."""
+LOOK = 1.0
+"""Seconds between two looks for what others ask of the run."""
 
 
 async def with_heartbeat(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T:
@@ -61,8 +65,11 @@ async def with_heartbeat(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T
             failed.append(error)
         group.cancel_scope.cancel()
 
+    listening = anyio.CancelScope()
     async with anyio.create_task_group() as group:
         group.start_soon(renew)
+        if run.claimed and run.log.header.queue:
+            group.start_soon(_listen, run, listening, failed, group)
         try:
             given.append(await awaited(execute(), f"run {run.run_id!r}"))
         except anyio.get_cancelled_exc_class():
@@ -70,6 +77,7 @@ async def with_heartbeat(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T
         except BaseException as error:  # noqa: BLE001  raised again below, outside the group
             failed.append(error)
         renewing.cancel()
+        listening.cancel()
     if lost:
         raise lost.pop()
     if failed:
@@ -86,3 +94,27 @@ async def _renew(log: Log) -> None:
         raise
     except Exception as error:  # noqa: BLE001  whatever a store raises: the next renewal may succeed, and the next entry tells
         _log.warning("the claim of run %r could not be renewed: %s", log.header.run_id, type(error).__name__)
+
+
+async def _listen(run: Runtime, scope: anyio.CancelScope, failed: list[BaseException], group: TaskGroup) -> None:
+    """Look for what others ask of a run that was submitted, and have it pause for that."""
+    try:
+        with scope:
+            await _hear(run)
+    except KeyboardInterrupt as error:  # as above
+        failed.append(error)
+        group.cancel_scope.cancel()
+
+
+async def _hear(run: Runtime) -> None:
+    store = run.config.runs
+    while run.wish is None:
+        try:
+            await sleep(LOOK)
+            run.wish = await awaited(read_asked(store, run.log.header), "the store")
+        except asyncio.CancelledError as cancelled:
+            if leak_of_task(cancelled, "the heartbeat") is None:
+                raise
+        except Exception as error:  # noqa: BLE001  whatever a store raises: who asked waits, and the next look may succeed
+            _log.warning("what is asked of run %r could not be read: %s", run.run_id, type(error).__name__)
+    run.pause(run.wish.reason)

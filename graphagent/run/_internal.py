@@ -22,6 +22,7 @@ from graphagent.run._assembly import takes_calls as takes_calls
 from graphagent.run._assembly import tool_of as tool_of
 from graphagent.run._assembly import tool_with_fields as tool_with_fields
 from graphagent.run._beginning import begin as begin
+from graphagent.run._beginning import queue_again as queue_again
 from graphagent.run._building import compile_root as compile_root
 from graphagent.run._callbacks import StepCallbacks as StepCallbacks
 from graphagent.run._callbacks import callbacks_with_types as callbacks_with_types

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from graphagent.errors import RunError
     from graphagent.events import Event, ModelOutput
     from graphagent.llm import ModelResponse
-    from graphagent.log._internal import Activation, Frame, Log, RunHeader, Source, Token
+    from graphagent.log._internal import Activation, Frame, Log, RunHeader, Source, Token, Wish
     from graphagent.memory import Step
     from graphagent.memory._internal import Item
     from graphagent.protocols import Feature, ToolServer
@@ -188,6 +188,8 @@ class Runtime:
     """What another run did, which this one does again: it takes the recorded outcomes."""
     most_deaths: int | None = None
     """After how many deaths of processes, one after the other, it fails; None: it does not fail for that."""
+    wish: Wish | None = None
+    """What another process has asked for."""
     leaving = False
     """Whether it is left to another process when it pauses."""
     draft: Draft | None = None
@@ -661,8 +663,10 @@ class Runtime:
                 return self.result_now(status=around, unfinished=state.reason)
             return self.result_now(status="cancelled" if around == "done" else around, unfinished="it did not end")
         if state.status == "running":
-            shown = "running" if header.running else "interrupted"
-            reason = "it is being executed" if header.running else "the process that executed it died"
+            shown = "running" if header.running else header.status
+            reason = {
+                "running": "it is being executed", "queued": "a worker is to continue it",
+            }.get(shown, "the process that executed it died")  # fmt: skip
             return self.result_now(status=shown, unfinished=reason)
         return self.result_now(status=state.status, unfinished=state.reason)
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
 
-from graphagent._options import check_number
-from graphagent.log._internal import read_header
-from graphagent.run._internal import read_any
+from graphagent._options import check_number, check_text
+from graphagent.errors import RunClaimedError
+from graphagent.history._internal import Following
+from graphagent.log._internal import ask, asked_key, read_header
+from graphagent.run._internal import end_here, queue_again, read_any
+from graphagent.store import Delete
+from graphagent.work._dispatch import tell
+from graphagent.work._submit import DEFAULT
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from graphagent.history import Entry
     from graphagent.log._internal import Status
     from graphagent.run import RunResult
     from graphagent.run._internal import RunConfig
 
 O = TypeVar("O", covariant=True)
-_MOVING = ("queued", "running", "sleeping", "interrupted")
+_MOVING: tuple[Status, ...] = ("queued", "running", "sleeping", "interrupted")
 """Where a run goes on by itself, in a worker."""
+_NO_ANSWER: Any = object()
 _FIRST, _LONGEST, _FACTOR = 0.005, 1.0, 1.5
 """Seconds between two looks into the store: at first, at most, and by how much they grow."""
 
@@ -86,6 +95,96 @@ class RunHandle(Generic[O]):
         if status in _MOVING:
             raise TimeoutError(f"run {self._run_id!r} is {status} after {timeout} seconds; it goes on without you")
         return await self.result()
+
+    def events(self) -> AsyncIterator[Entry]:
+        """Return the entries of the run, from the first one on, each when it is committed, until the run ends, waits or is paused.
+
+        They are those of `agent.history`: `async for entry in handle.events(): …`. Nothing is executed here.
+
+        Raises:
+            RunNotFoundError: the run was removed.
+            StoreError: the store cannot be read.
+        """
+        return Following(self._config, self._owner, self._run_id, _MOVING)
+
+    async def answer(
+        self,
+        answer: object = _NO_ANSWER,
+        /,
+        *,
+        answers: Mapping[str, object] | None = None,
+        results: Mapping[str, object] | None = None,
+    ) -> None:
+        """Answer the open question, or several by id, and have a worker continue the run.
+
+        Args:
+            answer: The answer to the only open question.
+            answers: Answers to several, by their ids. `Deny(reason)` declines whatever is asked.
+            results: Results of deferred tool calls, by the ids of the calls; `ToolError(reason)` for one that failed.
+
+        Raises:
+            AnswerError: an answer fits no open question, or not its type; nothing was written.
+            RunClaimedError: somebody has answered and continued the run meanwhile.
+            RunEndedError: the run was ended.
+            StoreError: the store cannot be read or written.
+        """
+        run = await read_any(self._config, self._owner, self._run_id)
+        run.handle.answer(*(() if answer is _NO_ANSWER else (answer,)), answers=answers, results=results)
+        await tell(self._config, await queue_again(run, DEFAULT))
+
+    async def end(self, reason: str = "") -> RunResult[O]:
+        """End the run where it is, as `agent.end` does, also one that was not begun, or that a worker executes. Return its result.
+
+        The worker ends it before its next effect or node, within some seconds; this waits for that.
+
+        Args:
+            reason: Why, for people. It is kept with the run.
+
+        Raises:
+            RunNotFoundError: the run was removed.
+            RunClaimedError: a process executes the run that is not a worker.
+            StoreError: the store cannot be read or written.
+        """
+        check_text("reason=", reason)
+        while True:
+            await self._asked(reason, ends=True)
+            try:
+                ended = await end_here(self._config, self._owner, self._run_id, reason)
+            except RunClaimedError:
+                continue  # another worker has it now
+            result: RunResult[O] = ended.result
+            return result
+
+    async def pause(self, reason: str = "") -> RunResult[O]:
+        """Have a worker stop the run before its next effect or node, and return the result. `agent.resume` continues it.
+
+        A run that no worker executes stays as it is.
+
+        Args:
+            reason: Why, for people. It is kept with the run.
+
+        Raises:
+            RunNotFoundError: the run was removed.
+            RunClaimedError: a process executes the run that is not a worker.
+            StoreError: the store cannot be read or written.
+        """
+        check_text("reason=", reason)
+        await self._asked(reason, ends=False)
+        return await self.result()
+
+    async def _asked(self, reason: str, *, ends: bool) -> None:
+        """Ask the worker that executes the run to pause or end it, and wait until it executes it no more."""
+        store, asked, pause = self._config.runs, "", _FIRST
+        while (header := (await read_header(store, self._owner, self._run_id))[0]).running:
+            if not header.queue:
+                header.check_free()
+            if header.claim is not None and header.claim.token != asked:
+                asked = header.claim.token
+                await ask(store, header, reason, ends=ends)
+            await anyio.sleep(pause)
+            pause = min(pause * _FACTOR, _LONGEST)
+        if asked and await store.get(asked_key(self._owner, self._run_id)) is not None:
+            await store.commit(Delete(asked_key(self._owner, self._run_id)))  # it came to rest before it looked
 
     def __repr__(self) -> str:
         return f"<handle of run {self._run_id!r}>"

@@ -268,5 +268,6 @@ def plain(head: RunHeader) -> dict[str, object]:
         "run_id": head.run_id, "owner": head.owner, "strategy": head.strategy, "version": head.version, "status": head.status, "reason": head.damaged or head.reason,
         "title": head.title, "started": head.started, "updated": head.updated, "turns": head.turns, "tokens": head.tokens,
         "cost": head.cost, "seconds": head.seconds, "parent": head.parent, "thread": head.thread, "continues": head.previous, "origin": list(head.origin) if head.origin else None,
+        "due": head.due, "queue": head.queue,
         "executed_by": head.claim.holder if head.claim is not None and head.running else None,
     }  # fmt: skip

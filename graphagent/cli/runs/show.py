@@ -181,11 +181,20 @@ def _table(
         if depth and _output.screen().is_terminal:
             name = f"{'  ' * (depth - 1)}└ {head.run_id.removeprefix(f'{head.parent}/')}"
         rows.append([
-            name, head.title, head.status, _strategy(head), _output.moment(head.started or None), f"{head.turns:,}" if head.turns else "",
+            name, head.title, _status(head), _strategy(head), _output.moment(head.started or None), f"{head.turns:,}" if head.turns else "",
             f"{head.tokens:,}" if head.tokens else "", _money(head.cost),
             *([_bytes(sizes[head.run_id].bytes) if head.run_id in sizes else ""] if sizes else []),
         ])  # fmt: skip
     return heads, rows
+
+
+def _status(head: RunHeader) -> str:
+    """Return where a run is, and until when, if it is queued for later."""
+    return (
+        f"queued until {_output.moment(head.due)}"
+        if head.status == "queued" and head.due > _clock.now()
+        else head.status
+    )
 
 
 def _short(ids: list[str]) -> dict[str, str]:

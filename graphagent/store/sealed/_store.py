@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from graphagent.store.sealed._operations import SealedStore
     from graphagent.store.sealed._session import SealedSession
 
-_DOMAINS = {"facts": 5, "runs": 5, "notes": 2, "cache": 4, "waiting": 3, "submitted": 4}
+_DOMAINS = {"facts": 5, "runs": 5, "notes": 2, "cache": 4, "waiting": 3, "submitted": 4, "asked": 3}
 """The depths of the rooms that graphagent itself uses: facts are forgotten by owner, scope (kind, name) and subject; runs, their marks and cached values singly."""
 
 

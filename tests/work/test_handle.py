@@ -1,0 +1,155 @@
+"""The handle of a run that others execute: it is followed, answered, paused and ended from any process."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from graphagent import END, START, Agent, Context, Strategy, blocking, node
+from graphagent.errors import AnswerError, RunClaimedError, RunEndedError, RunNotFoundError
+from graphagent.history import forget_runs
+from graphagent.nodes import ask_human
+from graphagent.run import _heartbeat as heartbeat
+from graphagent.run import list_runs
+from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
+from graphagent.work._execute import execute
+
+asking = Strategy("asking", START >> ask_human("Sure?", bool) >> END)
+
+
+@node
+async def tick(ctx: Context, count: int) -> int:
+    """Count on for ever, and let others look."""
+    await anyio.sleep(0.01)
+    return count + 1
+
+
+ticking = Strategy("ticking", START >> tick, tick.when(lambda count: count > 10_000) >> END, tick.otherwise() >> tick)
+
+
+@pytest.fixture(params=["memory", "sqlite", "sealed"])
+def stores(request, tmp_path):
+    """Return a function that opens the same store anew, as another process does."""
+    if request.param == "memory":
+        store = MemoryStore()
+        return lambda: store
+    key = new_key()
+    plain = lambda: SqliteStore(tmp_path / "runs.db")
+    return plain if request.param == "sqlite" else lambda: EncryptedStore(plain(), key)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    """Have processes look for what is asked of them more often."""
+    monkeypatch.setattr(heartbeat, "LOOK", 0.01)
+
+
+async def _until(handle, status):
+    found = ""
+    while found != status:
+        await anyio.lowlevel.checkpoint()
+        with suppress(RunNotFoundError):
+            found = await handle.status()
+
+
+async def test_an_answer_is_recorded_and_a_worker_continues_the_run(stores):
+    """Whoever answers executes nothing. An answer that does not fit changes nothing, and one that is late is an error."""
+    agent, worker = Agent(asking, store=stores()), Agent(asking, store=stores())
+    handle = await agent.submit("Go.", run_id="a")
+    await execute(worker, "", "a")
+    assert (await handle.wait()).questions[0].question == "Sure?"
+    with pytest.raises(AnswerError, match="asks for bool"):
+        await handle.answer("maybe")
+    assert await handle.status() == "waiting"
+    await handle.answer(True)
+    assert (await handle.status(), (await handle.result()).status) == ("queued", "queued")
+    assert await agent.questions() == []
+    with pytest.raises(AnswerError, match="waits for no answer"):
+        await handle.answer(True)
+    assert (await execute(worker, "", "a")).did == "executed"
+    assert (await handle.wait()).output is True
+    started = await agent.run("Go.", run_id="b")
+    await agent.handle("b").answer(answers={started.questions[0].id: False})
+    assert [(head.run_id, head.queue) for head in await list_runs(agent.store, status=["queued"])] == [("b", "default")]
+    assert (await execute(worker, "", "b")).did == "executed"
+
+
+@pytest.mark.every_loop
+async def test_a_run_that_a_worker_executes_is_paused_and_ended_by_its_handle(stores):
+    """The worker stops before its next node. What was paused is continued by whoever resumes it, and can be ended where it is."""
+    agent, worker = Agent(ticking, store=stores(), max_nodes=None), Agent(ticking, store=stores(), max_nodes=None)
+    handle = await agent.submit(0, run_id="a")
+    async with anyio.create_task_group() as group:
+        group.start_soon(execute, worker, "", "a")
+        await _until(handle, "running")
+        paused = await handle.pause("lunch")
+    assert (paused.status, paused.nodes > 0) == ("paused", True)
+    assert (await execute(worker, "", "a")).did == "resting"
+    async with anyio.create_task_group() as group:
+        group.start_soon(agent.resume, "a")
+        await _until(handle, "running")
+        ended = await handle.end("enough")
+    assert (ended.status, ended.output) == ("ended", None)
+    assert (await handle.end()).status == "ended"
+    with pytest.raises(RunEndedError, match="it was ended: enough"):
+        await worker.resume("a")
+    assert [item async for item in agent.store.scan(("asked",))] == []
+    queued = await agent.submit(0)
+    assert ((await queued.pause()).status, (await queued.end()).status) == ("queued", "ended")
+
+
+async def test_a_run_that_no_worker_executes_is_not_ended_by_its_handle():
+    """Its process does not look for what others ask."""
+    agent = Agent(ticking, store=MemoryStore(), max_nodes=None)
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: agent.run(0, run_id="a"))
+        await _until(agent.handle("a"), "running")
+        for asking_it in (agent.handle("a").end, agent.handle("a").pause):
+            with pytest.raises(RunClaimedError):
+                await asking_it()
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.every_loop
+async def test_entries_are_read_while_another_process_commits_them(stores):
+    """From the first one on, each once, until the run waits; large values are among them. A reader may leave at any time."""
+
+    @node
+    async def grow(ctx: Context, text: str) -> str:
+        await anyio.sleep(0.01)
+        return text * 20_000
+
+    strategy = Strategy("growing", START >> grow >> ask_human("Sure?", bool) >> END)
+    agent, worker = Agent(strategy, store=stores()), Agent(strategy, store=stores())
+    handle, read = await agent.submit("x", run_id="a"), []
+
+    async def follow():
+        read.extend([entry async for entry in handle.events()])
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(follow)
+        await anyio.sleep(0.02)
+        await execute(worker, "", "a")
+    known = await agent.history("a")
+    assert [(entry.number, entry.kind) for entry in read] == [(entry.number, entry.kind) for entry in known]
+    assert next(entry.value for entry in read if entry.node == "grow") == "x" * 20_000
+    async for _ in handle.events():
+        break
+    await forget_runs(agent.store, run_ids=["a"])
+    for method in (handle.status, handle.result, handle.wait, handle.answer, handle.end, handle.pause):
+        with pytest.raises(RunNotFoundError):
+            await method()
+
+
+def test_a_run_is_submitted_and_followed_where_nothing_is_async():
+    """Each method of the handle blocks until it is done."""
+    agent = Agent(asking, store=MemoryStore())
+    handle = blocking(agent).submit("Go.", run_id="a")
+    assert (handle.run_id, handle.status()) == ("a", "queued")
+    blocking(execute)(agent, "", "a")
+    handle.answer(True)
+    blocking(execute)(agent, "", "a")
+    assert (handle.wait(5).output, next(entry.kind for entry in handle.events())) == (True, "started")
