@@ -15,6 +15,7 @@ from graphagent.memory import Notes, StoreMemoryProvider
 from graphagent.nodes import passthrough
 from graphagent.run import RunStream
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
+from graphagent.work import RunHandle
 from scripts.blocking_types import CLASSES, FILE, written
 
 agent = Agent(Strategy("same", START >> passthrough(str) >> END))
@@ -24,6 +25,7 @@ OBJECTS = {
     "Agent": agent,
     "Run": agent.start("hi"),
     "RunStream": RunStream(agent.start("hi")),
+    "RunHandle": RunHandle(agent._config(), "a", ""),
     "Tool": Tool("look", "Look somewhere.", {"type": "object"}, print),
     "KeepingProvider": StoreMemoryProvider(MemoryStore()),
     "SqliteStore": SqliteStore("never-opened.db"),
