@@ -13,8 +13,8 @@ from graphagent.errors import StrategyError
 from graphagent.graph import END, START, Node, Retry, Strategy, Tap, _types, each, node, parallel, race, tap
 from graphagent.graph._internal import Timeout
 from graphagent_strategies import single_run
+from tests.counting import calls
 from tests.graph.parts import nothing, step, steps, taps
-from tests.work import calls
 
 
 def said(action) -> str:

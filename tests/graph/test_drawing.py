@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from graphagent.graph import END, START, Strategy, each, parallel, race
+from tests.counting import calls
 from tests.graph.parts import step, steps, taps
-from tests.work import calls
 
 ROOT = Path(__file__).parents[2]
 TAKEN = ("START", "END", "first")

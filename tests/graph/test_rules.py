@@ -30,10 +30,10 @@ from graphagent.graph import (
 from graphagent.graph._internal import fits
 from graphagent.graph.rules._proof import patterns, shortest_break
 from graphagent.nodes import ask_human
+from tests.counting import calls
 from tests.graph.interleavings import rules_of, shortest, small_strategies
 from tests.graph.parts import nothing, step, steps, taps
 from tests.thorough import examples
-from tests.work import calls
 
 approve, send, search, moderate = steps("approve send search moderate")
 APPROVED = precedes(approve, send)

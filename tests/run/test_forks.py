@@ -17,8 +17,8 @@ from graphagent.nodes import execute_tools, llm_request, passthrough, update_pro
 from graphagent.run._concurrently import together
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
+from tests.counting import calls
 from tests.run.test_threads import texts
-from tests.work import calls
 
 pytestmark = pytest.mark.every_loop
 

@@ -33,9 +33,9 @@ from graphagent.memory import ActionStep, FinalAnswerStep, MessageStep, RunMemor
 from graphagent.nodes import ask_human, execute_tools, llm_request, update_prompt
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
+from tests.counting import calls
 from tests.run.lives import Watched, cut
 from tests.thorough import some
-from tests.work import calls
 
 
 @tool
