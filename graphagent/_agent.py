@@ -62,6 +62,7 @@ from graphagent.run._internal import (
     check_storable,
     check_tool_edges,
     checked_migrations,
+    checked_retention,
     checked_tools,
     compile_root,
     context_of,
@@ -83,6 +84,7 @@ from graphagent.work import SubmitOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import timedelta
     from types import TracebackType
 
     from graphagent.graph import Node
@@ -183,6 +185,8 @@ class Agent(Generic[I, O]):
         final_answer_checks: Called with the answer, or with it and the run; False, or an exception, has the model answer again.
         version: The version of the strategy, such as `"2"`, which each run keeps; by default its digest.
         migrations: How runs of earlier versions continue.
+        retention: How long a run is kept in the store that is done, was ended or cancelled, or has failed; workers remove it afterwards.
+            By default until somebody removes it.
         planning_interval: Every so many model turns the model makes a plan first, in nodes such as `llm_request` and `task`.
         max_nodes: Node executions a run may take; each attempt counts.
         max_turns: Model turns a run may take.
@@ -222,6 +226,7 @@ class Agent(Generic[I, O]):
         final_answer_checks: Iterable[FinalCheck] = (),
         version: str = "",
         migrations: Iterable[Migration] = (),
+        retention: timedelta | None = None,
         planning_interval: int | None = None,
         max_nodes: int | None = 1000,
         max_turns: int | None = 20,
@@ -285,6 +290,7 @@ class Agent(Generic[I, O]):
         """What it does, for that model."""
         self.version = version
         """The version of the strategy; empty if its digest stands for it."""
+        self._retention = 0 if retention is None else checked_retention(retention, store)
         self._migrations = checked_migrations(migrations, version or strategy.outline.digest)
         self.callbacks: list[Callback] = list(starmap(Callback.of, callbacks_with_types(step_callbacks)))
         """What sees each step, in order. Features add theirs when they are installed."""
@@ -1005,7 +1011,7 @@ class Agent(Generic[I, O]):
             users = tuple(deps_users(every))
             self._cached_config = RunConfig(
                 strategy=self.strategy, compiled=compiled, call=call,
-                model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, named_version=self.version, migrations=self._migrations, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
+                model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, named_version=self.version, migrations=self._migrations, retention=self._retention, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
                 features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
                 has_rules=any(isinstance(each.element, Strategy) and each.element.path_rules for each in every),
                 learns_later=any(getattr(each, "background", False) for each in self._features.values()), learn_soon=self._learn_soon,

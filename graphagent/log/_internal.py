@@ -122,6 +122,7 @@ from graphagent.log._state import Source as Source
 from graphagent.log._state import State as State
 from graphagent.log._state import name_of_effect as name_of_effect
 from graphagent.log._status import OVER as OVER
+from graphagent.log._status import RETAINED as RETAINED
 from graphagent.log._status import Status as Status
 from graphagent.log._status import check_statuses as check_statuses
 from graphagent.log._submitted import Place as Place

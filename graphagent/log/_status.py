@@ -28,6 +28,9 @@ the store has not what was written."""
 OVER: Collection[Status] = ("done", "ended")
 """Where nothing is executed any more: the next run of a thread continues the transcript of such a run."""
 
+RETAINED: Collection[Status] = (*OVER, "failed", "cancelled")
+"""Where nothing happens by itself any more. Such runs are removed when their agent has kept them long enough."""
+
 
 def check_statuses(status: Collection[str] | None) -> None:
     """Check an option that names the statuses of runs.

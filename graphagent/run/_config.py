@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from graphagent._article import kind_of
 from graphagent._features import implementing
 from graphagent.log._internal import PLACED
 from graphagent.run._compiled import CompiledStrategy, stored_type
@@ -87,6 +89,8 @@ class RunConfig:
     """The version that the agent names; empty if it names none."""
     migrations: tuple[Migration, ...] = ()
     """How runs of earlier versions continue."""
+    retention: int = 0
+    """For how many milliseconds a run that is over is kept; 0: until somebody removes it."""
     servers: tuple[ToolServer, ...] = ()
     """Those among its tools, and among the tools of the subgraphs of its strategy."""
     inherits_tools: bool = False
@@ -239,3 +243,21 @@ class RunConfig:
             if parts[place].isdecimal() and self.find(node) is not None and self.find(inside) is None:
                 return True, self.agent_at(node, parts[place - 1]), "/".join(parts[place + 1 :])
         return False, None, ""
+
+
+def checked_retention(retention: object, store: Store | None) -> int:
+    """Return for how many milliseconds runs are kept that are over.
+
+    Raises:
+        TypeError: it is not a length of time.
+        ValueError: it is not positive, or there is no store.
+    """
+    if not isinstance(retention, timedelta):
+        raise TypeError(f"retention= is a length of time, such as timedelta(days=30), not {kind_of(retention)}")
+    if retention <= timedelta(0):
+        raise ValueError(f"retention={retention} would keep nothing; give a time above 0, such as timedelta(days=30)")
+    if store is None:
+        raise ValueError(
+            "retention= is how long a store keeps runs, and there is none; give Agent(…, store=SqliteStore('runs.db'))"
+        )
+    return max(retention // timedelta(milliseconds=1), 1)

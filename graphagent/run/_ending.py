@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from msgspec import structs
 
+from graphagent import _clock
 from graphagent.errors import GraphAgentError, JournalError, NodeFailedError, RunClaimedError
 from graphagent.events import RunEnded, RunFailed, RunFinished, RunSuspended
 from graphagent.log._internal import (
     LEARNING,
+    RETAINED,
     WAITING,
     Ended,
     LearningDue,
@@ -149,7 +151,7 @@ async def stop(run: Runtime, status: Any, reason: str, failure: Exception | None
         if not log.lost:
             shown = None if failure is None else _failure_of(failure)
             log.append(Stopped(status=status, reason=reason, failure=shown, due=due))
-            _stops(log, status, reason)
+            _stops(log, status, reason, run.config.retention)
             if status == "waiting" and log.durable:
                 log.along(Put(mark_key(WAITING, run.owner, run.run_id), mark_of(log.header)))
             await log.commit(header=True)
@@ -170,7 +172,7 @@ async def write_end(run: Runtime) -> None:
     Raises:
         StoreError: the commit failed again.
     """
-    _stops(run.log, "done", "")
+    _stops(run.log, "done", "", run.config.retention)
     await run.log.commit(header=True)
     run.at_rest, run.claimed = run.result_now(run.answer_read()), False
 
@@ -192,7 +194,7 @@ async def end(run: Runtime, step: FinalAnswerStep) -> None:
     if log.durable:
         # Cancelled while it waits for its turn, the end would be in the state and not in the store.
         with anyio.CancelScope(shield=True):
-            _stops(log, "done", "")
+            _stops(log, "done", "", run.config.retention)
             _note_due(log)
             await log.commit(header=True)
     run.token = None
@@ -250,18 +252,19 @@ async def ended_here(config: RunConfig, owner: str, run_id: str, reason: str) ->
     log = await read_any_log(config, owner, run_id)
     run = runtime_over(config, log)
     if not run.over:
-        append_end(log, reason, map(named, learners(run)))
+        append_end(log, reason, map(named, learners(run)), config.retention)
         run.unlearned = log.state.unlearned
     return run
 
 
-def append_end(log: Log, reason: str, learn: Iterable[str] = ()) -> None:
+def append_end(log: Log, reason: str, learn: Iterable[str] = (), retention: int = 0) -> None:
     """Append to a log that was read that its run ends where it is. It is not committed.
 
     Args:
         log: The log.
         reason: Why, for people.
         learn: Who is to learn from it later, as the log names them.
+        retention: How long it is kept then, in milliseconds; 0: until somebody removes it.
 
     Raises:
         RunClaimedError: somebody executes the run.
@@ -291,7 +294,7 @@ def _append_end(log: Log, reason: str, learn: Iterable[str]) -> None:
     for each in learn:
         log.append(LearningDue(node=each))
     log.append(Ended(reason=storable(reason)))
-    _stops(log, "ended", log.state.reason)
+    _stops(log, "ended", log.state.reason, retention)
     _note_due(log)
 
 
@@ -312,12 +315,14 @@ def _learn_soon(run: Runtime) -> None:
         run.config.learn_soon(run.owner)
 
 
-def _stops(log: Log, status: Any, reason: str) -> None:
-    """Have the next commit with the header say that the run has stopped."""
-    frame = log.state.root
+def _stops(log: Log, status: Any, reason: str, retention: int = 0) -> None:
+    """Have the next commit with the header say that the run has stopped, and how long it is kept then, in milliseconds; 0: until somebody removes it."""
+    frame, due = log.state.root, log.state.due
+    if retention and status in RETAINED:
+        due = _clock.now() + retention
     log.header = structs.replace(
         log.header, claim=None, written=status, reason=storable(reason), turns=frame.turns, tokens=frame.usage.total_tokens,
-        cost=cost_of(frame.usage), seconds=round(log.executed(), 3), unlearned=log.state.unlearned, due=log.state.due, deaths=0,
+        cost=cost_of(frame.usage), seconds=round(log.executed(), 3), unlearned=log.state.unlearned, due=due, deaths=0,
     )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ from graphagent.run._callbacks import final_checks as final_checks
 from graphagent.run._compiled import items_of as items_of
 from graphagent.run._config import FinalCheck as FinalCheck
 from graphagent.run._config import RunConfig as RunConfig
+from graphagent.run._config import checked_retention as checked_retention
 from graphagent.run._context import context_of as context_of
 from graphagent.run._deps import check_deps as check_deps
 from graphagent.run._deps import deps_maker as deps_maker

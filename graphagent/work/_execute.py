@@ -16,7 +16,7 @@ from graphagent.errors import (
     StrategyChangedError,
     ThreadBusyError,
 )
-from graphagent.log._internal import OVER, read_header, read_line, time_of
+from graphagent.log._internal import RETAINED, read_header, read_line, time_of
 from graphagent.run._internal import read_any, refuse
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ async def _finished(run: Runtime, store: Store) -> Outcome:
         return Outcome("executed", await _following(run, store), error)
     if run.result.status in ("interrupted", "queued", "new") or (isinstance(error, StoreError) and run.claimed):
         return Outcome("left", error=error)
-    over = run.result.status in (*OVER, "failed", "cancelled")
+    over = run.result.status in RETAINED
     return Outcome("executed", await _following(run, store) if over else "", error)
 
 
@@ -124,7 +124,7 @@ async def _hindrance(store: Store, header: RunHeader) -> Doing | None:
         return "claimed"
     if header.status == "interrupted":
         return None
-    if not header.due or header.status in OVER:
+    if not header.due or header.status in RETAINED:
         return "resting"
     now = await time_of(store)
     if header.due > now:

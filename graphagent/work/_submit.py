@@ -11,7 +11,7 @@ from graphagent._article import kind_of
 from graphagent._options import check_limit, check_text, check_whole, check_word, check_zone
 from graphagent.errors import RunClaimedError, RunExistsError, RunNotFoundError, ThreadBusyError
 from graphagent.log._internal import (
-    OVER,
+    RETAINED,
     Log,
     RunHeader,
     place_at_end,
@@ -176,5 +176,5 @@ async def _check_idle(store: Store, header: RunHeader) -> None:
     if item is None:
         return
     last, _ = await read_header(store, owner, run_of(item.value, thread))
-    if last.status not in (*OVER, "failed", "cancelled"):
+    if last.status not in RETAINED:
         raise ThreadBusyError(thread, last.run_id, last.status, owner)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from graphagent.work._dispatch import dispatcher_of
 from graphagent.work._execute import DEATHS, Outcome, execute, leave_soon
 from graphagent.work._finding import Finder, told
 from graphagent.work._limits import Limits
+from graphagent.work._retention import remove_expired
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from graphagent.work._schedules import Schedule
 
 _log = logging.getLogger("graphagent")
+_BETWEEN_REMOVALS = 60.0
+"""Seconds between two looks for runs whose time to be kept has passed: a file of SQLite is rewritten for them, once for all of them."""
 _FAILED, _LONGEST = 5.0, 30.0
 """Seconds for which a run is left alone, at most: one whose store failed, and one that cannot be executed here."""
 
@@ -105,6 +109,8 @@ class Worker:
         """The runs that are executed; None before they have begun."""
         self._seeking: anyio.CancelScope | None = None
         self._stopping = False
+        self._removes_next = 0.0
+        """When runs are looked for whose time to be kept has passed, by the monotonic clock."""
         self._group: TaskGroup | None = None
 
     async def run(self) -> None:
@@ -189,6 +195,9 @@ class Worker:
         moment = datetime.fromtimestamp(now / 1000, UTC)
         for each in self.schedules:
             await each.begin_due(self.store, moment, _submit)
+        if time.monotonic() >= self._removes_next:
+            self._removes_next = time.monotonic() + _BETWEEN_REMOVALS
+            await remove_expired(self.store, {agent.strategy.name for agent in self.agents}, now)
         if self._health is not None:
             await self._health.touch()
 

@@ -1,0 +1,49 @@
+"""Removing the runs that are over and whose time to be kept has passed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from graphagent.errors import DamagedStoreError, RunClaimedError, RunNotFoundError
+from graphagent.history import prune_runs
+from graphagent.log._internal import RETAINED, RunHeader, header_key, read_due
+from graphagent.store._internal import get_many
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Store
+
+_log = logging.getLogger("graphagent")
+_TOGETHER = 1000
+"""How many runs are looked at together."""
+
+
+async def remove_expired(store: Store, strategies: Collection[str], now: int) -> int:
+    """Remove the runs of some strategies that were to be kept until now. Return how many.
+
+    Raises:
+        StoreError: the store cannot be read or written.
+    """
+    due = await read_due(store, now, _TOGETHER)
+    names = {header_key(each.owner, each.run_id): each for each in due if each.strategy in strategies}
+    found: dict[str, list[str]] = {}
+    for key, item in (await get_many(store, names)).items():
+        owner, run_id = names[key].owner, names[key].run_id
+        try:
+            header = RunHeader.unpack(item.value, run_id)
+        except DamagedStoreError as error:
+            _log.warning("a run whose time has passed is kept: %s", error)
+            continue
+        if header.written in RETAINED:
+            found.setdefault(owner, []).append(run_id)
+    removed = 0
+    for owner, run_ids in found.items():
+        try:
+            removed += (await prune_runs(store, owner=owner, run_ids=run_ids)).runs
+        except (
+            RunClaimedError,
+            RunNotFoundError,
+        ):  # somebody resumed or removed one meanwhile; the next look finds the others
+            continue
+    return removed

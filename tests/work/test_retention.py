@@ -1,0 +1,75 @@
+"""Runs that are over are kept as long as their agent says, and removed by workers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import anyio
+import pytest
+
+from graphagent import END, START, Agent, Context, Strategy, node
+from graphagent.errors import NodeFailedError
+from graphagent.run import list_runs
+from graphagent.store import EncryptedStore, MemoryStore
+from graphagent.testing import fixed_clock
+from graphagent.work import Worker
+from graphagent.work._retention import remove_expired
+
+
+@node
+async def answer(ctx: Context, task: str) -> str:
+    if task == "ask":
+        return str(await ctx.ask("Well?", str))
+    if task == "fail":
+        raise LookupError("not there")
+    return task.upper()
+
+
+STRATEGY = Strategy("kept", START >> answer >> END)
+DAY = 24 * 3600 * 1000
+
+
+def ids(heads):
+    return sorted(head.run_id for head in heads)
+
+
+async def test_runs_that_are_over_go_when_their_time_has_passed_and_others_stay():
+    """Done, failed and ended runs go, of every owner; what waits, and what another agent keeps for ever, stays."""
+    with fixed_clock():
+        store = EncryptedStore(MemoryStore(), bytes(32))
+        agent = Agent(STRATEGY, store=store, retention=timedelta(days=30))
+        await agent.run("a", run_id="done", owner="ada")
+        with pytest.raises(NodeFailedError):
+            await agent.run("fail", run_id="failed", owner="ada")
+        await agent.run("ask", run_id="waits", owner="ada")
+        await agent.run("ask", run_id="ended", owner="bo")
+        await agent.end("ended", owner="bo")
+        await Agent(STRATEGY, store=store).run("b", run_id="kept", owner="bo")
+        now = (await list_runs(store, owner="bo"))[0].updated
+        assert await remove_expired(store, {"kept"}, now + 29 * DAY) == 0
+        assert await remove_expired(store, {"another"}, now + 31 * DAY) == 0
+        assert await remove_expired(store, {"kept"}, now + 31 * DAY) == 3
+        assert ids(await list_runs(store, owner="ada")) == ["waits"]
+        assert ids(await list_runs(store, owner="bo")) == ["kept"]
+        assert await remove_expired(store, {"kept"}, now + 31 * DAY) == 0
+
+
+async def test_a_worker_removes_them():
+    """Nothing has to be called: a worker of the agent looks by itself."""
+    store = MemoryStore()
+    agent = Agent(STRATEGY, store=store, retention=timedelta(milliseconds=1))
+    await agent.run("a", run_id="done")
+    async with Worker(agent, sweep=0.01):
+        while await list_runs(store):
+            await anyio.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [(30, "a length of time"), (timedelta(0), "would keep nothing"), (timedelta(days=1), "there is none")],
+)
+def test_a_wrong_retention_is_refused(given, text):
+    """It is a positive length of time, and needs a store."""
+    store = None if given == timedelta(days=1) else MemoryStore()
+    with pytest.raises((TypeError, ValueError), match=text):
+        Agent(STRATEGY, store=store, retention=given)
