@@ -271,7 +271,7 @@ def append_end(log: Log, reason: str, learn: Iterable[str] = (), retention: int 
     """
     log.header.check_free()
     log.waits_no_more()
-    _append_end(log, reason, learn)
+    _append_end(log, reason, learn, retention)
 
 
 async def _end_as_asked(run: Runtime, reason: str) -> None:
@@ -280,7 +280,7 @@ async def _end_as_asked(run: Runtime, reason: str) -> None:
     Raises:
         StoreError: it could not be written.
     """
-    _append_end(run.log, reason, map(named, learners(run)))
+    _append_end(run.log, reason, map(named, learners(run)), run.config.retention)
     await run.log.commit(header=True)
     run.token, run.claimed = None, False
     run.at_rest = run.result_now(status="ended", unfinished=run.log.state.reason)
@@ -290,7 +290,7 @@ async def _end_as_asked(run: Runtime, reason: str) -> None:
     _learn_soon(run)
 
 
-def _append_end(log: Log, reason: str, learn: Iterable[str]) -> None:
+def _append_end(log: Log, reason: str, learn: Iterable[str], retention: int) -> None:
     for each in learn:
         log.append(LearningDue(node=each))
     log.append(Ended(reason=storable(reason)))

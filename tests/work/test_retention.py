@@ -60,7 +60,7 @@ async def test_a_worker_removes_them():
     agent = Agent(STRATEGY, store=store, retention=timedelta(milliseconds=1))
     await agent.run("a", run_id="done")
     async with Worker(agent, sweep=0.01):
-        while await list_runs(store):
+        while await list_runs(store):  # noqa: ASYNC110  the worker is waited for
             await anyio.sleep(0.005)
 
 
