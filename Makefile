@@ -12,13 +12,16 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 unexport PYTHONDONTWRITEBYTECODE  # each process that a test starts would compile all that it imports
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults lint format types docs house bench bench-peers mcp-conformance mcp-servers model-servers smoke clean
+.PHONY: help demo service test faults lint format types docs house bench bench-peers mcp-conformance mcp-servers model-servers smoke clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-15s %s\n' "$$name" "$$text"; done
 
 demo: $(BIN)/.ready-to-run ## Watch a strategy run and remember, with no key and no network.
 	@$(BIN)/graphagent demo $(ARGS)
+
+service: $(BIN)/.ready-to-develop ## Start examples/service: PostgreSQL, a web process and two workers, on loopback.
+	@$(BIN)/python -m examples.service $(ARGS)
 
 test: $(BIN)/.ready-to-develop ## Run the fast suite; ARGS='-k facts' chooses some.
 	@$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)

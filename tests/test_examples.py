@@ -13,7 +13,8 @@ from benchmarks.compare import PEERS, installed
 from tests import forkserver
 from tests.thorough import some
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").rglob("*.py"))
+FOLDER = Path(__file__).parents[1] / "examples"
+EXAMPLES = sorted(path for path in FOLDER.rglob("*.py") if path.parent.name != "service")  # which has a test of its own
 
 
 def test_there_are_examples():
@@ -43,7 +44,7 @@ def test_a_run_is_a_step_of_a_dbos_workflow():
     """With the DBOS that `make bench-peers` installs."""
     if not installed("dbos"):
         pytest.skip("make bench-peers installs DBOS")
-    program = Path(__file__).parents[1] / "examples" / "dbos_step.py"
+    program = FOLDER / "dbos_step.py"
     packages = os.pathsep.join(filter(None, sys.path))
     ended = subprocess.run(
         [PEERS, str(program)], env=os.environ | {"PYTHONPATH": packages}, capture_output=True, text=True, check=False
