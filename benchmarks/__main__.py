@@ -31,6 +31,7 @@ NAMES = (
     "rotation",
     "anchor",
     "listing",
+    "processes",
     "imports",
     "embedders",
     "notes",

@@ -1,7 +1,7 @@
 """Commits to an encrypted store, translated into one commit to the inner store.
 
-A commit of the inner store contains the item rows, each with the version that it must have now, and the rows of their domains and
-of the root, with the new numbers and sums. So whoever else has changed one of the domains meanwhile causes a conflict, after
+A commit of the inner store contains the item rows, each with the version that it must have now, and the rows of their domains,
+with the new numbers and sums; and if domains were added or removed, the row of this session, which counts them. So whoever else has changed one of the domains meanwhile causes a conflict, after
 which the transaction is made again from what is stored then. So does whoever has changed the keys: nobody seals with old ones.
 
 The file is long because each kind of change plans rows of the same domains, which only together make the commit.
@@ -10,11 +10,13 @@ The file is long because each kind of change plans rows of the same domains, whi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphagent._concurrency import turn
 from graphagent.errors import ConflictError
+from graphagent.store._bulk import collect
 from graphagent.store._encoding import encode
 from graphagent.store._items import (
     Change,
@@ -28,13 +30,13 @@ from graphagent.store._items import (
     check_expected,
     version_after,
 )
-from graphagent.store._sealed_detection import KEYS, ROOT
+from graphagent.store._sealed_detection import KEYS
 from graphagent.store._sorted_dict import SortedDict
-from graphagent.store.sealed._domains import Domain, Location, MismatchError, domain_row
+from graphagent.store.sealed._base import Changed, domain_row, first_version, is_former, new_generation, path_of
+from graphagent.store.sealed._domains import Domain, Location, MismatchError
 from graphagent.store.sealed._format import (
     DomainState,
     NamedKey,
-    RootState,
     UnreadableError,
     fresh_keys,
     item_mark,
@@ -44,8 +46,8 @@ from graphagent.store.sealed._format import (
 )
 
 if TYPE_CHECKING:
-    from graphagent.store.sealed._anchoring import Plan
     from graphagent.store.sealed._session import SealedSession
+    from graphagent.store.sealed._writers import Plan, Rows
 
 
 class OvertakenError(Exception):
@@ -77,9 +79,9 @@ class _PlannedItem(NamedTuple):
 class _Removed(NamedTuple):
     """A stored domain that is removed."""
 
-    generation: int
-    version: int | None
-    """The version that its row must have, or None for any: only an anchored store counts the rows that a DeleteAll removes."""
+    row: Key
+    version: int
+    """The version that its row must have."""
     by_prefix: bool = False
     """Whether a DeleteAll removes its row, which was required to have the version before."""
 
@@ -90,6 +92,7 @@ class _PlannedDomain(NamedTuple):
     domain: Domain | None
     """The domain as it is stored; None if it is new, or if it was removed by an earlier change."""
     version: int
+    """The version that its row has now, or 0."""
     generation: int
     state: DomainState | None
     """None if it is to be removed."""
@@ -100,13 +103,13 @@ class SealedTransaction:
     """The changes to the inner store that make several commits. Each is added to a copy, so that one that fails leaves nothing."""
 
     session: SealedSession
-    root_version: int
-    root: RootState
-    """The root after the changes so far."""
-    root_before: RootState
+    writers: Rows
+    """The rows of the writers when the transaction was begun."""
     wary: bool
-    """Whether items that should not exist are looked for. At first they are not, which saves a read for each new item: if one
-    exists, the inner store refuses to put over it, and the second attempt is wary."""
+    """Whether items and domains that should not exist are looked for. At first they are not, which saves a read for each new one: if
+    it exists, the inner store refuses to put over it, and the second attempt is wary."""
+    absent: AbstractSet[Key] = frozenset()
+    """The paths of domains that did not exist when the commit was begun that is being added."""
     changes: list[Change] = field(default_factory=list[Change])
     items: dict[bytes, _PlannedItem] = field(default_factory=dict[bytes, "_PlannedItem"])
     existing: set[bytes] = field(default_factory=set[bytes])
@@ -116,25 +119,24 @@ class SealedTransaction:
     """The stored domains that are removed, by their paths."""
     read: dict[Key, tuple[Domain, int]] = field(default_factory=dict[Key, "tuple[Domain, int]"])
     """The domains that were consulted, each with the version that it had then."""
+    rooms: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    """The depths of the rooms that it begins."""
     rows: dict[Key, bytes] = field(default_factory=dict[Key, bytes])
-    """The new rows of the domains and of the root, once `finish` has sealed them."""
-    reseals_root: bool = False
-    """Whether the root is sealed anew though nothing of it has changed."""
-    writers: Plan | None = None
-    """What the commit changes of the rows that say who has written, in an anchored store."""
+    """The new rows of domains and writers, once `finish` has sealed them."""
+    plan: Plan | None = None
+    """What the commit changes of the rows of writers."""
     applied: bool = False
 
     @classmethod
     def begun(cls, session: SealedSession, *, wary: bool) -> SealedTransaction:
         """Return a transaction without changes."""
-        with session.lock:
-            return cls(session, session.root.version, session.root.state, session.root.state, wary)
+        return cls(session, session.writers.rows, wary)
 
     def copy(self) -> SealedTransaction:
         """Return a copy that can be changed independently."""
         return replace(
             self, changes=list(self.changes), items=dict(self.items), existing=set(self.existing), domains=dict(self.domains),
-            removed=dict(self.removed), read=dict(self.read),
+            removed=dict(self.removed), read=dict(self.read), rooms=dict(self.rooms),
         )  # fmt: skip
 
     async def add(self, change: Change, clear: bytes) -> None:
@@ -149,7 +151,7 @@ class SealedTransaction:
             await self._delete_all(change.prefix)
             return
         location = self.session.locate(change.key)
-        before = await self._domain(location)
+        before = await self._domain(location, new=isinstance(change, Put) and not change.expected and not change.before)
         if isinstance(change, Exists):
             await self._exists(before, location, change)
             return
@@ -191,11 +193,10 @@ class SealedTransaction:
         session = self.session
         if before is None or before.state is None:
             state = DomainState(fresh_keys(session.seal_number), single=location.single)
-            before = _PlannedDomain(None, 0, self.root_version + 1, state)
-            depths = {**self.root.depths, encode(location.key[:1]): session.depth(location.key[0])}
-            digest = session.domain_digest(location.path, before.generation)
-            total = sum_with(self.root.total, digest)
-            self.root = replace(self.root, count=self.root.count + 1, total=total, depths=depths)
+            before = _PlannedDomain(None, 0, new_generation(), state)
+            room = encode(location.key[:1])
+            if room not in self.writers.base.depths:
+                self.rooms[room] = session.depth(location.key[0])
         else:
             state = before.state
         found = now.version if now else 0
@@ -232,15 +233,12 @@ class SealedTransaction:
         state = replace(before.state, count=before.state.count - len(items), total=total)
         self.domains[path] = before._replace(state=state)
         if state.count == 0:
-            self._remove(path, _Removed(before.generation, before.version))
+            self._remove(path, _Removed(before.domain.row, before.version) if before.domain else None)
 
-    def _remove(self, path: Key, removed: _Removed) -> None:
-        before = self.domains.get(path)
-        if before is None or before.domain is not None:
+    def _remove(self, path: Key, removed: _Removed | None) -> None:
+        if removed is not None:
             self.removed[path] = removed
         self.domains[path] = _PlannedDomain(None, 0, 0, None)
-        total = sum_with(self.root.total, without=self.session.domain_digest(path, removed.generation))
-        self.root = replace(self.root, count=self.root.count - 1, total=total)
         self._take(path, [place for place in self.existing if self.items[place].path == path])
 
     def _take(self, path: Key, places: Iterable[bytes]) -> None:
@@ -248,11 +246,16 @@ class SealedTransaction:
         self.items.update(gone)
         self.existing.difference_update(gone)
 
-    async def _domain(self, location: Location) -> _PlannedDomain | None:
+    async def _domain(self, location: Location, *, new: bool = False) -> _PlannedDomain | None:
+        """Return a domain; None if it does not exist, or is not looked for because it did not and would be `new`."""
         before = self.domains.get(location.path)
         if before is None:
+            if new and not self.wary and location.path in self.absent and not self.session.is_known(location.path):
+                return None
             domain = await self.session.domain(location.path, location.key[0])
             if domain is None:
+                if self.session.path(location.key) != location.path:
+                    raise OvertakenError  # another process has begun the room, with another depth
                 return None
             with self.session.lock:
                 before = _PlannedDomain(domain, domain.version, domain.generation, domain.state)
@@ -307,48 +310,45 @@ class SealedTransaction:
         if prefix and len(prefix) > session.depth(prefix[0]):
             await self._delete_part(prefix, blinded)
             return
-        there = dict(await session.domains_under(blinded))
-        if session.root.version != self.root_version:
-            raise OvertakenError
-        is_domain = bool(prefix) and len(prefix) == session.depth(prefix[0])
-        for path in [path for path in ([blinded] if is_domain else self.domains) if path[: len(blinded)] == blinded]:
-            each = self.domains.get(path)
-            if each is None:
+        for path, removed in (await self._stored_under(blinded)).items():
+            if path not in self.removed or not self.removed[path].by_prefix:
+                # Each by itself, so that what others begin meanwhile stays whole.
+                self.changes += [Exists(removed.row, removed.version), DeleteAll(removed.row), _items_of(session, path)]
+                self._remove(path, removed)
+        for path in [path for path, each in self.domains.items() if path[: len(blinded)] == blinded and each.state]:
+            self.changes.append(_items_of(session, path))
+            self._remove(path, None)
+
+    async def _stored_under(self, blinded: Key) -> dict[Key, _Removed]:
+        """Return the domains under a prefix that are stored.
+
+        Raises:
+            OvertakenError: others have changed the list meanwhile.
+            DamagedStoreError: one is missing.
+        """
+        session = self.session
+        await session.renew_list()
+        listed = session.listed_under(blinded)
+        stored: dict[Key, _Removed] = {}
+        generations: dict[Key, int] = {}
+        for found in await collect(session.store.scan(("d", *blinded))):
+            path = path_of(found.key)
+            generations[path] = session.generation(found)
+            stored[path] = _Removed(found.key, found.version, by_prefix=True)
+        if listed is not None and generations != listed:
+            await session.renew_list()
+            if session.listed_under(blinded) != listed:
+                raise OvertakenError
+            raise session.damaged("(any)", "a domain is missing, or was put back")
+        for path, each in self.domains.items():
+            if each.domain is None or path[: len(blinded)] != blinded:
                 continue
-            if each.domain is not None and there.get(path) != each.generation:  # another process has removed it
+            there = stored.get(path)
+            if there is None or (there.row, there.version) != (each.domain.row, each.version):
                 if await session.moved(each.domain, each.version, "(any)"):
                     raise OvertakenError
                 raise session.damaged("(any)", "a domain is missing")
-            there[path] = each.generation
-        removed = await self._required(blinded, there) if self.root.anchored else {}
-        for path in self.removed.keys() & there.keys():
-            self.removed[path] = removed.get(path) or self.removed[path]._replace(by_prefix=True)
-        if there:
-            self.changes += [DeleteAll(("i", *blinded)), DeleteAll(("d", *blinded))]
-        for path, generation in there.items():
-            if path not in self.domains or self.domains[path].state is not None:
-                self._remove(path, removed.get(path) or _Removed(generation, None, by_prefix=True))
-
-    async def _required(self, blinded: Key, there: Mapping[Key, int]) -> dict[Key, _Removed]:
-        """Require of each domain row under a prefix the version that it has now, and return the domains."""
-        session, removed = self.session, dict[Key, _Removed]()
-        versions = {found.key: found.version async for found in session.store.scan(("d", *blinded))}
-        for path, generation in there.items():
-            row = domain_row(path, generation)
-            planned = self.domains.get(path)
-            gone = self.removed.get(path)
-            if (gone is not None and gone.by_prefix) or (
-                planned is not None and planned.domain is None and gone is None
-            ):
-                continue
-            if row not in versions:
-                await session.renew_root()
-                if session.root.version != self.root_version:
-                    raise OvertakenError
-                raise session.damaged("(any)", "a domain is missing")
-            self.changes.append(Exists(row, version=versions[row]))
-            removed[path] = _Removed(generation, versions[row], by_prefix=True)
-        return removed
+        return stored
 
     async def _delete_part(self, prefix: Key, blinded: Key) -> None:
         location = self.session.locate(prefix)
@@ -374,7 +374,7 @@ class SealedTransaction:
             self._without(location.path, doomed)
 
     async def finish(self) -> list[Change]:
-        """Return the one commit to the inner store: the items, one row for each changed domain, and the root if it changed.
+        """Return the one commit to the inner store: the items, one row for each changed domain, and what counts them.
 
         Raises:
             ConflictError: others may have changed the keys, or anchored the store, since the transaction was begun.
@@ -382,29 +382,34 @@ class SealedTransaction:
         # Noted before anything is sealed: if the keys are changed meanwhile, the commit is refused, and made again with the new ones.
         seen = self.session.keys_version
         keys = Exists(KEYS, version=seen)
-        if not self.root.anchored and (self.session.root.state.anchored or self.session.root_keys < seen):
-            raise ConflictError(KEYS, self.session.root_keys, seen)
-        rows: list[Change] = []
-        versions: dict[Key, tuple[int, int]] = {}
+        if self.session.writers.keys < seen or self.session.writers.rows.base.line != self.writers.base.line:
+            raise ConflictError(KEYS, self.session.writers.keys, seen)
+        deletes: list[Change] = []
+        puts: list[Change] = []
+        changed: list[Changed] = []
+        for row, version, by_prefix in self.removed.values():
+            deletes += [] if by_prefix else [Delete(row, expected=version)]
+            changed.append(Changed(row, version, 0))
         for number, (path, each) in enumerate(self.domains.items(), 1):
             await turn(number)
             if each.state is None or (each.domain is not None and each.state == each.domain.state):
                 continue
-            row = domain_row(path, each.generation)
-            self.rows[row] = self.session.sealed_domain(encode(row), each.version + 1, each.state)
-            rows.append(Put(row, self.rows[row], expected=each.version))
-            versions[row] = each.version, each.version + 1
-        for path, (generation, version, by_prefix) in self.removed.items():
-            row = domain_row(path, generation)
-            rows += [] if by_prefix else [Delete(row, expected=version)]
-            versions[row] = version or 0, 0
-        if self.root != self.root_before or self.reseals_root:
-            self.rows[ROOT] = self.session.sealed_root(self.root, self.root_version + 1)
-            rows.append(Put(ROOT, self.rows[ROOT], expected=self.root_version))
-            versions[ROOT] = self.root_version, self.root_version + 1
-        self.writers = await self.session.anchoring.planned(versions)
-        rows += self.writers.changes if self.writers else []
-        return [keys, *self.changes, *rows] if self.changes or rows else []
+            row, before, after = domain_row(path), each.version, each.version + 1
+            if each.domain is None:
+                after = first_version(each.generation)
+            elif is_former(each.domain.row):
+                deletes.append(Delete(each.domain.row, expected=before))
+                changed.append(Changed(each.domain.row, before, 0))
+                before, after = 0, first_version(each.generation)
+            self.rows[row] = self.session.sealed_domain(encode(row), after, each.state)
+            puts.append(Put(row, self.rows[row], expected=before, version=None if before else after))
+            changed.append(Changed(row, before, after))
+        self.plan = self.session.writers.planned(changed, self.rooms)
+        if self.plan is not None:
+            puts += self.plan.changes
+            self.rows |= {each.key: each.value for each in self.plan.changes if isinstance(each, Put)}
+        changes = [*self.changes, *deletes, *puts]
+        return [keys, *changes] if changes else []
 
     # As the session's InFlight
 
@@ -422,41 +427,48 @@ class SealedTransaction:
             if self.applied:
                 return
             self.applied = True
-            if self.writers is not None:
-                session.anchoring.apply(self.writers)
-            self._apply_root()
+            if self.plan is not None:
+                if session.writers.apply(self.plan):
+                    self._apply_list()
+                session.anchoring.made(self.plan)
             for path in self.removed:
                 session.drop(path)
             changed: dict[Key, dict[bytes, _PlannedItem]] = {}
             for place, now in self.items.items():
                 changed.setdefault(now.path, {})[place] = now
             for path, each in self.domains.items():
-                if each.state is None:
+                row = domain_row(path)
+                if each.state is None or row not in self.rows:
                     continue
                 if each.domain is None:
-                    fresh = Domain.at(path, each.generation, 1, each.state)
+                    fresh = Domain.at(path, row, first_version(each.generation), each.generation, each.state)
                     fresh.members = SortedDict()
                     _apply_items(fresh, changed.get(path, {}))
                     session.keep(fresh)
-                elif each.domain.version == each.version and domain_row(path, each.generation) in self.rows:
-                    each.domain.version += 1
-                    each.domain.state = each.state
+                elif each.domain.version == each.version:
+                    each.domain.version = (
+                        first_version(each.generation) if is_former(each.domain.row) else each.version + 1
+                    )
+                    each.domain.row, each.domain.state = row, each.state
                     _apply_items(each.domain, changed.get(path, {}))
                     session.weigh(each.domain)
 
-    def _apply_root(self) -> None:
-        root = self.session.root
-        if ROOT not in self.rows or root.version != self.root_version:
+    def _apply_list(self) -> None:
+        listed = self.session.listed
+        if listed.members is None:
             return
-        root.version, root.state = self.root_version + 1, self.root
-        if root.members is None:
-            return
-        root.members.remove(map(encode, self.removed))
+        listed.members.remove(map(encode, self.removed))
         for path, each in self.domains.items():
             if each.state is not None and each.domain is None:
-                root.members.put(encode(path), each.generation)
-        if not self.session.may_list(len(root.members)):
-            root.members, root.debt = None, 0
+                listed.members.put(encode(path), each.generation)
+        listed.count = len(listed.members)
+        if not self.session.may_list(listed.count):
+            listed.members, listed.debt = None, 0
+
+
+def _items_of(session: SealedSession, path: Key) -> Change:
+    """Return what removes all items of a domain."""
+    return Delete(("i", *path)) if session.is_single(path) else DeleteAll(("i", *path))
 
 
 def _apply_items(domain: Domain, changed: Mapping[bytes, _PlannedItem]) -> None:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from graphagent._concurrency import Gate
 from graphagent.store._encoding import encode
-from graphagent.store.sealed._format import DomainState, RootState
 
 if TYPE_CHECKING:
+    import threading
+
     from graphagent.errors import StoreError
     from graphagent.protocols import Store
-    from graphagent.store._items import Change, Item, Key
+    from graphagent.store._items import Item, Key
     from graphagent.store._sorted_dict import SortedDict
+    from graphagent.store.sealed._format import DomainState
+    from graphagent.store.sealed._keyset import Keyset
 
 _FOREIGN_COMMIT = 64
-"""What a commit of another process adds to the debt of a set, in members to be read."""
-
-S = TypeVar("S", DomainState, RootState)
-M = TypeVar("M")
+"""What a commit of another process adds to a debt, in members to be read."""
 
 
 class MismatchError(Exception):
@@ -27,34 +27,35 @@ class MismatchError(Exception):
 
 
 @dataclass(eq=False)
-class IntegritySet(Generic[S, M]):
-    """The state that the row of a domain or of the root contains, and the members that add up to it."""
+class DomainList:
+    """The list of all domains."""
 
-    row: Key
-    """The key of the row in the inner store."""
-    version: int
-    state: S
-    members: SortedDict[M] | None = None
-    """By their encoded keys without the prefix that all have in common. None while the set lags."""
-    debt: int = 0
-    """For how many members reading in full has been put off; it is due once there are fewer."""
-
-    def adopt(self, version: int, state: S) -> None:
-        """Take over a state that another process has written."""
-        self.debt += _FOREIGN_COMMIT * (version - self.version)
-        self.version, self.state, self.members = version, state, None
+    members: SortedDict[int] | None = None
+    """Their generations by their encoded paths. None while others have changed the list, or if it is too long for the memory."""
+    count: int = 0
+    """How many there were when the list was read in full last."""
+    debt: int = 1
+    """For how many domains reading in full has been put off; it is due once there are fewer."""
+    is_read: bool = False
+    """Whether a task is reading it because that was put off for long; others go on meanwhile."""
 
 
 @dataclass(eq=False)
-class Domain(IntegritySet[DomainState, bytes]):
-    """The items whose keys begin with one path."""
+class Domain:
+    """The items whose keys begin with one path: what its row contains, and the members that add up to that."""
 
-    path: Key = ()
-    generation: int = 0
-    place: bytes = b""
-    """The encoded key of its row in the inner store."""
-    items: bytes = b""
+    path: Key
+    row: Key
+    """The key of its row in the inner store."""
+    version: int
+    generation: int
+    state: DomainState
+    items: bytes
     """The encoded prefix that the inner keys of its items have in common."""
+    members: SortedDict[bytes] | None = None
+    """By their encoded keys without the prefix that all have in common. None while the domain lags."""
+    debt: int = 0
+    """For how many members reading in full has been put off; it is due once there are fewer."""
     weight: int = 0
     """How many bytes of memory it counts for in the cache."""
     gone: bool = False
@@ -68,12 +69,16 @@ class Domain(IntegritySet[DomainState, bytes]):
         return 1 + len(self.path)
 
     @classmethod
-    def at(cls, path: Key, generation: int, version: int, state: DomainState) -> Domain:
+    def at(cls, path: Key, row: Key, version: int, generation: int, state: DomainState) -> Domain:
         """Return a domain whose items were not read yet; reading them is due at once."""
-        row, items = domain_row(path, generation), encode(("i", *path))
-        domain = cls(row, version, state, path=path, generation=generation, place=encode(row), items=items)
+        domain = cls(path, row, version, generation, state, encode(("i", *path)))
         domain.debt = state.count + 1
         return domain
+
+    def adopt(self, row: Key, version: int, state: DomainState) -> None:
+        """Take over a state that another process has written."""
+        self.debt += _FOREIGN_COMMIT * (version - self.version if row == self.row else 1)
+        self.row, self.version, self.state, self.members = row, version, state, None
 
 
 class Location(NamedTuple):
@@ -98,25 +103,20 @@ class InFlight(Protocol):
 
 
 class OpenedRows(Protocol):
-    """The session, as far as the rows need it that say who has written."""
+    """The session, as far as the rows need it that say which domains there are and who has written."""
 
     store: Store
     where: str
-    root: IntegritySet[RootState, int]
+    keyset: Keyset
     keys_version: int
     sum_key: bytes
+    lock: threading.RLock
+    flight: InFlight | None
+    listed: DomainList
 
     @property
     def store_id(self) -> bytes: ...
-    def keys_again(self) -> list[Change]: ...
-    def sealed_root(self, state: RootState, version: int) -> bytes: ...
     def sealed_row(self, kind: bytes, row: Key, version: int, plain: bytes) -> bytes: ...
     async def unsealed(self, kind: bytes, found: Item) -> bytes | None: ...
     async def renew_keys(self, seen: int) -> bool: ...
-    async def renew_root(self) -> None: ...
     def restless(self, room: object) -> StoreError: ...
-
-
-def domain_row(path: Key, generation: int) -> Key:
-    """Return the key of the row of a domain. The generation is the version that the root had when the domain was made."""
-    return ("d", *path, "#", generation)

@@ -10,7 +10,7 @@ import hmac
 import os
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -194,11 +194,6 @@ def item_digest(key: bytes, place: bytes, mark: bytes) -> bytes:
     return hmac.digest(key, b"\x01" + mark + place, "sha256")
 
 
-def domain_digest(key: bytes, place: bytes) -> bytes:
-    """Return what a domain adds to the sum of the root; `place` is the encoded key of its row."""
-    return hmac.digest(key, b"\x02" + place, "sha256")
-
-
 def sum_with(total: int, digest: bytes | None = None, *, without: bytes | None = None) -> int:
     """Return a sum with one digest more, or one less, or both."""
     more = int.from_bytes(digest, "big") if digest else 0
@@ -287,37 +282,16 @@ class DomainState:
         return cls(keys, count, int.from_bytes(total, "big"), bool(single))
 
 
-@dataclass(frozen=True, slots=True)
-class RootState:
-    """The plaintext of the root's row."""
+class RootState(NamedTuple):
+    """The plaintext of the root's row, which stores of formats 1 and 2 have in place of a base row with rooms."""
 
-    count: int = 0
-    total: int = field(default=0, repr=False)
+    domains: int
+    """How many domains there are."""
+    total: int
     """The sum of the digests of the domains."""
-    depths: Mapping[bytes, int] = field(default_factory=dict[bytes, int], repr=False)
-    """The number of segments that make a domain, for each encoded room."""
-    anchored: bool = False
-    """Whether every commit counts in the row of its session."""
-
-    def as_anchored(self) -> RootState:
-        """Return the root of the same store, anchored."""
-        return replace(self, anchored=True)
-
-    def plain(self) -> bytes:
-        """Return its bytes."""
-        rooms = [
-            len(room).to_bytes(4, "big") + room + depth.to_bytes(1, "big")
-            for room, depth in sorted(self.depths.items())
-        ]
-        return b"".join(
-            (
-                self.count.to_bytes(8, "big"),
-                self.total.to_bytes(32, "big"),
-                len(rooms).to_bytes(4, "big"),
-                *rooms,
-                b"\x01" * self.anchored,
-            )
-        )
+    depths: Mapping[bytes, int]
+    anchored: bool
+    """Whether there are a base row and rows of writers beside it."""
 
     @classmethod
     def read(cls, plain: bytes) -> RootState:
@@ -328,15 +302,31 @@ class RootState:
         """
         reader = Reader(plain)
         count, total = reader.number(8), reader.number(32)
-        depths: dict[bytes, int] = {}
-        for _ in range(reader.number(4)):
-            room = reader.take(reader.number(4))
-            depths[room] = reader.number(1)
+        depths = read_depths(reader)
         anchored = reader.left > 0
         if anchored and reader.number(1) != 1:
             raise UnreadableError("is of an unknown kind")
         reader.end()
         return cls(count, total, depths, anchored)
+
+
+def depths_plain(depths: Mapping[bytes, int]) -> bytes:
+    """Return the bytes of the number of segments that make a domain, for each encoded room."""
+    rooms = [len(room).to_bytes(4, "big") + room + depth.to_bytes(1, "big") for room, depth in sorted(depths.items())]
+    return len(rooms).to_bytes(4, "big") + b"".join(rooms)
+
+
+def read_depths(reader: Reader) -> dict[bytes, int]:
+    """Parse what `depths_plain` returns.
+
+    Raises:
+        UnreadableError: the bytes do not follow the format.
+    """
+    depths: dict[bytes, int] = {}
+    for _ in range(reader.number(4)):
+        room = reader.take(reader.number(4))
+        depths[room] = reader.number(1)
+    return depths
 
 
 def keys_plain(keys: tuple[NamedKey, ...]) -> bytes:

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from graphagent.store._items import Key
     from graphagent.store.sealed._secret import Secret
 
-FORMAT = 2
+FORMAT = 3
+_WRITTEN = (2, FORMAT)
+"""The formats in which a key row is written. Where it has the first one, the rows of domains are those of formats 1 and 2."""
 _HEAD = struct.Struct(">7sB16s8s")
 """Magic, format, store id and checksum ("The key row" in `docs/format.md`)."""
 _LARGEST_ROW = 2**17
@@ -95,6 +97,8 @@ class Keyset:
     """The number of the slot that it was opened with."""
     authenticators: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
     """By the number of a slot: the key with which the row is authenticated for whoever opens that slot."""
+    format: int = FORMAT
+    """The format of the rows of the store, which the key row states."""
 
     @classmethod
     def fresh(cls, secret: Secret, *, now: int) -> Keyset:
@@ -169,6 +173,15 @@ class Keyset:
     def _with(self, purpose: Purpose, *keys: NamedKey) -> Keyset:
         return replace(self, keys={**self.keys, purpose: keys})
 
+    def in_present_format(self) -> Keyset:
+        """Return the keyset of a store whose other rows are put in the present format as well."""
+        return replace(self, format=FORMAT)
+
+    @property
+    def is_former(self) -> bool:
+        """Whether the store has a root row, as stores of formats 1 and 2 have."""
+        return self.format != FORMAT
+
     # The row
 
     def row(self, version: int) -> bytes:
@@ -182,7 +195,7 @@ class Keyset:
         record = seal(NamedKey(1, State.PRIMARY, row_key), associated_data(self.store_id, b"keys", b"", version), plain)
         row = b"".join(
             (
-                _head(self.store_id),
+                _head(self.store_id, self.format),
                 bytes(8),
                 bytes([len(self.slots)]),
                 slots,
@@ -197,7 +210,7 @@ class Keyset:
     def destroyed_row(self, now: int) -> bytes:
         """Return a key row without slots: nothing that was sealed with these keys can be read again."""
         removed = (*self.removed, *(RemovedSlot.of(slot, now) for slot in self.slots))[-_MOST_REMOVED:]
-        row = _head(self.store_id) + now.to_bytes(8, "big") + b"\0" + _removed_plain(removed) + bytes(4)
+        row = _head(self.store_id, self.format) + now.to_bytes(8, "big") + b"\0" + _removed_plain(removed) + bytes(4)
         return row + _checksum(row, 16)
 
     @classmethod
@@ -219,7 +232,7 @@ class Keyset:
             raise UnreadableError("has no sound head")
         if format_ == 1:
             return _opened_1(head, store_id, reader, secret)
-        if format_ != FORMAT:
+        if format_ not in _WRITTEN:
             raise OtherFormatError(format_)
         if _checksum(row[:-16], 16) != row[-16:]:
             raise UnreadableError("was changed")
@@ -249,7 +262,7 @@ class Keyset:
         plain.end()
         for slot, tag in zip(slots, tags, strict=True):
             _check_tag(tag, authenticators[slot.number], authenticated, version)
-        return cls(store_id, keys, tuple(slots), removed, slots[at].number, authenticators)
+        return cls(store_id, keys, tuple(slots), removed, slots[at].number, authenticators, format_)
 
 
 def _own_slot(store_id: bytes, slots: list[Slot], removed: tuple[RemovedSlot, ...], secret: Secret) -> tuple[int, Pair]:
@@ -296,7 +309,7 @@ def _opened_1(head: bytes, store_id: bytes, reader: Reader, secret: Secret) -> K
         raise OtherKeyError from None
     keys = _read_purposes(plain)
     plain.end()
-    return Keyset(store_id, keys).with_slot(FIRST_NAME, secret, now=0, own=True)
+    return Keyset(store_id, keys, format=_WRITTEN[0]).with_slot(FIRST_NAME, secret, now=0, own=True)
 
 
 def store_id_of(row: bytes) -> bytes:
@@ -304,8 +317,8 @@ def store_id_of(row: bytes) -> bytes:
     return row[8:24]
 
 
-def _head(store_id: bytes) -> bytes:
-    head = MAGIC + bytes([FORMAT]) + store_id
+def _head(store_id: bytes, format_: int) -> bytes:
+    head = MAGIC + bytes([format_]) + store_id
     return head + _checksum(head, 8)
 
 

@@ -11,6 +11,7 @@ import os
 import random
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -139,7 +140,7 @@ class SealedStore:
         if session is None:
             await self._store.commit()
             return
-        paths: set[Key] = set()
+        paths, absent = set[Key](), set[Key]()
         for number, change in enumerate(changes, 1):
             await turn(number)
             key = change.prefix if isinstance(change, DeleteAll) else change.key
@@ -147,8 +148,10 @@ class SealedStore:
                 paths.add(session.path(key))
             # Read the domain now: the first reading may be long, and would hold up the commits of others later.
             if not isinstance(change, DeleteAll):
-                await session.domain(session.path(key), key[0])
-        mine = _WaitingCommit(checked, frozenset(paths))
+                path = session.path(key)
+                if path not in absent and await session.domain(path, key[0]) is None:
+                    absent.add(path)
+        mine = _WaitingCommit(checked, frozenset(paths), absent)
         with self._lock:
             self._waiting.append(mine)
             mine.leads, self._led = not self._led, True
@@ -210,6 +213,7 @@ class SealedStore:
             session.trim()
 
     async def _attempted(self, session: SealedSession, batch: list[_WaitingCommit]) -> dict[_WaitingCommit, StoreError]:
+        await session.writers.upgrade()
         await session.anchoring.begin()
         for attempt in range(TRIES):
             errors: dict[_WaitingCommit, StoreError] = {}
@@ -217,6 +221,7 @@ class SealedStore:
             try:
                 for each in batch:
                     trial = transaction.copy() if len(batch) > 1 else transaction
+                    trial.absent = each.absent
                     try:
                         for number, (change, clear) in enumerate(each.changes, 1):
                             await turn(number)
@@ -256,8 +261,7 @@ class SealedStore:
 
     async def _catch_up(self, session: SealedSession, transaction: SealedTransaction) -> None:
         """Take over what another process has changed."""
-        await session.renew_root()
-        await session.anchoring.catch_up()
+        await session.renew_list()
         for number, (domain, seen) in enumerate(transaction.read.values(), 1):
             await turn(number)
             await session.moved(domain, seen, "(any)")
@@ -297,6 +301,7 @@ class SealedStore:
             self._store, self._key, self._depths, self._where, make=True, anchor=self._anchor, accept=True
         )
         assert session is not None
+        await session.writers.upgrade()
         await session.anchoring.anew()
         self.session = None
 
@@ -341,6 +346,8 @@ class _WaitingCommit:
     changes: list[tuple[Change, bytes]]
     paths: frozenset[Key] = frozenset()
     """The paths of the domains that it changes."""
+    absent: AbstractSet[Key] = frozenset()
+    """Those that did not exist when it was begun."""
     reply: Reply | None = None
     leads: bool = False
     """Whether its task makes the commits of all that wait."""

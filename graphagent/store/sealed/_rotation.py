@@ -1,11 +1,11 @@
-"""Rotating the data of a sealed store: new keys for the rows of domains and root, and for the items, while others read and write.
+"""Rotating the data of a sealed store: new keys for the rows of domains and writers, and for the items, while others read and write.
 
 A rotation has the number of a new seal key, and every domain gets a data key of the same number. So the rows themselves say how far
 the rotation has come: whoever calls it again, after whatever has interrupted it, continues it, and two at once do no harm.
 
 1. The new seal key is added, and becomes the primary one. Every commit requires the key row that its process knows, so that
    from then on nobody seals a row with the old key.
-2. The root and the rows of writers are sealed anew, and each domain gets a new primary data key. Since every commit to a domain requires the version of its
+2. The rows of writers are sealed anew, and each domain gets a new primary data key. Since every commit to a domain requires the version of its
    row, nobody puts an item with the old one from then on.
 3. The items are sealed anew, each at its version, in commits of a few hundred.
 4. All items of the domain are read back and opened. Only then the old data key is dropped.
@@ -32,8 +32,9 @@ from anyio import to_thread
 from graphagent.errors import ConflictError, StoreError
 from graphagent.store._bulk import get_many
 from graphagent.store._encoding import encode
-from graphagent.store._items import Item, Put
-from graphagent.store._sealed_detection import KEYS, ROOT
+from graphagent.store._items import Exists, Item, Put
+from graphagent.store._sealed_detection import KEYS
+from graphagent.store.sealed._base import path_of
 from graphagent.store.sealed._commit import Resealed, SealedTransaction
 from graphagent.store.sealed._domains import Domain, MismatchError
 from graphagent.store.sealed._format import DomainState, NamedKey, State, item_mark, primary, record_number
@@ -89,17 +90,17 @@ class DataRotation:
     async def run(self) -> None:
         """Rotate everything, or continue a rotation that was interrupted."""
         session = self._session
+        await session.writers.upgrade()
         self._number = await self._begin()
-        await self._reseal_root()
         await self._reseal_writers()
-        left = [path for path, _ in await session.domains_under(())]
+        left = [*await session.domains_under(())]
         self._total = len(left)
         while left:
             await self._rotate(left)
             left = await self._left()
         await self._end()
 
-    # The key row and the root
+    # The key row and the rows of writers
 
     async def _begin(self) -> int:
         """Return the number of the new key, which is the primary one by then."""
@@ -135,31 +136,17 @@ class DataRotation:
             pass
         finally:
             await session.renew_keys(version)
-            await session.renew_root()  # a commit wants to know the root at least as of the key row
-
-    async def _reseal_root(self) -> None:
-        session = self._session
-        for _ in range(TRIES):
-            await session.renew_root()
-            found = await session.store.get(ROOT)
-            if found is not None and record_number(found.value) >= self._number:
-                return
-            transaction = SealedTransaction.begun(session, wary=False)
-            transaction.reseals_root = True
-            if await self._committed(transaction) is None:
-                return
-            await self._change_keys(_same)
-        raise session.restless("(all)")
+            await session.writers.renew()  # a commit wants to know the rows of the writers at least as of the key row
 
     async def _reseal_writers(self) -> None:
         session = self._session
         for _ in range(TRIES):
-            rows = await session.anchoring.resealed()
+            keys = session.keys_version
             try:
-                await session.store.commit(*rows)
+                await session.store.commit(Exists(KEYS, version=keys), *await session.writers.resealed())
                 return
-            except ConflictError:  # they have committed meanwhile, with the new key
-                pass
+            except ConflictError:  # they have committed meanwhile, with the new key, or the keys were changed again
+                await session.renew_keys(keys)
         raise session.restless("(all)")
 
     async def _committed(self, transaction: SealedTransaction) -> tuple[object, ...] | None:
@@ -174,8 +161,7 @@ class DataRotation:
         except ConflictError as error:
             if error.key == KEYS:
                 await session.renew_keys(session.keys_version)
-                await session.renew_root()
-            await session.anchoring.catch_up()
+            await session.writers.renew()
             return error.key
         transaction.apply()
         return None
@@ -337,7 +323,7 @@ class DataRotation:
             for found in rows:
                 state = self._session.opened_domain(found, self._number)
                 if state is None or not self._is_rotated(state):
-                    left.append(found.key[1:-2])
+                    left.append(path_of(found.key))
 
         await folded(self._session.store.scan(("d",)), fold)
         return left

@@ -12,8 +12,9 @@ import anyio.to_thread
 from graphagent.store._bulk import get_many
 from graphagent.store._encoding import bounds, decode, encode
 from graphagent.store._items import Item, Key
+from graphagent.store.sealed._base import domain_row
 from graphagent.store.sealed._commit import check
-from graphagent.store.sealed._domains import Domain, Location, MismatchError, domain_row
+from graphagent.store.sealed._domains import Domain, Location, MismatchError
 from graphagent.store.sealed._format import UnreadableError
 from graphagent.store.sealed._session import TRIES, SealedSession
 
@@ -86,7 +87,7 @@ class SealedScan:
             if session.depth(self._prefix[0]) != depth:  # another process has made the room meanwhile
                 return await self._begin(session)
         else:
-            self._generations = dict(await session.domains_under(session.blind(self._prefix)))
+            self._generations = await session.domains_under(session.blind(self._prefix))
             self._depth = session.depth(self._prefix[0]) if self._prefix else 0
             paths = list(self._generations)
         self._last = None if self._after is None else ("i", *session.blind(self._after))
@@ -144,9 +145,12 @@ class SealedScan:
             generations[path] = self._generations[path]
         if len(generations) < _FEW:
             return []
-        wanted = [key for each in generations.items() for key in (domain_row(*each), ("i", *each[0]))]
-        found = await get_many(session.store, wanted)
-        work = partial(_open_singles, session, generations, found, self._prefix)
+        wanted = [key for path in generations for key in (domain_row(path), ("i", *path))]
+        rows = await get_many(session.store, wanted)
+        former = [(*domain_row(path), each) for path, each in generations.items() if domain_row(path) not in rows]
+        if former:  # they were put before the row of a domain had its present key
+            rows |= await get_many(session.store, former)
+        work = partial(_open_singles, session, generations, rows, self._prefix)
         items, last = work() if len(generations) <= INLINE else await anyio.to_thread.run_sync(work)
         if last is not None:
             del paths[len(paths) - len(items) :]
@@ -237,8 +241,8 @@ def _open_singles(
     last: Item | None = None
     low = encode(prefix)
     for path, generation in generations.items():
-        item = found.get(("i", *path))
-        plain = session.opened_single(path, generation, found.get(domain_row(path, generation)), item)
+        item, row = found.get(("i", *path)), domain_row(path)
+        plain = session.opened_single(path, generation, found.get(row) or found.get((*row, generation)), item)
         if item is None or plain is None:
             break
         try:

@@ -1,8 +1,8 @@
 """An opened encrypted store: what it must contain, and checking that it does.
 
-The row of a domain states how many items the domain has, and the sum of their digests; the row of the root states the same of the
-domains. Reading a domain (or the list of domains) in full once yields its members, each with its digest. If their number and sum
-are those of the row, every later read is compared with them: nothing can be missing, exchanged or added without being noticed.
+The row of a domain states how many items the domain has, and the sum of their digests; the rows of the writers state the same of the
+domains. Reading a domain (or the list of domains) in full once yields its members, each with its digest. If their sum
+is that of the row, every later read is compared with them: nothing can be missing, exchanged or added without being noticed.
 
 When another process has changed a row, the members that are known are out of date and are dropped: the set *lags*. What is read
 then is checked against its own seal alone, which still tells who wrote it, but not whether something is missing. Reading in full
@@ -32,22 +32,29 @@ from graphagent.errors import (
     StoreError,
     WrongKeyError,
 )
+from graphagent.store._bulk import collect
 from graphagent.store._encoding import decode, encode
-from graphagent.store._items import Change, Item, Key, Put, Segment
+from graphagent.store._items import Item, Key, Put, Segment
 from graphagent.store._paging import Scan
-from graphagent.store._sealed_detection import KEYS, ROOMS, ROOT
+from graphagent.store._sealed_detection import KEYS, ROOMS
 from graphagent.store._sorted_dict import SortedDict
-from graphagent.store.sealed._anchor import state_digest
 from graphagent.store.sealed._anchoring import Anchoring, has_older_keys
-from graphagent.store.sealed._domains import Domain, InFlight, IntegritySet, Location, domain_row
+from graphagent.store.sealed._base import (
+    BaseState,
+    domain_member,
+    domain_row,
+    generation_of,
+    is_former,
+    path_of,
+    rooms_total,
+)
+from graphagent.store.sealed._domains import Domain, DomainList, InFlight, Location
 from graphagent.store.sealed._format import (
     DomainState,
     NamedKey,
-    RootState,
     UnknownKeyError,
     UnreadableError,
     associated_data,
-    domain_digest,
     item_digest,
     item_mark,
     item_plain,
@@ -58,8 +65,9 @@ from graphagent.store.sealed._format import (
     sum_with,
     unseal,
 )
-from graphagent.store.sealed._key_row import fresh_keyset, opened_keyset, replacing, with_secret
+from graphagent.store.sealed._key_row import fresh_keyset, opened_keyset, with_secret
 from graphagent.store.sealed._keyset import Blinder, Keyset, Purpose
+from graphagent.store.sealed._writers import Writers
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -72,11 +80,13 @@ TRIES = 100
 _FULL_READS = 3
 _OPERATION = 16
 """What an operation on a set that lags adds to its debt, in members to be read."""
+_FIRST_USE, _FEW = 4, 64
+"""What the first use of a domain adds to the debt of the list of domains, and up to which debt the list is used as it is known."""
 _ITEM_BYTES, _DOMAIN_BYTES, _LISTED_BYTES = 300, 3_000, 300
 """How many bytes of memory an item, a domain, and an entry in the list of domains take."""
 _CHUNK_INLINE, _CHUNK = 64, 4096
 """How many rows are added up by the thread of the event loop, and how many by another thread at once."""
-_ITEMS, _ROWS = encode(("i",)), encode(("d",))
+_ITEMS = encode(("i",))
 
 
 class SealedSession:
@@ -98,15 +108,14 @@ class SealedSession:
         """The version of the key row that `keyset` was read from, which every commit requires."""
         self.where = where
         self.lock = threading.RLock()
-        self.root: IntegritySet[RootState, int] = IntegritySet(ROOT, 0, RootState())
-        self.root_keys = 0
-        """The version of the key row that was known when the root was read last. Whoever anchors the store puts both anew."""
+        self.listed = DomainList()
         self.flight: InFlight | None = None
         self._key = key
         self.keyset = keyset
         self._seal_keys = keyset.keys[Purpose.SEAL]
         self.sum_key = primary(keyset.keys[Purpose.SUM]).key
-        self.anchoring = Anchoring(self)
+        self.writers = Writers(self)
+        self.anchoring = Anchoring(self, self.writers)
         self.blind = Blinder(primary(keyset.keys[Purpose.INDEX]).key)
         self._declared = depths
         self.pinned: frozenset[Key] = frozenset()
@@ -139,7 +148,7 @@ class SealedSession:
             DestroyedStoreError: its keys were destroyed.
             NewerFormatError: a newer version has written its key row.
             PlainStoreError: it is not empty and was never sealed.
-            DamagedStoreError: its key row or its root are missing or damaged.
+            DamagedStoreError: its key row or its base row are missing or damaged.
             RolledBackError: it is older than its anchor, or a part of it is older than the rest.
             AnchorError: its anchor is missing, damaged or of another store.
         """
@@ -164,9 +173,9 @@ class SealedSession:
             if not make:
                 return None
             made = cls(store, key, await with_secret(secret, fresh_keyset), 1, depths, where)
-            row, root = made.keyset.row(1), made.sealed_root(RootState(), 1)
+            base = made.writers.put_base(BaseState.fresh(0, {}, anchored=False), 0)
             try:
-                await store.commit(Put(KEYS, row, expected=0), Put(ROOT, root, expected=0))
+                await store.commit(Put(KEYS, made.keyset.row(1), expected=0), base)
             except ConflictError:
                 continue
         else:
@@ -178,13 +187,11 @@ class SealedSession:
                 raise
             raise RolledBackError(where, "its keys are older than its anchor, and this key is not among them") from None
         session = cls(store, key, keyset, found.version, depths, where, cache_bytes=cache_bytes)
-        session.anchoring = Anchoring(session, anchor, anchor_every, accept)
+        session.anchoring = Anchoring(session, session.writers, anchor, anchor_every, accept)
         await session.anchoring.check()
-        await session.renew_root()
         for _ in range(_FULL_READS):
-            if session.anchoring.is_checked:
-                break
-            await session._read_root_in_full()  # others have written while it was read
+            if await session._read_list_in_full():
+                break  # otherwise others have written while it was read
         return session
 
     @property
@@ -193,10 +200,6 @@ class SealedSession:
         return self.keyset.store_id
 
     # Keys that others have changed
-
-    def keys_again(self) -> list[Change]:
-        """Return what puts the same keys again, so that whoever has the store open reads them again, and the root."""
-        return replacing(self.keys_version, self.keyset)
 
     async def renew_keys(self, seen: int) -> bool:
         """Return whether the keys were changed since version `seen` of their row, and take over the present ones.
@@ -247,7 +250,7 @@ class SealedSession:
 
     @property
     def seal_number(self) -> int:
-        """The number of the key that seals the rows of domains and root, and that the key of a new domain gets."""
+        """The number of the key that seals the rows of domains and writers, and that the key of a new domain gets."""
         return primary(self._seal_keys).number
 
     def sealed_item(self, key: NamedKey, place: bytes, version: int, clear: bytes, value: bytes) -> bytes:
@@ -259,10 +262,6 @@ class SealedSession:
         """Return the record of a domain's row; `place` is the encoded key of the row."""
         to = associated_data(self.keyset.store_id, b"domain", place, version)
         return seal(primary(self._seal_keys), to, state.plain())
-
-    def sealed_root(self, state: RootState, version: int) -> bytes:
-        """Return the record of the root's row."""
-        return self.sealed_row(b"root", ROOT, version, state.plain())
 
     def sealed_row(self, kind: bytes, row: Key, version: int, plain: bytes) -> bytes:
         """Return the record of a row that is neither an item nor a domain."""
@@ -286,10 +285,6 @@ class SealedSession:
         """Return what an item with this mark adds to the sum of its domain."""
         return item_digest(self.sum_key, place, mark)
 
-    def domain_digest(self, path: Key, generation: int) -> bytes:
-        """Return what a domain adds to the sum of the root."""
-        return domain_digest(self.sum_key, encode(domain_row(path, generation)))
-
     def damaged(self, room: object, reason: str) -> DamagedStoreError:
         """Return the error for damage in a room."""
         return DamagedStoreError(self.where, f"room {room!r}: {reason}")
@@ -302,7 +297,7 @@ class SealedSession:
         Raises:
             StoreError: the room was made with another depth than is declared now.
         """
-        made = self.root.state.depths.get(encode((room,)))
+        made = self.writers.rows.base.depths.get(encode((room,)))
         declared = self._declared.get(room) if isinstance(room, str) else None
         if made is not None and declared not in (None, made):
             raise StoreError(
@@ -310,6 +305,13 @@ class SealedSession:
                 f"declare domains={{{room!r}: {made}}}, or leave it out"
             )
         return made or declared or DEFAULT_DEPTH
+
+    def is_single(self, path: Key) -> bool:
+        """Return whether the domain at a blinded path is that of a single item, whose key is shorter than the keys of a room's domains."""
+        depths = self.writers.rows.base.depths.items()
+        return len(path) < next(
+            (depth for room, depth in depths if self.blind(decode(room)) == path[:1]), DEFAULT_DEPTH
+        )
 
     def locate(self, key: Key) -> Location:
         """Return where the item under a key is stored."""
@@ -344,25 +346,33 @@ class SealedSession:
             return known
         raise self.restless(room)
 
+    def is_known(self, path: Key) -> bool:
+        """Return whether a domain is in the cache."""
+        return path in self._domains
+
     async def found(self, path: Key, room: object) -> Domain | None:
         """Return a domain as its row describes it, whose items were not read yet."""
         place = encode(path)
         for _ in range(TRIES):
-            generation = await self._generation(path, place, room)
-            if generation is None:
-                return None
-            row = domain_row(path, generation)
-            found = await self.store.get(row)
+            found, generation = await self._row(path, room)
+            if self._is_listed(place) not in (None, generation):
+                await self.renew_list()
+                if self._is_listed(place) not in (None, generation):
+                    if (found, generation) == await self._row(path, room):
+                        raise self.damaged(room, "the row of a domain is missing, or was put back")
+                    continue  # this process has changed it meanwhile
+            else:
+                await self._use_list()
             if found is None:
-                if await self._gone(place, generation):
-                    continue
-                raise self.damaged(room, "the row of a domain is missing")
+                if isinstance(room, str | int) and encode((room,)) not in self.writers.rows.base.depths:
+                    await self.writers.renew()  # another process may have begun the room
+                return None
             state = await self._opened_domain(found, room)
             if state is None:
                 continue
             with self.lock:
                 if path not in self._domains:
-                    self.keep(Domain.at(path, generation, found.version, state))
+                    self.keep(Domain.at(path, found.key, found.version, generation, state))
                 return self._domains[path]
         raise self.restless(room)
 
@@ -374,21 +384,21 @@ class SealedSession:
         None, if they are not what was put there last, as far as is known here.
         """
         known = self._domains.get(path)
-        if found is None or item is None or (known is not None and known.version != found.version):
+        if found is None or item is None or generation_of(found.key, found.version) != generation:
             return None
-        place = encode(path)
-        inner = _ITEMS + place
-        total = sum_with(0, self.item_digest(inner, item_mark(item.version, item.value)))
+        if known is not None and (known.row, known.version) != (found.key, found.version):
+            return None
+        place = _ITEMS + encode(path)
+        total = sum_with(0, self.item_digest(place, item_mark(item.version, item.value)))
         try:
             if known is not None:
                 state = known.state
             else:
-                row = _ROWS + place + encode(("#", generation))
-                to = associated_data(self.keyset.store_id, b"domain", row, found.version)
+                to = associated_data(self.keyset.store_id, b"domain", encode(found.key), found.version)
                 state = DomainState.read(unseal(self._seal_keys, to, found.value))
             if not state.single or (state.count, state.total) != (1, total):
                 return None
-            to = associated_data(self.keyset.store_id, b"item", inner, item.version)
+            to = associated_data(self.keyset.store_id, b"item", place, item.version)
             return read_item(unseal(state.keys, to, item.value))
         except UnreadableError:
             return None
@@ -420,7 +430,7 @@ class SealedSession:
     def trim(self) -> None:
         """Drop the domains that were not used for longest, but neither the last one nor those that a commit needs."""
         with self.lock:
-            members = self.root.members
+            members = self.listed.members
             most = self._cache_bytes - (len(members) * _LISTED_BYTES if members else 0)
             while self._weight > most:
                 last = next(reversed(self._domains))
@@ -433,31 +443,45 @@ class SealedSession:
         """Return whether a list of `count` domains may be cached: half of the memory is for the domains themselves."""
         return count * _LISTED_BYTES <= self._cache_bytes // 2
 
-    async def domains_under(self, prefix: Key) -> list[tuple[Key, int]]:
+    async def domains_under(self, prefix: Key) -> dict[Key, int]:
         """Return the paths of the domains that begin with `prefix`, in order, and their generations."""
-        await self.renew_root()
-        members, low = self.root.members, encode(prefix)
-        if members is not None:
-            return [(decode(each), members.get(each) or 0) for each in members.between(low, low + b"\xff")]
-        return sorted([_split(self, found.key) async for found in self.store.scan(("d", *prefix))], key=_place)
+        await self.renew_list()
+        listed = self.listed_under(prefix)
+        if listed is not None:
+            return listed
+        rows = await collect(self.store.scan(("d", *prefix)))
+        return dict(sorted([(path_of(found.key), self.generation(found)) for found in rows], key=_place))
 
-    async def _generation(self, path: Key, place: bytes, room: object) -> int | None:
-        members = self.root.members
-        if members is None or place not in members:
-            await self.renew_root()
-            members = self.root.members
-        if members is not None:
-            return members.get(place)
-        rows = [_split(self, found.key) async for found in self.store.scan(("d", *path, "#"), limit=2)]
+    def listed_under(self, prefix: Key) -> dict[Key, int] | None:
+        """Return the paths of the domains that begin with `prefix`, in order, and their generations; None if the list is not known."""
+        members, low = self.listed.members, encode(prefix)
+        if members is None:
+            return None
+        return {decode(each): members.get(each) or 0 for each in members.between(low, low + b"\xff")}
+
+    def generation(self, found: Item) -> int:
+        """Return the generation of a domain from its row."""
+        try:
+            return generation_of(found.key, found.version)
+        except UnreadableError as error:
+            raise DamagedStoreError(self.where, f"a row of a domain {error}") from None
+
+    async def _row(self, path: Key, room: object) -> tuple[Item | None, int]:
+        """Return the row of a domain and its generation; None and 0 if there is none."""
+        rows = await collect(self.store.scan(domain_row(path), limit=2))
         if len(rows) > 1:
             raise self.damaged(room, "a domain has two rows")
-        return rows[0][1] if rows else None
+        return (rows[0], self.generation(rows[0])) if rows else (None, 0)
+
+    def _is_listed(self, place: bytes) -> int | None:
+        """Return the generation of a domain according to the list, 0 if it is not there, None if the list is not known."""
+        members = self.listed.members
+        return None if members is None else members.get(place) or 0
 
     async def _gone(self, place: bytes, generation: int) -> bool:
         """Return whether a missing domain may have been removed meanwhile, rather than lost."""
-        await self.renew_root()
-        members = self.root.members
-        return members is None or members.get(place) != generation
+        await self.renew_list()
+        return self._is_listed(place) != generation
 
     # What others have changed
 
@@ -465,96 +489,83 @@ class SealedSession:
         """Return whether a domain was changed since version `seen`, and take over its present state."""
         if domain.version != seen:
             return True
-        found = await self.store.get(domain.row)
-        if found is None:
+        before = _age(domain.row, seen)
+        found, generation = await self._row(domain.path, room)
+        if found is None or generation != domain.generation:
             domain.gone = True
             self.drop(domain.path)
             return await self._gone(encode(domain.path), domain.generation)
-        if found.version == seen:
+        if _age(found.key, found.version) == before:
             return domain.version != seen
         state = await self._opened_domain(found, room)
         if state is None:
             return await self.moved(domain, seen, room)
         with self.lock:
             if self.flight is not None:
-                self.flight.landed(domain.row, found)
-            if found.version < seen:
+                self.flight.landed(found.key, found)
+            if _age(found.key, found.version) < before:
                 raise self.damaged(room, "the row of a domain is older than it was")
-            if found.version > domain.version:
-                domain.adopt(found.version, state)
+            if _age(found.key, found.version) > _age(domain.row, domain.version):
+                domain.adopt(found.key, found.version, state)
                 self.weigh(domain)
         return True
 
-    async def renew_root(self) -> None:
-        """Take over the present state of the root, and read the list of domains if that is due."""
-        root = self.root
+    async def renew_list(self) -> None:
+        """Take over what others have changed of the list of domains, and read it in full if that is due."""
+        listed = self.listed
         for _ in range(_FULL_READS):
-            seen, keys = root.version, self.keys_version
-            found = await self.store.get(ROOT)
-            if found is None or found.version < seen:
-                await self.renew_keys(self.keys_version)  # if they were destroyed, the root is gone as well
-                raise DamagedStoreError(self.where, "the row of its root is missing or older than it was")
-            if found.version != root.version:
-                try:
-                    plain = await self.unsealed(b"root", found)
-                    if plain is None:
-                        await self.renew_root()
-                        return
-                    state = RootState.read(plain)
-                except UnreadableError as error:
-                    raise DamagedStoreError(self.where, f"the row of its root {error}") from None
-                with self.lock:
-                    landed = self.flight is not None and self.flight.landed(ROOT, found)
-                    if not landed and found.version > root.version:
-                        root.adopt(found.version, state)
-                        root.debt += state.count + 1 if seen == 0 else 0
-            self.root_keys = max(self.root_keys, keys)
-            if root.members is not None:
-                return
-            root.debt += _OPERATION
-            if root.debt <= root.state.count:
+            await self.writers.renew()
+            if listed.members is not None:
+                break
+            listed.debt += _OPERATION
+            if listed.debt <= listed.count:
                 return
             if await self._listing.entered():
                 try:
-                    if await self._read_root_in_full():
+                    if await self._read_list_in_full():
                         return
                 finally:
                     self._listing.leave()
-        root.debt = 0
+        listed.debt = 0
 
-    async def _read_root_in_full(self) -> bool:
-        with self.lock:
-            root, version, kept = self.root, self.root.version, self.may_list(self.root.state.count)
+    async def _use_list(self) -> None:
+        """Take note of an operation that relies on the list of domains, which bounds for how long others may have changed it unseen."""
+        self.listed.debt += _FIRST_USE
+        if self.listed.debt > max(self.listed.count, _FEW) and not self.listed.is_read:
+            self.listed.is_read = True
+            try:
+                await self.renew_list()
+            finally:
+                self.listed.is_read = False
+
+    async def _read_list_in_full(self) -> bool:
+        """Read the rows of all domains and compare their sum with that of the writers. Return whether others have let that be."""
+        rows = await self.writers.renew()
         members: dict[bytes, int] = {}
-        count = total = versions = 0
-        before = await self.anchoring.before_listing()
+        count, total = 0, rooms_total(self.sum_key, rows.base.depths)
 
         def fold(chunk: list[Item]) -> None:
-            nonlocal count, total, versions
+            nonlocal count, total
             for found in chunk:
-                path, generation = _split(self, found.key)
-                if kept:
-                    members[encode(path)] = generation
+                generation = self.generation(found)
                 count += 1
-                total = sum_with(total, self.domain_digest(path, generation))
-                if before is not None:
-                    versions = sum_with(versions, state_digest(self.sum_key, encode(found.key), found.version))
+                if self.may_list(count):
+                    members[encode(path_of(found.key))] = generation
+                member = domain_member(self.sum_key, found.key, found.version, anchored=rows.base.anchored)
+                total = sum_with(total, member)
 
         await folded(self.store.scan(("d",)), fold)
+        fits = total == rows.total and rows.domains in (None, count)
+        if not fits and not self.anchoring.accepts_rows:
+            await self.writers.contradicted(rows)
+            return False
+        kept = self.may_list(count)
         ordered = await anyio.to_thread.run_sync(SortedDict, members) if len(members) > _CHUNK else SortedDict(members)
         with self.lock:
-            fits = root.version == version and (count, total) == (root.state.count, root.state.total)
-        if fits:
-            await self.anchoring.compare(before, versions)
-        with self.lock:
-            if fits and root.version == version:
-                root.members, root.debt = ordered if kept else None, 0
-                self.trim()
-                return True
-        found_now = await self.store.get(ROOT)
-        if root.version == version and found_now is not None and found_now.version == version:
-            raise DamagedStoreError(self.where, "domains are missing, or were added by someone without the key")
-        return False
+            kept = kept and self.writers.rows.versions == rows.versions
+            self.listed.members, self.listed.count, self.listed.debt = ordered if kept else None, count, 0
+            self.trim()
+        return True
 
     async def _read_in_full(self, domain: Domain, room: object) -> None:
         """Read the members and compare them with the row; put it off if others keep writing."""
@@ -653,8 +664,6 @@ def _place(entry: tuple[Key, int]) -> bytes:
     return encode(entry[0])
 
 
-def _split(session: SealedSession, row: Key) -> tuple[Key, int]:
-    generation = row[-1]
-    if len(row) < 4 or row[-2] != "#" or not isinstance(generation, int):
-        raise DamagedStoreError(session.where, "a row of a domain is under a key where none is put")
-    return row[1:-2], generation
+def _age(row: Key, version: int) -> tuple[bool, int]:
+    """Return by which the rows of a domain of one generation are compared: the later one is greater."""
+    return not is_former(row), version

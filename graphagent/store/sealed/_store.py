@@ -182,7 +182,7 @@ class EncryptedStore:
             StoreError: it cannot be opened or read.
         """
         session = await self._sealed().ready()
-        return session is not None and session.root.state.anchored
+        return session is not None and session.writers.anchored
 
     async def reset_anchor(self) -> None:
         """Accept the store as it is, even if it is older than its anchor, and write the anchor anew.

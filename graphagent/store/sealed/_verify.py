@@ -27,7 +27,11 @@ async def verify(session: SealedSession) -> int | None:
         DamagedStoreError: something is not what was stored last.
     """
     domains: list[Domain] = []
-    for path, _generation in await session.domains_under(()):
+    await session.renew_list()
+    listed = session.listed.members
+    if listed is None:
+        return None
+    for path in await session.domains_under(()):
         domain = await session.domain(path, "(any)")
         if domain is None or domain.members is None or not await _opens(session, domain):
             return None
@@ -36,17 +40,15 @@ async def verify(session: SealedSession) -> int | None:
         domain.members = None  # it was compared and is not needed any more; of all domains together it may be much
     rows, plain = 0, Counter[object]()
     async for found in session.store.scan(()):
-        rows += found.key[0] != "r" or found.key == ROOT  # rows of writers, which come and go, were checked at opening
+        rows += found.key[0] != ROOT[0]  # rows of writers, which come and go, were checked at opening
         if is_plain(found.key):
             plain[found.key[0]] += 1
-    root = session.root
-    seen = root.version
     still = not [each for each in domains if await session.moved(each, each.version, "(any)")]
-    await session.renew_root()
-    if not still or root.version != seen or root.members is None or not session.anchoring.is_checked:
+    await session.renew_list()
+    if not still or session.listed.members is not listed:
         return None
     count = sum(each.state.count for each in domains)
-    known = 2 + len(domains) + count
+    known = 1 + len(domains) + count
     if plain and rows == known + plain.total():
         raise _beside_plain(session, plain)
     if rows != known:

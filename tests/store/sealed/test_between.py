@@ -62,6 +62,7 @@ MEDDLES = {
     "forgets the domain": [(DeleteAll(OWNER),)],
     "forgets the domain and begins it anew": [(DeleteAll(OWNER),), (Put(key(3), NEW),)],
     "begins another domain": [(Put(("room", "bob", "part", 1), NEW),)],
+    "begins the same domain": [(Put(("room", "nobody", "part", 2), NEW),)],
     "forgets everything": [(DeleteAll(()),)],
     "seals all data with new keys": [rotated],
     "changes an item, and seals all data with new keys twice": [

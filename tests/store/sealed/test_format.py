@@ -189,7 +189,7 @@ def read_key_row(row, version, secret):
     head = row[:32]
     assert head[:7] == b"gakeys\0"
     assert head[24:] == hashlib.sha256(head[:24]).digest()[:8]
-    assert head[7] in (1, 2)
+    assert head[7] in (1, 2, 3)
     return read_key_row_1(row, secret) if head[7] == 1 else read_key_row_2(row, version, secret)
 
 
@@ -202,30 +202,69 @@ def blind(index_key, key):
     return tuple(blinded)
 
 
+def read_rooms(data):
+    """Check the rooms, and give each with its depth, and what stands behind them."""
+    rooms, rest = [], data[4:]
+    for _ in range(number(data[:4])):
+        size = 4 + number(rest[:4])
+        assert len(dec(rest[4:size])) == 1
+        assert rest[size] > 0
+        rooms.append((rest[4:size], rest[size : size + 1]))
+        rest = rest[size + 1 :]
+    assert len({room for room, _ in rooms}) == len(rooms)
+    return rooms, rest
+
+
+def generation_of(row, version):
+    if row[-1] == "#":
+        return version >> 24
+    assert row[-2] == "#"
+    return row[-1]
+
+
+def path_of(row):
+    return row[1:-1] if row[-1] == "#" else row[1:-2]
+
+
+def check_list(rows, store_id, keys):
+    """Check that the domains are those that the rows of the writers, or the root, say."""
+    anchored = False
+    domains = [row for row in rows if row[0] == "d"]
+    assert len({path_of(row) for row in domains}) == len(domains)
+    if rows["k",][0][7] < 3:
+        assert not [row for row in domains if row[-1] == "#"]
+        root = unseal(keys[1], store_id, b"root", enc(("r",)), rows["r",][1], rows["r",][0])
+        assert number(root[:8]) == len(domains)
+        total, (_, rest) = number(root[8:40]), read_rooms(root[40:])
+        if rest:
+            assert rest == b"\x01"
+            read_writers(rows, store_id, keys)
+        else:
+            assert not [row for row in rows if row[0] == "r" and row != ("r",)]
+    else:
+        assert ("r",) not in rows
+        _, _, _, _, total, anchored = read_writers(rows, store_id, keys)
+    for row in domains:
+        total -= number(hmac.digest(keys[3][None], member_of(row, rows[row][1], anchored), "sha256"))
+    assert total % 2**256 == 0
+
+
+def member_of(row, version, anchored):
+    if anchored:
+        return b"\x03" + version.to_bytes(8, "big") + enc(row)
+    return b"\x02" + enc(("d", *path_of(row), "#", generation_of(row, version)))
+
+
 def read_store(rows, key):
     """Give every item of a sealed store, (clear key bytes, value, version), by its row; all that can be checked is."""
     store_id, keys = read_key_row(*rows["k",], key)
-    root = unseal(keys[1], store_id, b"root", enc(("r",)), rows["r",][1], rows["r",][0])
-    rooms = root[44:]
-    for _ in range(number(root[40:44])):
-        size = 4 + number(rooms[:4])
-        assert len(dec(rooms[4:size])) == 1
-        assert rooms[size] > 0
-        rooms = rooms[size + 1 :]
-    if rooms:
-        assert rooms == b"\x01"
-        read_writers(rows, store_id, keys)
-    else:
-        assert not [row for row in rows if row[0] == "r" and row != ("r",)]
-    items, domains = {}, [row for row in rows if row[0] == "d"]
-    assert number(root[:8]) == len(domains)
-    total = sum(number(hmac.digest(keys[3][None], b"\x02" + enc(row), "sha256")) for row in domains)
-    assert number(root[8:40]) == total % 2**256
-    for row in domains:
+    check_list(rows, store_id, keys)
+    items = {}
+    for row in [row for row in rows if row[0] == "d"]:
         plain = unseal(keys[1], store_id, b"domain", enc(row), rows[row][1], rows[row][0])
         data_keys, rest = read_keys(plain[41:])
         assert plain[0] in (0, 1)
-        path = ("i", *row[1:-2])
+        path = ("i", *path_of(row))
         inside = [each for each in rows if each == path or (each[: len(path)] == path and plain[0] == 0)]
         sums = 0
         for each in inside:
@@ -241,12 +280,16 @@ def read_store(rows, key):
 
 
 def read_writers(rows, store_id, keys):
-    """Give the line of an anchored store, the number and the digest of its events, and the commits of its writers."""
+    """Give what the base row and those of writers say: the line, events and their digest, commits, what domains add up to, whether these are versions."""
+    former = ("r",) in rows
     base = unseal(keys[1], store_id, b"base", enc(("r", 0)), rows["r", 0][1], rows["r", 0][0])
     line, total, count, digest, rest = base[:32], number(base[32:64]), number(base[64:72]), base[72:104], base[104:]
-    writers = {number(rest[2 + 8 * at : 10 + 8 * at]) for at in range(number(rest[:2]))}
-    events = rest[2 + 8 * len(writers) :]
-    assert len(events) == 2 + 16 * number(events[:2])
+    listed = [number(rest[2 + 8 * at : 10 + 8 * at]) for at in range(number(rest[:2]))]
+    writers, rest = set(listed), rest[2 + 8 * len(listed) :]
+    assert len(writers) == len(listed)
+    size = 2 + 16 * number(rest[:2])
+    events, rooms = rest[:size], rest[size:]
+    assert len(events) == size
     assert count >= number(events[:2])
     for at in range(2, len(events), 16):
         digest = hashlib.sha256(digest + events[at : at + 16]).digest()
@@ -256,18 +299,25 @@ def read_writers(rows, store_id, keys):
         difference = unseal(keys[1], store_id, b"writer", enc(("r", writer)), version, record)
         assert len(difference) == 32
         total += number(difference)
-    states = [row for row in rows if row == ("r",) or row[0] == "d"]
-    for row in states:
-        state = b"\x03" + rows[row][1].to_bytes(8, "big") + enc(row)
-        total -= number(hmac.digest(keys[3][None], state, "sha256"))
-    assert total % 2**256 == 0
-    return line, count, digest, {writer: rows["r", writer][1] for writer in writers}
+    if former:
+        assert rooms == b""
+        states = [row for row in rows if row == ("r",) or row[0] == "d"]
+        for row in states:
+            total -= number(hmac.digest(keys[3][None], member_of(row, rows[row][1], True), "sha256"))
+        assert total % 2**256 == 0
+    else:
+        rooms, rest = read_rooms(rooms)
+        assert rest == b""
+        assert line != bytes(32) or (count, digest) == (0, bytes(32))
+        for room, depth in rooms:
+            total -= number(hmac.digest(keys[3][None], b"\x04" + depth + room, "sha256"))
+    return line, count, digest, {writer: rows["r", writer][1] for writer in writers}, total, line != bytes(32)
 
 
 def read_anchor(content, rows, key):
     """Check an anchor against the rows of the store that it was written for last."""
     store_id, keys = read_key_row(*rows["k",], key)
-    line, count, digest, writers = read_writers(rows, store_id, keys)
+    line, count, digest, writers, _, _ = read_writers(rows, store_id, keys)
     signed = content[:-32]
     assert content[-32:] == hmac.digest(hmac.digest(keys[3][None], b"graphagent/1 anchor", "sha256"), signed, "sha256")
     head = b"ganchor\0\x01" + store_id + line + count.to_bytes(8, "big") + digest

@@ -269,11 +269,11 @@ async def test_a_key_row_of_a_newer_version():
     await made(inner)
     row = (await inner.get(KEYS)).value
     secret = Secret(SlotKind.KEY, KEY)
-    head = row[:7] + b"\x03" + row[8:24]
-    third_format = head + hashlib.sha256(head).digest()[:8] + b"who knows"
+    head = row[:7] + b"\x04" + row[8:24]
+    fourth_format = head + hashlib.sha256(head).digest()[:8] + b"who knows"
     unknown_kind = row[:41] + b"\x09" + row[42:-16]
     unknown_kind += hashlib.sha256(unknown_kind).digest()[:16]
-    for newer, key in ((third_format, KEY), (unknown_kind, KEY), (unknown_kind, new_key())):
+    for newer, key in ((fourth_format, KEY), (unknown_kind, KEY), (unknown_kind, new_key())):
         put_row(inner, newer)
         with pytest.raises(NewerFormatError, match="Upgrade") as caught:
             await opens(inner, key)
