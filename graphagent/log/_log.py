@@ -24,7 +24,6 @@ from graphagent.errors import (
     JournalError,
     LeaseLostError,
     RunClaimedError,
-    RunError,
     RunNotFoundError,
     StoreError,
 )
@@ -64,10 +63,6 @@ class _PendingCommit(NamedTuple):
     """How many changes it makes in the same commit."""
     agents: dict[Activation, Status]
     blobs: dict[int, bytes]
-
-
-class StaleLogError(RunError):
-    """A commit failed, so the state may be ahead of the store. The run has to be read again."""
 
 
 class Log:
@@ -175,11 +170,11 @@ class Log:
 
         Raises:
             SerializationError: a value in it cannot be stored; nothing has changed.
-            StaleLogError: a commit failed.
+            JournalError: a commit failed, so that the state may be ahead of the store.
         """
         if self.durable:
             if self.stale is not None:
-                raise self._is_stale()
+                raise self._journal_error(self.stale)
             data, entry = self.codec.write(entry, self.state)
             self._new.append(data)
         self.state.number += 1
@@ -231,8 +226,7 @@ class Log:
         Raises:
             RunClaimedError: somebody else continued the run.
             RunNotFoundError: the run was removed.
-            JournalError: the store failed. The log is stale.
-            StaleLogError: an earlier commit failed.
+            JournalError: the store failed, now or in an earlier commit. The log is stale.
         """
         if self.store is None:
             return
@@ -243,7 +237,7 @@ class Log:
                     raise await self.claim_error()
                 self.check_claim()
                 if self.stale is not None:
-                    raise self._is_stale()
+                    raise self._journal_error(self.stale)
                 if self._new or header:
                     await self._commit(self.store, header=header)
                     if header and self.header.claim is None:
@@ -386,7 +380,7 @@ class Log:
             if isinstance(error, ConflictError):
                 raise await self.claim_error() from error
             if isinstance(error, StoreError):
-                raise JournalError(run.run_id, error, run.owner, begun=self.version > 0) from error
+                raise self._journal_error(error) from error
             raise
         self._landed(pending)
         if renewed is not None:
@@ -443,10 +437,11 @@ class Log:
             return LeaseLostError(header.run_id)
         return RunClaimedError(header.run_id, "another process, which continued it")
 
-    def _is_stale(self) -> StaleLogError:
-        run_id = self.header.run_id
-        error = StaleLogError(f"a commit of run {run_id!r} failed; resume it, so that it is read again")
-        error.run_id, error.__cause__ = run_id, self.stale
+    def _journal_error(self, failed: BaseException) -> JournalError:
+        run = self.header
+        cause = failed if isinstance(failed, StoreError) else StoreError(type(failed).__name__)
+        error = JournalError(run.run_id, cause, run.owner, begun=self.version > 0)
+        error.__cause__ = failed
         return error
 
     # ---- reading

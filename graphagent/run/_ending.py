@@ -11,7 +11,7 @@ import anyio
 from msgspec import structs
 
 from graphagent import _clock
-from graphagent.errors import GraphAgentError, JournalError, NodeFailedError, RunClaimedError
+from graphagent.errors import GraphAgentError, NodeFailedError, RunClaimedError
 from graphagent.events import RunEnded, RunFailed, RunFinished, RunSuspended
 from graphagent.log._internal import (
     LEARNING,
@@ -27,6 +27,7 @@ from graphagent.log._internal import (
     storable,
 )
 from graphagent.run._after import learners, look_back, named
+from graphagent.run._final_errors import is_of_store
 from graphagent.run._reading import read_any_log, read_run, runtime_over
 from graphagent.run._sleep import longest_wait, now
 from graphagent.store import Delete, Put
@@ -97,7 +98,8 @@ async def fail(run: Runtime, error: BaseException) -> None:
     reason = "it was cancelled" if cancelled else f"it failed with {type(error).__name__}"
     reason += f": {error}" if isinstance(error, GraphAgentError) else ""  # texts of others may contain a value
     run.pausing, run.idle = None, False
-    if run.log.header.queue and (cancelled or isinstance(error, JournalError)):
+    failed_store = run.log.stale is not None or is_of_store(error, run.lineage)
+    if run.log.header.queue and (cancelled or failed_store):
         with anyio.CancelScope(shield=True):
             await leave(run)
         run.report_steps()

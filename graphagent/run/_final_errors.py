@@ -37,6 +37,13 @@ def _is_final(error: BaseException, lineage: tuple[str, ...]) -> bool:
     return isinstance(error, ends) and error.run_id in lineage
 
 
+def is_of_store(error: BaseException, lineage: tuple[str, ...]) -> bool:
+    """Return whether an error says that the store of these runs failed, and nothing of what the runs do."""
+    while isinstance(error, NodeFailedError) and error.__cause__ is not None:
+        error = error.__cause__
+    return any(isinstance(each, JournalError) and each.run_id in lineage for each in leaves(error))
+
+
 def stops(error: BaseException, lineage: tuple[str, ...]) -> bool:
     """Return whether an error stops one of these runs whatever middleware makes of it: a final one, a used-up budget, or a suspension."""
     return is_final(error, lineage) or any(

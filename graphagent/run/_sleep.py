@@ -17,6 +17,7 @@ from anyio.lowlevel import checkpoint
 
 from graphagent import _clock
 from graphagent._concurrency import Reply
+from graphagent.errors import JournalError, StoreError
 from graphagent.log._internal import EffectRecorded
 from graphagent.log._internal import time_of as store_time
 from graphagent.run._suspend import Suspend
@@ -125,10 +126,15 @@ async def now(run: Runtime) -> int:
     """Return the time by the clock of the run's store, or else of this process, in milliseconds UTC.
 
     Raises:
-        StoreError: the store cannot be read.
+        JournalError: the store cannot be read. No code of users takes that for an error of its own.
     """
-    store = run.log.store
-    return _clock.now() if store is None else await store_time(store)
+    store, header = run.log.store, run.log.header
+    if store is None:
+        return _clock.now()
+    try:
+        return await store_time(store)
+    except StoreError as error:
+        raise JournalError(header.run_id, error, header.owner) from error
 
 
 async def wait_until(effects: Effects, time: int) -> None:

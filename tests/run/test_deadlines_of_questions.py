@@ -25,7 +25,6 @@ from graphagent.history import export_runs, import_runs, list_questions
 from graphagent.llm import Deny, ToolCall
 from graphagent.log._due import read_due
 from graphagent.log._entries import EffectRecorded, Expired
-from graphagent.log._log import StaleLogError
 from graphagent.nodes import Approved, Denied, approval, ask_human, sleep
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel, fixed_clock
@@ -402,7 +401,7 @@ async def _resume(agent, question, accepted):
     if question is not None and question not in open_:
         return
     answers = {open_[question]: "yes"} if question is not None else {}
-    with suppress(StoreError, StaleLogError):  # the store broke, as one branch or another noticed first
+    with suppress(StoreError):
         await agent.resume("r", answers=answers)
     log = (await agent.read("r"))._run.log.state
     if question is not None and open_[question] not in log.questions:

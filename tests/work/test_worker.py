@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
-from graphagent import END, START, Agent, Context, Strategy, node
+from graphagent import END, START, Agent, Context, Strategy, node, parallel
 from graphagent.errors import StoreError
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import fixed_clock
 from graphagent.work import Schedule, Worker
+from tests.store.leased import SqliteClaims
 
 
 @node
@@ -165,6 +166,62 @@ async def test_a_store_that_fails_for_a_while_fails_no_run(caplog):
         await anyio.sleep(0.1)
         store.fails = False
         assert (await handle.wait()).output == "X"
+
+
+class Clock(SqliteClaims):
+    """Claims whose clock fails while it is told to."""
+
+    fails_to_tell = False
+
+    async def now(self):
+        if self.fails_to_tell:
+            raise StoreError("no connection")
+        return await super().now()
+
+
+@pytest.mark.every_loop
+@pytest.mark.parametrize("fails", ["commit", "clock"])
+async def test_whatever_a_run_makes_of_a_store_that_fails_it_does_not_fail(tmp_path, caplog, fails):
+    """One branch holds the error back, so that another one meets a log that is behind; or a node has it in a group with others."""
+    caplog.set_level(logging.CRITICAL)
+    store, tries = Failing(), []
+    store.claims = claims = Clock(tmp_path / "claims.db")
+    held, met = anyio.Event(), anyio.Event()
+
+    async def nothing():
+        return None
+
+    @node
+    async def hold(ctx: Context, text: str) -> str:
+        tries.append(text)
+        if len(tries) > 1:
+            return text
+        store.fails, claims.fails_to_tell = fails == "commit", fails == "clock"
+        try:
+            await (ctx.once("a", nothing) if store.fails else ctx.sleep(60))
+        except Exception as error:
+            store.fails = claims.fails_to_tell = False
+            held.set()
+            if fails == "clock":
+                raise ExceptionGroup("of several", [error, ValueError("x")]) from None
+            with anyio.CancelScope(shield=True):
+                await met.wait()
+        return text
+
+    @node
+    async def meet(ctx: Context, text: str) -> str:
+        if fails == "commit" and len(tries) < 2:
+            await held.wait()
+            met.set()
+            await ctx.once("b", nothing)
+        return text
+
+    agent = Agent(Strategy("both", START >> parallel(hold, meet) >> END), store=store)
+    handle = await agent.submit("x")
+    async with Worker(agent, sweep=0.01):
+        result = await handle.wait()
+    assert (result.status, result.output) == ("done", ("x", "x"))
+    assert len(tries) == 2
 
 
 async def test_schedules_of_several_workers_begin_one_run(tmp_path):
