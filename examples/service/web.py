@@ -25,6 +25,7 @@ from graphagent.work import RunHandle
 
 SILENCE = 15.0
 """Seconds after which a stream says that it is still there: proxies cut silent connections, and a client that left is noticed."""
+HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}  # proxies pass on each event at once
 
 
 class Message(BaseModel):
@@ -60,9 +61,7 @@ async def follow(request: Request) -> Response:
     if seen == "end":
         return Response(status_code=204)  # an EventSource connects no more
     await handle.status()  # a message that does not exist is an error before anything is sent
-    return StreamingResponse(
-        told(handle, int(seen)), media_type="text/event-stream", headers={"cache-control": "no-store"}
-    )
+    return StreamingResponse(told(handle, int(seen)), media_type="text/event-stream", headers=HEADERS)
 
 
 async def told(handle: RunHandle[str], seen: int) -> AsyncIterator[str]:
