@@ -76,11 +76,8 @@ async def fork(
         first = carried(earlier, max(own.payloads, default=0))
         copied.rows.insert(0, (0, first.row))
         copied.payloads.update(first.payloads)
-    log = Log(
-        store,
-        structs.replace(new, strategy_digest=header.strategy_digest, version=header.version),
-        types=config.kind_of_step,
-    )
+    begun = structs.replace(new, strategy_digest=header.strategy_digest, version=header.version)
+    log = Log(store, begun, types=config.kind_of_step)
     await look_up_references(config.features_at, owner, log.codec, [row for _, row in copied.rows])
     past = Past(config.ruled_in)
     log.fold([copied], watch=past.watch)

@@ -1,22 +1,13 @@
-"""Moving runs of an earlier version of a strategy to a later one."""
+"""How runs of an earlier version of a strategy continue in a later one, as an agent declares it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphagent._article import kind_of
 from graphagent._options import check_text
-from graphagent.errors import MigrationError
-from graphagent.graph._internal import is_a
-from graphagent.llm._internal import problems
-from graphagent.log._internal import PLACED, UNSET, Migrated
-from graphagent.run._past import place_of
-
-if TYPE_CHECKING:
-    from graphagent.log._internal import Frame, Log
-    from graphagent.run._runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,74 +74,3 @@ def checked_migrations(migrations: Iterable[Migration], version: str) -> tuple[M
                 f"add a Migration({end!r}, {version!r})"
             )
     return found
-
-
-def migrate(run: Runtime, log: Log) -> bool:
-    """Append how a run of an earlier version is moved to that of its agent. Return False if no migration leads from its version.
-
-    Raises:
-        MigrationError: a function of a migration raised, or returned what the node does not take.
-    """
-    config, header = run.config, log.header
-    by_version = {each.before: each for each in config.migrations}
-    version, chain = header.version or header.strategy_digest, list[Migration]()
-    while version != config.version and version in by_version:
-        chain.append(by_version[version])
-        version = chain[-1].after
-    if not chain or version != config.version:
-        return False
-    for frame in log.state.root.of_agent():
-        if frame.node:
-            _move(run, log, frame, chain)
-    return True
-
-
-def _move(run: Runtime, log: Log, frame: Frame, chain: list[Migration]) -> None:
-    """Append what becomes of the node in whose place a frame is."""
-    outline = log.state.run.strategy
-    place, origin = place_of(outline, frame.node_path), place_of(outline, frame.source.path)
-    converted, value = False, None
-    for each in chain:
-        place, origin = each.nodes.get(place, place), each.nodes.get(origin, origin)
-        convert = each.inputs.get(place)
-        if convert is not None and frame.value is not UNSET:
-            if not converted:
-                converted, value = True, log.codec.take_plain(frame.value)
-            try:
-                value = convert(value)
-            except Exception as error:
-                raise MigrationError(
-                    run.run_id, each.before, each.after, f"the function for {place!r} raised {type(error).__name__}"
-                ) from error
-    to = place.rpartition("/")[2]
-    source = _renamed(frame.source.path, origin)
-    if not converted:
-        if to != frame.node or source != frame.source.path:
-            log.append(Migrated(at=frame.path, to=to, source=source))
-        return
-    kind = run.config.kind_of(frame.path + to, PLACED)
-    fitting = _fitting(value, kind)
-    if isinstance(fitting, list):
-        last, found = chain[-1], "; ".join(fitting)
-        raise MigrationError(
-            run.run_id, last.before, last.after, f"what the function for {place!r} returned does not fit: {found}"
-        )
-    log.append(Migrated(at=frame.path, to=to, value=log.keep(fitting[0], kind), converted=True))
-
-
-def _fitting(value: Any, kind: Any) -> tuple[Any] | list[str]:
-    """Return the value that a function returned, of the type that the node takes; or what does not fit."""
-    if is_a(value, kind):
-        return (value,)
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        return (TypeAdapter(kind).validate_python(value),)
-    except ValidationError as error:
-        return problems(error)
-
-
-def _renamed(path: str, place: str) -> str:
-    """Return a path in a run whose last part has the name of that of a path in the strategy."""
-    around, slash, _ = path.rpartition("/")
-    return path if place == "?" or not path else f"{around}{slash}{place.rpartition('/')[2]}"

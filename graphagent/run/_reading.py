@@ -12,7 +12,7 @@ from graphagent.graph._internal import Each, differences, is_a, show
 from graphagent.log._internal import PLACED, UNSET, Log, Source, may_refer, plain, read_unbegun, root_of
 from graphagent.memory._internal import known_in, name_of, note_name, note_references, references, show_again
 from graphagent.run._compiled import CompiledStrategy, items_of
-from graphagent.run._migration import migrate
+from graphagent.run._migrating import migrate
 from graphagent.run._past import Past, place_of
 from graphagent.run._runtime import Runtime
 
