@@ -18,7 +18,7 @@ from graphagent.store._items import Delete, Exists, Item
 from graphagent.store._sealed_detection import ROOT
 from graphagent.store.sealed._anchor import AnchorState, anchor_key
 from graphagent.store.sealed._anchor_file import MAGIC
-from graphagent.store.sealed._base import BaseState, Changed, difference, rooms_total
+from graphagent.store.sealed._base import BaseState, Changed, difference, rooms_sums
 from graphagent.store.sealed._format import UnreadableError
 from graphagent.store.sealed._key_row import replacing
 from graphagent.store.sealed._keyset import store_id_of
@@ -26,12 +26,12 @@ from graphagent.store.sealed._writers import BASE, Own
 
 if TYPE_CHECKING:
     from graphagent.store.sealed._anchor_sources import HeldAnchor
+    from graphagent.store.sealed._base import Sums
     from graphagent.store.sealed._domains import OpenedRows
-    from graphagent.store.sealed._writers import Plan, Writers
+    from graphagent.store.sealed._writers import Plan, Rows, Writers
 
 _log = logging.getLogger("graphagent")
 _TRIES = 100
-_SUM = 2**256
 
 
 @dataclass(eq=False)
@@ -44,7 +44,7 @@ class Anchoring:
     every: float = 0.0
     """How many seconds the anchor may be behind; 0: it is written with each commit."""
     accepts: bool = False
-    """Whether what is stored is accepted whatever it is, to be anchored anew."""
+    """Whether an older store is accepted, to be anchored anew."""
     _covered: tuple[BaseState, Own] | None = None
     """What the last commit of this session has made certain, if the anchor does not know it yet."""
     _keys: int = 0
@@ -58,10 +58,10 @@ class Anchoring:
         """Whether the store is to be anchored, and is not."""
         return self.held is not None and not self.writers.anchored
 
-    @property
-    def accepts_rows(self) -> bool:
-        """Whether the rows of domains are accepted though they contradict the sum. Nothing is older than it was in a store without a line."""
-        return self.accepts and self.writers.anchored
+    def fit(self, sums: Sums, rows: Rows) -> bool:
+        """Return whether domains and rooms that add up to `sums` are those that there should be, at their versions unless any are accepted."""
+        any_version = self.accepts or not rows.base.anchored
+        return sums.listed == rows.sums.listed and (any_version or sums.versions == rows.sums.versions)
 
     # Opening
 
@@ -228,14 +228,14 @@ class Anchoring:
             await self._sync()
             await self.held.update(self._begun_anchor, make=True)
         rows = await self.writers.renew()
-        depths, anchored = rows.base.depths, rows.base.anchored
+        depths = rows.base.depths
         domains = {item.key: item.version async for item in session.store.scan(("d",))}
         begun = [Changed(row, 0, version) for row, version in domains.items()]
-        rooms, key = rooms_total(session.sum_key, depths), session.sum_key
-        if not self.accepts_rows and (difference(key, begun, anchored=anchored) + rooms) % _SUM != rows.total:
-            await self.writers.contradicted(rows)
+        sums = difference(session.sum_key, begun, anchored=True).plus(rooms_sums(session.sum_key, depths))
+        if not self.fit(sums, rows):
+            await self.writers.contradicted(rows, sums)
             return False
-        base = BaseState.fresh((difference(key, begun, anchored=True) + rooms) % _SUM, depths, anchored=True)
+        base = BaseState.fresh(sums, depths, anchored=True)
         put = self.writers.put_base(base, rows.version(BASE))
         try:
             await session.store.commit(

@@ -1,8 +1,9 @@
 """The rows that say which domains a sealed store has: the base row, and one of each session that writes.
 
-Each session that adds or removes domains is a writer, and has a row of its own: how many commits it made, and what they added to the sum over the
+Each session that adds or removes domains is a writer, and has a row of its own: how many commits it made, and what they added to the sums over the
 domains. The base row says which writers there are, and has the sums of those that ended. So no row is put by all. In an anchored store
-the sum is over the versions of the rows of domains, so that every commit counts. `docs/format.md` specifies both rows. Everything here is bytes in, bytes out.
+there is a sum over the versions of the rows of domains as well, so that every commit counts. `docs/format.md` specifies both rows. Everything here is
+bytes in, bytes out.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _MOST_EVENTS = 256
 MOST_WRITERS, MOST_ANCHORED = 256, 32
 """How many writers the base row lists before one that begins ends the older half, which may have been killed."""
 _NO_LINE = bytes(32)
+_SUM = 2**256
 _VERSIONS = 24
 """How many bits of the version of a domain's row count its changes. Those above are its generation."""
 _MARK = "#"
@@ -72,28 +74,47 @@ def path_of(row: Key) -> Key:
     return row[1:-2] if is_former(row) else row[1:-1]
 
 
-# The sum
+# The sums
 
 
-def domain_member(key: bytes, row: Key, version: int, *, anchored: bool) -> bytes:
-    """Return what a domain adds to the sum: the version of its row in an anchored store, otherwise its generation. `key` is the sum key."""
-    if anchored:
-        return hmac.digest(key, b"\x03" + version.to_bytes(8, "big") + encode(row), "sha256")
-    named = row if is_former(row) else (*row, version >> _VERSIONS)
-    return hmac.digest(key, b"\x02" + encode(named), "sha256")
+class Sums(NamedTuple):
+    """What says which domains there are, or what commits have changed of it, each modulo 2**256."""
+
+    listed: int = 0
+    """The sum over the domains and the rooms that there are."""
+    versions: int = 0
+    """In an anchored store, the sum over the versions of the rows of domains."""
+
+    def plus(self, *others: Sums) -> Sums:
+        """Return these sums with others added."""
+        every = (self, *others)
+        return Sums(sum(each.listed for each in every) % _SUM, sum(each.versions for each in every) % _SUM)
+
+    def plain(self) -> bytes:
+        """Return their bytes."""
+        return self.listed.to_bytes(32, "big") + self.versions.to_bytes(32, "big")
+
+    @classmethod
+    def read(cls, reader: Reader, *, former: bool) -> Sums:
+        """Parse their bytes; with `former`, those of format 2, which has only the versions."""
+        return cls(0 if former else reader.number(32), reader.number(32))
 
 
-def root_member(key: bytes, row: Key, version: int) -> bytes:
-    """Return what the root row of an anchored store of format 1 or 2 adds to the sum."""
+def _version_member(key: bytes, row: Key, version: int) -> bytes:
     return hmac.digest(key, b"\x03" + version.to_bytes(8, "big") + encode(row), "sha256")
 
 
-def rooms_total(key: bytes, depths: Mapping[bytes, int]) -> int:
-    """Return what rooms add to the sum, each with the number of segments of its domains."""
+def root_member(key: bytes, row: Key, version: int) -> int:
+    """Return what the root row of an anchored store of format 1 or 2 adds to the sum over versions."""
+    return int.from_bytes(_version_member(key, row, version), "big")
+
+
+def rooms_sums(key: bytes, depths: Mapping[bytes, int]) -> Sums:
+    """Return what rooms add to the sums, each with the number of segments of its domains."""
     total = 0
     for room, depth in depths.items():
         total = sum_with(total, hmac.digest(key, b"\x04" + depth.to_bytes(1, "big") + room, "sha256"))
-    return total
+    return Sums(total)
 
 
 class Changed(NamedTuple):
@@ -104,17 +125,29 @@ class Changed(NamedTuple):
     """Its version; 0 if it does not exist."""
     after: int
 
+    def named(self, version: int) -> Key | None:
+        """Return the key of the row with the generation that the domain has at a version; None if there is no domain."""
+        return None if not version else self.row if is_former(self.row) else (*self.row, version >> _VERSIONS)
 
-def difference(key: bytes, changed: Iterable[Changed], *, anchored: bool) -> int:
-    """Return what changes of domains add to the sum."""
-    total = 0
-    for row, before, after in changed:
-        total = sum_with(
-            total,
-            domain_member(key, row, after, anchored=anchored) if after else None,
-            without=domain_member(key, row, before, anchored=anchored) if before else None,
-        )
-    return total
+
+def difference(key: bytes, changed: Iterable[Changed], *, anchored: bool) -> Sums:
+    """Return what changes of domains add to the sums. `key` is the sum key."""
+    listed = versions = 0
+    for each in changed:
+        before, after = each.named(each.before), each.named(each.after)
+        if before != after:
+            listed = sum_with(listed, _member(key, after), without=_member(key, before))
+        if anchored:
+            versions = sum_with(
+                versions,
+                _version_member(key, each.row, each.after) if after else None,
+                without=_version_member(key, each.row, each.before) if before else None,
+            )
+    return Sums(listed, versions)
+
+
+def _member(key: bytes, named: Key | None) -> bytes | None:
+    return None if named is None else hmac.digest(key, b"\x02" + encode(named), "sha256")
 
 
 # The base row
@@ -134,8 +167,8 @@ class BaseState:
 
     line: bytes
     """In an anchored store 32 random bytes, which differ after an older copy was accepted, so that what was there before cannot come back."""
-    total: int = field(repr=False)
-    """The sum when the store was made or anchored, and what writers that ended have added to it."""
+    sums: Sums = field(repr=False)
+    """Those of when the store was made or anchored, and what writers that ended have added to them."""
     depths: Mapping[bytes, int] = field(repr=False)
     """The number of segments that make a domain, for each encoded room."""
     writers: tuple[int, ...] = ()
@@ -150,10 +183,10 @@ class BaseState:
     """The digest of all events."""
 
     @classmethod
-    def fresh(cls, total: int, depths: Mapping[bytes, int], *, anchored: bool) -> BaseState:
-        """Return the base of a store without writers, whose domains and rooms add up to `total`."""
+    def fresh(cls, sums: Sums, depths: Mapping[bytes, int], *, anchored: bool) -> BaseState:
+        """Return the base of a store without writers, whose domains and rooms add up to `sums`."""
         line = os.urandom(32) if anchored else _NO_LINE
-        return cls(line, total, depths, start=line, end=line)
+        return cls(line, sums, depths, start=line, end=line)
 
     @property
     def anchored(self) -> bool:
@@ -166,12 +199,12 @@ class BaseState:
 
     def begun(self, writer: int) -> BaseState:
         """Return the base after a writer began."""
-        return self._after(Event(writer, 0), (*self.writers, writer), self.total)
+        return self._after(Event(writer, 0), (*self.writers, writer), self.sums)
 
-    def ended(self, writer: int, commits: int, difference: int) -> BaseState:
-        """Return the base after a writer ended that had made some commits, which added `difference` to the sum."""
+    def ended(self, writer: int, commits: int, added: Sums) -> BaseState:
+        """Return the base after a writer ended that had made some commits, which added to the sums."""
         left = tuple(each for each in self.writers if each != writer)
-        return self._after(Event(writer, commits), left, (self.total + difference) % 2**256)
+        return self._after(Event(writer, commits), left, self.sums.plus(added))
 
     def due(self) -> tuple[int, ...]:
         """Return the writers that are to be ended because there are too many."""
@@ -189,18 +222,18 @@ class BaseState:
             digest = _chained(digest, event)
         return digest
 
-    def _after(self, event: Event, writers: tuple[int, ...], total: int) -> BaseState:
+    def _after(self, event: Event, writers: tuple[int, ...], sums: Sums) -> BaseState:
         if not self.anchored:  # there is no anchor that could know of the event
-            return replace(self, total=total, writers=writers)
+            return replace(self, sums=sums, writers=writers)
         events, start = (*self.events, event), self.start
         while len(events) > _MOST_EVENTS:
             start, events = _chained(start, events[0]), events[1:]
         end = _chained(self.end, event)
-        return replace(self, total=total, writers=writers, count=self.count + 1, start=start, events=events, end=end)
+        return replace(self, sums=sums, writers=writers, count=self.count + 1, start=start, events=events, end=end)
 
     def plain(self) -> bytes:
         """Return its bytes."""
-        numbers = [self.total.to_bytes(32, "big"), self.count.to_bytes(8, "big"), self.start]
+        numbers = [self.sums.plain(), self.count.to_bytes(8, "big"), self.start]
         numbers += [len(self.writers).to_bytes(2, "big"), *(each.to_bytes(8, "big") for each in self.writers)]
         numbers += [len(self.events).to_bytes(2, "big"), *(_event_plain(each) for each in self.events)]
         return self.line + b"".join(numbers) + depths_plain(self.depths)
@@ -213,7 +246,8 @@ class BaseState:
             UnreadableError: the bytes do not follow the format.
         """
         reader = Reader(plain)
-        line, total, count, start = reader.take(32), reader.number(32), reader.number(8), reader.take(32)
+        line, sums = reader.take(32), Sums.read(reader, former=former)
+        count, start = reader.number(8), reader.take(32)
         writers = tuple(reader.number(8) for _ in range(reader.number(2)))
         events = tuple(Event(reader.number(8), reader.number(8)) for _ in range(reader.number(2)))
         depths = {} if former else read_depths(reader)
@@ -222,10 +256,12 @@ class BaseState:
             raise UnreadableError("has more events than it counts")
         if len(set(writers)) != len(writers):
             raise UnreadableError("has a writer twice")
+        if line == _NO_LINE and (sums.versions or count or start != _NO_LINE):
+            raise UnreadableError("has what only an anchored store has")
         end = start
         for event in events:
             end = _chained(end, event)
-        return cls(line, total, depths, writers, count, start, events, end)
+        return cls(line, sums, depths, writers, count, start, events, end)
 
 
 def _event_plain(event: Event) -> bytes:
@@ -236,21 +272,16 @@ def _chained(digest: bytes, event: Event) -> bytes:
     return hashlib.sha256(digest + _event_plain(event)).digest()
 
 
-def writer_plain(difference: int) -> bytes:
-    """Return the plaintext of the row of a writer, whose version is how many commits it has made."""
-    return difference.to_bytes(32, "big")
-
-
-def read_writer(plain: bytes) -> int:
-    """Return what the commits of a writer have added to the sum.
+def read_writer(plain: bytes, *, former: bool) -> Sums:
+    """Return what the commits of a writer have added to the sums, from the plaintext of its row, whose version is how many there were.
 
     Raises:
         UnreadableError: this is not the plaintext of the row of a writer.
     """
     reader = Reader(plain)
-    difference = reader.number(32)
+    added = Sums.read(reader, former=former)
     reader.end()
-    return difference
+    return added
 
 
 def new_writer() -> int:

@@ -41,12 +41,14 @@ from graphagent.store._sorted_dict import SortedDict
 from graphagent.store.sealed._anchoring import Anchoring, has_older_keys
 from graphagent.store.sealed._base import (
     BaseState,
-    domain_member,
+    Changed,
+    Sums,
+    difference,
     domain_row,
     generation_of,
     is_former,
     path_of,
-    rooms_total,
+    rooms_sums,
 )
 from graphagent.store.sealed._domains import Domain, DomainList, InFlight, Location
 from graphagent.store.sealed._format import (
@@ -173,7 +175,7 @@ class SealedSession:
             if not make:
                 return None
             made = cls(store, key, await with_secret(secret, fresh_keyset), 1, depths, where)
-            base = made.writers.put_base(BaseState.fresh(0, {}, anchored=False), 0)
+            base = made.writers.put_base(BaseState.fresh(Sums(), {}, anchored=False), 0)
             try:
                 await store.commit(Put(KEYS, made.keyset.row(1), expected=0), base)
             except ConflictError:
@@ -542,22 +544,21 @@ class SealedSession:
         """Read the rows of all domains and compare their sum with that of the writers. Return whether others have let that be."""
         rows = await self.writers.renew()
         members: dict[bytes, int] = {}
-        count, total = 0, rooms_total(self.sum_key, rows.base.depths)
+        count, sums = 0, rooms_sums(self.sum_key, rows.base.depths)
 
         def fold(chunk: list[Item]) -> None:
-            nonlocal count, total
+            nonlocal count, sums
             for found in chunk:
                 generation = self.generation(found)
                 count += 1
                 if self.may_list(count):
                     members[encode(path_of(found.key))] = generation
-                member = domain_member(self.sum_key, found.key, found.version, anchored=rows.base.anchored)
-                total = sum_with(total, member)
+            begun = (Changed(found.key, 0, found.version) for found in chunk)
+            sums = sums.plus(difference(self.sum_key, begun, anchored=rows.base.anchored))
 
         await folded(self.store.scan(("d",)), fold)
-        fits = total == rows.total and rows.domains in (None, count)
-        if not fits and not self.anchoring.accepts_rows:
-            await self.writers.contradicted(rows)
+        if not self.anchoring.fit(sums, rows) or rows.domains not in (None, count):
+            await self.writers.contradicted(rows, sums)
             return False
         kept = self.may_list(count)
         ordered = await anyio.to_thread.run_sync(SortedDict, members) if len(members) > _CHUNK else SortedDict(members)

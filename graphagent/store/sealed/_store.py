@@ -187,8 +187,8 @@ class EncryptedStore:
     async def reset_anchor(self) -> None:
         """Accept the store as it is, even if it is older than its anchor, and write the anchor anew.
 
-        What was stored since the older copy was made is lost, unless the newer one is put back. Commits of other processes that
-        have the store open continue.
+        What was stored since the older copy was made is lost, unless the newer one is put back. Single domains may be older than the
+        others, but none may be missing. Commits of other processes that have the store open continue.
 
         Raises:
             ValueError: the store has no `anchor`.

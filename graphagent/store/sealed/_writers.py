@@ -18,12 +18,12 @@ from graphagent.store._sealed_detection import KEYS, ROOT
 from graphagent.store.sealed._base import (
     BaseState,
     Changed,
+    Sums,
     difference,
     new_writer,
     read_writer,
-    rooms_total,
+    rooms_sums,
     root_member,
-    writer_plain,
 )
 from graphagent.store.sealed._format import RootState, UnreadableError
 from graphagent.store.sealed._key_row import replacing
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("graphagent")
 BASE: Key = (*ROOT, 0)
 _TRIES = 100
-_SUM = 2**256
 
 
 class Own(NamedTuple):
@@ -42,7 +41,7 @@ class Own(NamedTuple):
 
     number: int = 0
     commits: int = 0
-    difference: int = 0
+    added: Sums = Sums()
 
     @property
     def row(self) -> Key:
@@ -54,8 +53,8 @@ class Rows(NamedTuple):
 
     items: Mapping[Key, Item]
     base: BaseState
-    writers: Mapping[int, tuple[int, int]]
-    """Of each writer how many commits it has made, and what these added to the sum."""
+    writers: Mapping[int, tuple[int, Sums]]
+    """Of each writer how many commits it has made, and what these added to the sums."""
     domains: int | None = None
     """How many domains there are, as the root of a store of format 1 or 2 says."""
 
@@ -78,9 +77,9 @@ class Rows(NamedTuple):
         return {writer: commits for writer, (commits, _) in self.writers.items()}
 
     @property
-    def total(self) -> int:
+    def sums(self) -> Sums:
         """What the domains and the rooms add up to."""
-        return (self.base.total + sum(added for _, added in self.writers.values())) % _SUM
+        return self.base.sums.plus(*(added for _, added in self.writers.values()))
 
     def with_newer(self, found: Rows) -> Rows:
         """Return each row as it was read last, here or in `found`."""
@@ -173,7 +172,7 @@ class Writers:
         listed = {(*ROOT, number) for number in base.writers} if base else set[Key]()
         if listed != found.keys() - {ROOT, BASE}:
             return None
-        writers: dict[int, tuple[int, int]] = {}
+        writers: dict[int, tuple[int, Sums]] = {}
         for row in listed:
             number, version = int(row[-1]), found[row].version
             if known is not None and known.version(row) == version:
@@ -182,7 +181,7 @@ class Writers:
             plain = await self._plain(b"writer", found[row])
             if plain is None:
                 return None
-            writers[number] = version, read_writer(plain)
+            writers[number] = version, read_writer(plain, former=former)
         if root is None:
             assert base is not None
             return Rows(found, base, writers)
@@ -192,16 +191,20 @@ class Writers:
         return await self.session.unsealed(kind, found)
 
     def _of_root(
-        self, found: Mapping[Key, Item], root: RootState, base: BaseState | None, writers: Mapping[int, tuple[int, int]]
+        self,
+        found: Mapping[Key, Item],
+        root: RootState,
+        base: BaseState | None,
+        writers: Mapping[int, tuple[int, Sums]],
     ) -> Rows:
-        """Return what the rows of a store of format 1 or 2 mean: its root has the sum and the rooms, or is part of the sum."""
+        """Return what the rows of a store of format 1 or 2 mean: its root has the list and the rooms, and is part of the sum over versions."""
         key = self.session.sum_key
-        rooms = rooms_total(key, root.depths)
+        listed = Sums(root.total).plus(rooms_sums(key, root.depths))
         if base is None:
-            base = BaseState.fresh((root.total + rooms) % _SUM, root.depths, anchored=False)
+            base = BaseState.fresh(listed, root.depths, anchored=False)
         else:
-            member = int.from_bytes(root_member(key, ROOT, found[ROOT].version), "big")
-            base = replace(base, total=(base.total - member + rooms) % _SUM, depths=root.depths)
+            without = Sums(versions=-root_member(key, ROOT, found[ROOT].version))
+            base = replace(base, sums=base.sums.plus(listed, without), depths=root.depths)
         return Rows(found, base, writers, root.domains)
 
     async def renew(self) -> Rows:
@@ -238,17 +241,18 @@ class Writers:
                 commits = now.writers.get(self.own.number)
                 self.own = Own(self.own.number, *commits) if commits else Own()
 
-    async def contradicted(self, rows: Rows) -> None:
-        """Raise the error for domains that do not add up to the sum, unless others have written since `rows` were read.
+    async def contradicted(self, rows: Rows, sums: Sums) -> None:
+        """Raise the error for domains and rooms that add up to other sums, unless others have written since `rows` were read.
 
         Raises:
-            DamagedStoreError, RolledBackError: nobody has.
+            DamagedStoreError: nobody has, and domains are missing, or were added or put back.
+            RolledBackError: nobody has, and domains are older than they were.
         """
         after = await self.read()
         if after.versions != rows.versions:
             return
-        if rows.base.anchored:
-            raise RolledBackError(self.session.where, "a part of it is older than the rest, or was removed")
+        if rows.base.anchored and sums.listed == rows.sums.listed:
+            raise RolledBackError(self.session.where, "a part of it is older than the rest")
         reason = "domains are missing, or were added by someone without the key"
         raise DamagedStoreError(self.session.where, reason)
 
@@ -280,8 +284,8 @@ class Writers:
         if any(depths.get(room, depth) != depth for room, depth in rooms.items()):
             raise ConflictError(BASE, rows.version(BASE), rows.version(BASE))
         rooms = {room: depth for room, depth in rooms.items() if room not in depths}
-        added = (difference(key, changed, anchored=rows.base.anchored) + rooms_total(key, rooms)) % _SUM
-        if not added:
+        added = difference(key, changed, anchored=rows.base.anchored).plus(rooms_sums(key, rooms))
+        if added == Sums():
             return None
         base, changes, items, writers = rows.base, list[Change](), dict(rows.items), dict(rows.writers)
         if not own.number:
@@ -294,13 +298,13 @@ class Writers:
             base = base.begun(own.number)
         if rooms:
             base = base.with_rooms(rooms)
-        own = Own(own.number, own.commits + 1, (own.difference + added) % _SUM)
-        record = self.session.sealed_row(b"writer", own.row, own.commits, writer_plain(own.difference))
+        own = Own(own.number, own.commits + 1, own.added.plus(added))
+        record = self.session.sealed_row(b"writer", own.row, own.commits, own.added.plain())
         puts = [Put(own.row, record, expected=own.commits - 1)]
         if base is not rows.base:
             puts.append(self.put_base(base, rows.version(BASE)))
         items |= {each.key: Item(each.key, each.value, (each.expected or 0) + 1) for each in puts}
-        writers[own.number] = own.commits, own.difference
+        writers[own.number] = own.commits, own.added
         return Plan(own, Rows(items, base, writers), [*changes, *puts])
 
     def put_base(self, base: BaseState, version: int) -> Put:
@@ -317,7 +321,7 @@ class Writers:
         """Return what seals the rows anew, with the present key; nothing of what they mean changes."""
         rows, sealed = await self.read(), self.session.sealed_row
         plains = {BASE: (b"base", rows.base.plain())}
-        plains |= {(*ROOT, number): (b"writer", writer_plain(added)) for number, (_, added) in rows.writers.items()}
+        plains |= {(*ROOT, number): (b"writer", added.plain()) for number, (_, added) in rows.writers.items()}
         return [
             Put(row, sealed(kind, row, version, plain), expected=version, version=version)
             for row, (kind, plain) in plains.items()
@@ -339,12 +343,16 @@ class Writers:
                 return
             rows = await self.read()
             if rows.is_former:
+                base = rows.base
+                for number, (commits, added) in rows.writers.items():  # no process that could go on with its row
+                    base = base.ended(number, commits, added)
                 with suppress(ConflictError):
                     await session.store.commit(
                         # An older process reads the keys again before its next commit, and stops at the format.
                         *replacing(keys, session.keyset.in_present_format()),
                         Delete(ROOT, expected=rows.version(ROOT)),
-                        self.put_base(rows.base, rows.version(BASE)),
+                        self.put_base(base, rows.version(BASE)),
+                        *(Delete((*ROOT, number), expected=commits) for number, commits in rows.commits.items()),
                     )
             await session.renew_keys(keys)
             await self.renew()

@@ -107,6 +107,34 @@ async def test_an_older_copy_can_be_accepted_and_then_the_newer_one_is_refused()
         await opened(inner, anchor).get((*ANN, 0))
 
 
+async def test_a_store_that_lacks_domains_is_not_accepted():
+    """A reset accepts domains that are older than they were, but none that is missing, or was removed and is there again."""
+    inner, anchor = await begun()
+    async with opened(inner, anchor) as store:
+        await store.commit(Put(("room", "gone", 0), b"v"))
+    old = rows_of(inner)
+    async with opened(inner, anchor) as store:
+        await store.commit(Put((*ANN, 0), b"new"), DeleteAll(("room", "gone")))
+    now = rows_of(inner)
+    paths = {item.key[:3]: domain_rows(old, item.key[:3]) for item in old.values() if item.key[0] == "d"}
+    [gone] = [places for places in paths.values() if not places & now.keys()]
+    [anns] = [places for places in paths.values() if places & now.keys() and any(old[at] != now[at] for at in places)]
+    missing = with_rows({place: item for place, item in now.items() if place not in anns})
+    again = with_rows({**now, **{place: old[place] for place in gone}})
+    for copy in (missing, again):
+        before = rows_of(copy)
+        for use in (opened(copy).verify, opened(copy, anchor).reset_anchor):
+            with pytest.raises(DamagedStoreError, match="domains are missing, or were added"):
+                await use()
+        assert rows_of(copy) == before
+    older = with_rows({**now, **{place: old[place] for place in anns}})
+    with pytest.raises(RolledBackError, match="a part of it is older"):
+        await opened(older, anchor).verify()
+    await opened(older, anchor).reset_anchor()
+    assert (await opened(older, anchor).get((*ANN, 0))).value == b"old"
+    assert await opened(older, anchor).verify() == 2
+
+
 def domain_rows(rows, path):
     """Give the places of a domain of two segments: its row and its items."""
     return {place for place, item in rows.items() if item.key[:1] in (("d",), ("i",)) and item.key[1:3] == path[1:3]}

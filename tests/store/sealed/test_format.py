@@ -228,7 +228,6 @@ def path_of(row):
 
 def check_list(rows, store_id, keys):
     """Check that the domains are those that the rows of the writers, or the root, say."""
-    anchored = False
     domains = [row for row in rows if row[0] == "d"]
     assert len({path_of(row) for row in domains}) == len(domains)
     if rows["k",][0][7] < 3:
@@ -243,16 +242,17 @@ def check_list(rows, store_id, keys):
             assert not [row for row in rows if row[0] == "r" and row != ("r",)]
     else:
         assert ("r",) not in rows
-        _, _, _, _, total, anchored = read_writers(rows, store_id, keys)
-    for row in domains:
-        total -= number(hmac.digest(keys[3][None], member_of(row, rows[row][1], anchored), "sha256"))
-    assert total % 2**256 == 0
+        total = read_writers(rows, store_id, keys)[-1]
+    assert (total - sum(member_of(keys, 2, row, rows[row][1]) for row in domains)) % 2**256 == 0
 
 
-def member_of(row, version, anchored):
-    if anchored:
-        return b"\x03" + version.to_bytes(8, "big") + enc(row)
-    return b"\x02" + enc(("d", *path_of(row), "#", generation_of(row, version)))
+def member_of(keys, kind, row, version):
+    """Give what the row of a domain adds to the sum over domains, 2, or that over versions, 3."""
+    if kind == 3:
+        member = version.to_bytes(8, "big") + enc(row)
+    else:
+        member = enc(("d", *path_of(row), "#", generation_of(row, version)))
+    return number(hmac.digest(keys[3][None], bytes([kind]) + member, "sha256"))
 
 
 def read_store(rows, key):
@@ -280,10 +280,12 @@ def read_store(rows, key):
 
 
 def read_writers(rows, store_id, keys):
-    """Give what the base row and those of writers say: the line, events and their digest, commits, what domains add up to, whether these are versions."""
+    """Give what the base row and those of writers say: the line, events and their digest, commits, and what domains add up to."""
     former = ("r",) in rows
     base = unseal(keys[1], store_id, b"base", enc(("r", 0)), rows["r", 0][1], rows["r", 0][0])
-    line, total, count, digest, rest = base[:32], number(base[32:64]), number(base[64:72]), base[72:104], base[104:]
+    line, rest, size = base[:32], base[32:], 32 if former else 64
+    total, versions, rest = 0 if former else number(rest[:32]), number(rest[size - 32 : size]), rest[size:]
+    count, digest, rest = number(rest[:8]), rest[8:40], rest[40:]
     listed = [number(rest[2 + 8 * at : 10 + 8 * at]) for at in range(number(rest[:2]))]
     writers, rest = set(listed), rest[2 + 8 * len(listed) :]
     assert len(writers) == len(listed)
@@ -297,27 +299,28 @@ def read_writers(rows, store_id, keys):
     for writer in writers:
         record, version = rows["r", writer]
         difference = unseal(keys[1], store_id, b"writer", enc(("r", writer)), version, record)
-        assert len(difference) == 32
-        total += number(difference)
+        assert len(difference) == (32 if former else 64)
+        total += 0 if former else number(difference[:32])
+        versions += number(difference[-32:])
+    if line != bytes(32):
+        counted = [row for row in rows if row == ("r",) or row[0] == "d"]
+        versions -= sum(member_of(keys, 3, row, rows[row][1]) for row in counted)
+    assert versions % 2**256 == 0
     if former:
         assert rooms == b""
-        states = [row for row in rows if row == ("r",) or row[0] == "d"]
-        for row in states:
-            total -= number(hmac.digest(keys[3][None], member_of(row, rows[row][1], True), "sha256"))
-        assert total % 2**256 == 0
     else:
         rooms, rest = read_rooms(rooms)
         assert rest == b""
         assert line != bytes(32) or (count, digest) == (0, bytes(32))
         for room, depth in rooms:
             total -= number(hmac.digest(keys[3][None], b"\x04" + depth + room, "sha256"))
-    return line, count, digest, {writer: rows["r", writer][1] for writer in writers}, total, line != bytes(32)
+    return line, count, digest, {writer: rows["r", writer][1] for writer in writers}, total
 
 
 def read_anchor(content, rows, key):
     """Check an anchor against the rows of the store that it was written for last."""
     store_id, keys = read_key_row(*rows["k",], key)
-    line, count, digest, writers, _, _ = read_writers(rows, store_id, keys)
+    line, count, digest, writers, _ = read_writers(rows, store_id, keys)
     signed = content[:-32]
     assert content[-32:] == hmac.digest(hmac.digest(keys[3][None], b"graphagent/1 anchor", "sha256"), signed, "sha256")
     head = b"ganchor\0\x01" + store_id + line + count.to_bytes(8, "big") + digest
