@@ -128,6 +128,7 @@ from graphagent.log._status import check_statuses as check_statuses
 from graphagent.log._submitted import Place as Place
 from graphagent.log._submitted import Submitted as Submitted
 from graphagent.log._submitted import all_submitted as all_submitted
+from graphagent.log._submitted import first_in_line as first_in_line
 from graphagent.log._submitted import line_key as line_key
 from graphagent.log._submitted import place_at_end as place_at_end
 from graphagent.log._submitted import read_line as read_line

@@ -116,6 +116,15 @@ async def read_line(store: Store, owner: str, thread: str) -> list[Place]:
     return found
 
 
+async def first_in_line(store: Store, owner: str, thread: str, now: int) -> str:
+    """Return the run that comes first among those that were submitted to a thread and are due; empty if there is none.
+
+    Raises:
+        DamagedStoreError, StoreError: they cannot be read.
+    """
+    return next((each.run_id for each in await read_line(store, owner, thread) if each.due <= now), "")
+
+
 async def place_at_end(
     store: Store, header: RunHeader, *, ends_busy: bool = False, most: int | None = None
 ) -> list[Change]:

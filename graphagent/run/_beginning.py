@@ -262,7 +262,7 @@ async def _claim(run: Runtime, store: Store) -> None:
     died = header.deaths + 1 if header.written == "running" and header.claim is not None else 0
     log.header = structs.replace(
         header, written="running", reason="", strategy_digest=outline.digest, version=run.config.named_version, deaths=died,
-        due=await time_of(store) if header.queue else 0,
+        due=await time_of(store) if run.is_left else 0,
     )  # fmt: skip
     log.lost = False
     _record_answers(run)

@@ -99,7 +99,7 @@ async def fail(run: Runtime, error: BaseException) -> None:
     reason += f": {error}" if isinstance(error, GraphAgentError) else ""  # texts of others may contain a value
     run.pausing, run.idle = None, False
     failed_store = run.log.stale is not None or is_of_store(error, run.lineage)
-    if run.log.header.queue and (cancelled or failed_store):
+    if run.is_left and (cancelled or failed_store):
         with anyio.CancelScope(shield=True):
             await leave(run)
         run.report_steps()
@@ -125,7 +125,7 @@ async def refuse(run: Runtime, error: Exception) -> None:
 
 
 async def leave(run: Runtime) -> None:
-    """Release a run that was submitted where it is, for the next worker. If the store fails, its claim ends by itself."""
+    """Release a run where it is, for the next worker. If the store fails, its claim ends by itself."""
     log = run.log
     try:
         if log.stale is not None and not log.lost:

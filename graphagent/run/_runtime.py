@@ -186,6 +186,8 @@ class Runtime:
     """What was spent after the end: the log of those who learned from the run."""
     recorded: Recording | None = None
     """What another run did, which this one does again: it takes the recorded outcomes."""
+    by_worker = False
+    """Whether a worker executes it here."""
     most_deaths: int | None = None
     """After how many deaths of processes, one after the other, it fails; None: it does not fail for that."""
     wish: Wish | None = None
@@ -448,6 +450,11 @@ class Runtime:
         if top.handed and not in_branch:
             top.attention = False
             raise Suspend
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it is left to the next worker when it cannot go on here: it was submitted, or a worker took it up."""
+        return self.by_worker or bool(self.log.header.queue)
 
     @property
     def stops_soon(self) -> bool:

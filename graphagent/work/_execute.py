@@ -16,7 +16,7 @@ from graphagent.errors import (
     StrategyChangedError,
     ThreadBusyError,
 )
-from graphagent.log._internal import RETAINED, read_header, read_line, time_of
+from graphagent.log._internal import RETAINED, first_in_line, read_header, time_of
 from graphagent.run._internal import read_any, refuse
 
 if TYPE_CHECKING:
@@ -53,6 +53,15 @@ def config_of(agent: Agent[Any, Any]) -> RunConfig:
     return agent._stored_config()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  workers do what its own methods do
 
 
+def can_execute(agent: Agent[Any, Any]) -> bool:
+    """Return whether runs of an agent can be executed where nobody passes them `deps`: nothing takes any, or they are made."""
+    try:
+        config_of(agent).check_given(None, "Agent(…, deps_factory=…)")
+    except TypeError:
+        return False
+    return True
+
+
 async def execute(
     agent: Agent[Any, Any],
     owner: str,
@@ -85,7 +94,7 @@ async def execute(
         return Outcome("missing")
     except StrategyChangedError as error:
         return Outcome("changed", error=error)
-    run.most_deaths = most_deaths
+    run.by_worker, run.most_deaths = True, most_deaths
     began(run)
     return await _finished(run, store)
 
@@ -109,12 +118,14 @@ async def _finished(run: Runtime, store: Store) -> Outcome:
     except Exception as failure:  # noqa: BLE001  the run has recorded it, or the store failed
         error = failure
         _log.warning("run %r: %s", run.run_id, type(failure).__name__)
-    if run.draft is not None and isinstance(error, GraphAgentError) and not isinstance(error, StoreError):
+    has_deps = run.config.deps is not None or run.config.make_deps is None
+    if run.draft is not None and has_deps and isinstance(error, GraphAgentError) and not isinstance(error, StoreError):
         await refuse(run, error)  # a feature would not have it: that does not change by itself
         return Outcome("executed", await _following(run, store), error)
-    if run.result.status in ("interrupted", "queued", "new") or (isinstance(error, StoreError) and run.claimed):
-        return Outcome("left", error=error)
     over = run.result.status in RETAINED
+    was_not_taken = error is not None and not over
+    if run.result.status == "interrupted" or was_not_taken or (isinstance(error, StoreError) and run.claimed):
+        return Outcome("left", error=error)
     return Outcome("executed", await _following(run, store) if over else "", error)
 
 
@@ -129,17 +140,12 @@ async def _hindrance(store: Store, header: RunHeader) -> Doing | None:
     now = await time_of(store)
     if header.due > now:
         return "early"
-    if not header.begun and header.thread and await _first(store, header.owner, header.thread, now) != header.run_id:
-        return "held"
+    if not header.begun and header.thread:
+        return None if await first_in_line(store, header.owner, header.thread, now) == header.run_id else "held"
     return None
 
 
 async def _following(run: Runtime, store: Store) -> str:
     with suppress(StoreError):  # whoever looks for what is due finds it
-        return await _first(store, run.owner, run.thread, await time_of(store)) if run.thread else ""
+        return await first_in_line(store, run.owner, run.thread, await time_of(store)) if run.thread else ""
     return ""
-
-
-async def _first(store: Store, owner: str, thread: str, now: int) -> str:
-    """Return the run that comes first among those that were submitted to a thread and are due; empty if there is none."""
-    return next((each.run_id for each in await read_line(store, owner, thread) if each.due <= now), "")

@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import anyio
 
-from graphagent.errors import DamagedStoreError, RunNotFoundError, StoreError
-from graphagent.log._internal import RunHeader, header_key, read_due, read_header, time_of
+from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError, StoreError
+from graphagent.log._internal import ROOM, Due, RunHeader, due_key, header_key, read_due, read_header, time_of
+from graphagent.store import Delete
 from graphagent.store._internal import claims_of, get_many
 from graphagent.work._backlog import Backlog, Found, Name
 
 if TYPE_CHECKING:
-    from graphagent.protocols import Dispatcher, Store
+    from graphagent.protocols import Claims, Dispatcher, Store
+    from graphagent.store import Claimed
 
 _log = logging.getLogger("graphagent")
 _MOST, _EVER = 1000, 64_000
@@ -53,7 +56,7 @@ class Finder:
         self._looked = looked
         """Is called at each look with the time."""
         self._facts: dict[Name, Facts] = {}
-        self._limit = _MOST
+        self._limit = self._most_lapsed = _MOST
         self._now_please = anyio.Event()
         self._taking: anyio.CancelScope | None = None
         self._left_alone: set[str] = set()
@@ -81,39 +84,62 @@ class Finder:
         now = await time_of(self._store)
         await self._looked(now)
         due = await read_due(self._store, now, self._limit)
-        names = [(each.owner, each.run_id) for each in due]
-        await self._learn(names)
-        found = [
-            Found((-facts.priority, each.at), name, each.strategy, facts.queue)
-            for each, name in zip(due, names, strict=True)
-            if (facts := self._facts.get(name)) is not None and self._is_ours(each.strategy, facts.queue)
-        ]
+        await self._learn(due)
+        found = {
+            name: Found((-facts.priority, each.at), name, each.strategy, facts.queue)
+            for each in due
+            if (facts := self._facts.get(name := (each.owner, each.run_id))) is not None
+            and self._is_ours(each.strategy, facts.queue)
+        }
         if claims is not None and self._backlog.claimed:
             keys = {header_key(*name): name for name in self._backlog.claimed}
             held = await claims.holders(keys)
             for key, name in keys.items():
                 if key not in held or held[key].lapsed:
                     self._backlog.hurry(name)
-        # What others are to execute may be in the way.
-        self._limit = min(self._limit * 2, _EVER) if len(due) == self._limit and not found else _MOST
-        self._backlog.replace(found)
+        self._limit = _next_limit(self._limit, len(due), bool(found))
+        lapsed = [] if claims is None else await self._lapsed(claims)
+        self._backlog.replace({**{each.name: each for each in lapsed}, **found}.values())
 
-    async def _learn(self, names: list[Name]) -> None:
+    async def _learn(self, due: list[Due]) -> None:
         """Read the queues and priorities of runs that were not seen before, and forget those of others."""
+        names = [(each.owner, each.run_id) for each in due]
         self._facts = {name: self._facts[name] for name in names if name in self._facts}
-        new = [name for name in names if name not in self._facts]
+        new = [each for each in due if (each.owner, each.run_id) not in self._facts]
         if not new:
             return
-        items = await get_many(self._store, [header_key(*name) for name in new])
-        for name in new:
-            item = items.get(header_key(*name))
-            if item is not None:
-                try:
-                    header = RunHeader.unpack(item.value, name[1])
-                except DamagedStoreError as error:
-                    _log.warning("a run that is due is left alone: %s", error)
-                else:
-                    self._facts[name] = Facts(header.queue, header.priority)
+        items = await get_many(self._store, [header_key(each.owner, each.run_id) for each in new])
+        for each in new:
+            item = items.get(header_key(each.owner, each.run_id))
+            if item is None:
+                await self._remove(each)
+            elif (header := _read(item.value, each.run_id)) is not None:
+                self._facts[each.owner, each.run_id] = Facts(header.queue, header.priority)
+
+    async def _remove(self, due: Due) -> None:
+        """Remove what says that something is due for a run that is not there."""
+        run = RunHeader(run_id=due.run_id, owner=due.owner, due=due.at)
+        with suppress(ConflictError):  # it is there again
+            await self._store.commit(Delete(due_key(run)), Delete(header_key(due.owner, due.run_id), expected=0))
+
+    async def _lapsed(self, claims: Claims) -> list[Found]:
+        """Return the runs whose process has died and that nobody submitted, and release the claims of runs that are at rest."""
+        lapsed = await claims.lapsed(ROOM, self._most_lapsed)
+        items = await get_many(self._store, [each.key for each in lapsed]) if lapsed else {}
+        over: list[Claimed] = []
+        found: list[Found] = []
+        for each in lapsed:
+            owner, run_id = str(each.key[1]), str(each.key[3])
+            item = items.get(each.key)
+            header = None if item is None else _read(item.value, run_id)
+            if item is None or (header is not None and header.claim is None):
+                over.append(each)
+            elif header is not None and not header.due and self._is_ours(header.strategy, header.queue):
+                found.append(Found((0, each.until), (owner, run_id), header.strategy, header.queue))
+        if over:
+            await claims.release(over)
+        self._most_lapsed = _next_limit(self._most_lapsed, len(lapsed), bool(found or over))
+        return found
 
     def _is_ours(self, strategy: str, queue: str) -> bool:
         if self._queues is not None and queue and queue not in self._queues:
@@ -124,6 +150,10 @@ class Finder:
             self._left_alone.add(strategy)
             _log.info("runs of strategy %r wait for a worker that has its agent", strategy)
         return False
+
+    def forget(self, name: Name) -> None:
+        """Read at the next look whether a run is there, which was not."""
+        self._facts.pop(name, None)
 
     def look_now(self) -> None:
         """Look into the store without waiting for the next time."""
@@ -171,6 +201,20 @@ class Finder:
             return
         if self._is_ours(header.strategy, header.queue):
             self._backlog.add(Found((-header.priority, header.due), (owner, run_id), header.strategy, header.queue))
+
+
+def _read(data: bytes, run_id: str) -> RunHeader | None:
+    """Return a header; None if it is damaged, which is logged."""
+    try:
+        return RunHeader.unpack(data, run_id)
+    except DamagedStoreError as error:
+        _log.warning("a run that is due is left alone: %s", error)
+        return None
+
+
+def _next_limit(limit: int, read: int, has_work: bool) -> int:
+    """Return how many to read in the next look: what others are to execute may be in the way of all that is for this worker."""
+    return min(limit * 2, _EVER) if read == limit and not has_work else _MOST
 
 
 def told(error: Exception) -> str:

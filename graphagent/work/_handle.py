@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
 
 from graphagent._options import check_number, check_text
-from graphagent.errors import RunClaimedError
+from graphagent.errors import RunClaimedError, RunNotFoundError, StoreError
 from graphagent.history._internal import Following
-from graphagent.log._internal import ask, asked_key, read_header
+from graphagent.log._internal import ask, asked_key, first_in_line, read_header, time_of
 from graphagent.run._internal import end_here, queue_again, read_any
 from graphagent.store import Delete
 from graphagent.work._dispatch import tell
@@ -146,14 +147,25 @@ class RunHandle(Generic[O]):
             StoreError: the store cannot be read or written.
         """
         check_text("reason=", reason)
+        thread = (await read_header(self._config.runs, self._owner, self._run_id))[0].thread
         while True:
             await self._asked(reason, ends=True)
             try:
                 ended = await end_here(self._config, self._owner, self._run_id, reason)
             except RunClaimedError:
                 continue  # another worker has it now
+            if thread:
+                await self._tell_next(thread)
             result: RunResult[O] = ended.result
             return result
+
+    async def _tell_next(self, thread: str) -> None:
+        """Bring word of the run of a thread that was held by this one. If that fails, workers find it in the store."""
+        store = self._config.runs
+        with suppress(StoreError, RunNotFoundError):
+            following = await first_in_line(store, self._owner, thread, await time_of(store))
+            if following:
+                await tell(self._config, (await read_header(store, self._owner, following))[0])
 
     async def pause(self, reason: str = "") -> RunResult[O]:
         """Have a worker stop the run before its next effect or node, and return the result. `agent.resume` continues it.

@@ -19,7 +19,7 @@ from graphagent.errors import StoreError
 from graphagent.store._internal import claims_of
 from graphagent.work._backlog import Backlog, Found, Name
 from graphagent.work._dispatch import dispatcher_of
-from graphagent.work._execute import DEATHS, Outcome, execute, leave_soon
+from graphagent.work._execute import DEATHS, Outcome, can_execute, execute, leave_soon
 from graphagent.work._finding import Finder, told
 from graphagent.work._limits import Limits
 from graphagent.work._retention import remove_expired
@@ -96,6 +96,8 @@ class Worker:
             check_path("health_file=", health_file, "'/tmp/worker'")
         self.agents: tuple[Agent[Any, Any], ...] = tuple({id(each): each for each in given}.values())
         """Whose runs it executes."""
+        self._able: list[Agent[Any, Any]] = []
+        """Those of them that need nothing which nobody passes."""
         self.concurrency = concurrency
         """How many runs it executes at once."""
         store: Any = given[0].store
@@ -121,7 +123,14 @@ class Worker:
         """
         if self._seeking is not None:
             raise RuntimeError("this worker works already; make another one")
-        strategies = {agent.strategy.name for agent in self.agents}
+        self._able = [agent for agent in self.agents if can_execute(agent)]
+        for agent in self.agents:
+            if agent not in self._able:
+                _log.warning(
+                    "runs of strategy %r are left alone: its nodes or tools take deps, and the agent has no deps_factory=",
+                    agent.strategy.name,
+                )
+        strategies = {agent.strategy.name for agent in self._able}
         finder = Finder(
             self.store, self._backlog, dispatcher_of(self.store, self.agents[0].dispatcher), queues=self._queues,
             strategies=strategies, pause=self._sweep, is_free=self._is_free, looked=self._looked,
@@ -217,6 +226,8 @@ class Worker:
             self._judge(found, outcome)
             if isinstance(outcome.error, StoreError):
                 finder.look_now()  # if that fails, too, no other run is begun
+            if outcome.did == "missing":
+                finder.forget(found.name)
             if outcome.following and not self._stopping:
                 await finder.word_of(found.name[0], outcome.following)
         except Exception as error:  # noqa: BLE001  a worker outlives whatever one run raises
@@ -229,7 +240,7 @@ class Worker:
 
     async def _executed(self, found: Found) -> Outcome:
         outcome = Outcome("changed")
-        for agent in self.agents:
+        for agent in self._able:
             if agent.strategy.name == found.strategy:
                 began = partial(self._began, found.name)
                 outcome = await execute(agent, *found.name, most_deaths=self._max_deaths, began=began)

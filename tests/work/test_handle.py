@@ -15,6 +15,8 @@ from graphagent.nodes import ask_human
 from graphagent.run import _heartbeat as heartbeat
 from graphagent.run import list_runs
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
+from graphagent.store.postgres import PostgresStore
+from graphagent.work import Worker
 from graphagent.work._execute import execute
 
 asking = Strategy("asking", START >> ask_human("Sure?", bool) >> END)
@@ -99,6 +101,41 @@ async def test_a_run_that_a_worker_executes_is_paused_and_ended_by_its_handle(st
     assert [item async for item in agent.store.scan(("asked",))] == []
     queued = await agent.submit(0)
     assert ((await queued.pause()).status, (await queued.end()).status) == ("queued", "ended")
+
+
+async def test_word_is_brought_of_what_an_answer_or_an_end_makes_due():
+    """To a worker that would not look for an hour: the run that was answered, and the next one of the thread of one that was ended."""
+    agent = Agent(asking, store=MemoryStore())
+    async with Worker(agent, sweep=3600):
+        await anyio.wait_all_tasks_blocked()
+        handles = [await agent.submit("Go.", thread="t") for _ in range(3)]
+        assert (await handles[0].wait()).status == "waiting"
+        await handles[0].end()
+        assert (await handles[1].wait()).status == "waiting"
+        await handles[1].answer(True)
+        assert (await handles[2].wait()).status == "waiting"
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_a_handle_works_over_postgresql_beside_a_worker(postgres_dsn, sealed):
+    """Each has a store of its own: entries, an answer, a pause and an end reach the other one."""
+    key = new_key()
+    store = lambda: EncryptedStore(PostgresStore(postgres_dsn), key) if sealed else PostgresStore(postgres_dsn)
+    strategies = [asking, ticking]
+    here, there = ([Agent(each, store=own, max_nodes=None) for each in strategies] for own in (store(), store()))
+    async with Worker(there, sweep=0.05):
+        handle = await here[0].submit("Go.")
+        assert (await handle.wait()).questions[0].question == "Sure?"
+        await handle.answer(True)
+        kinds = [entry.kind async for entry in handle.events()]
+        assert ((await handle.wait()).output, kinds) == (
+            True,
+            [entry.kind for entry in await here[0].history(handle.run_id)],
+        )
+        endless = await here[1].submit(0)
+        await _until(endless, "running")
+        assert (await endless.pause("lunch")).status == "paused"
+        assert (await endless.end("enough")).status == "ended"
 
 
 async def test_a_run_that_no_worker_executes_is_not_ended_by_its_handle():

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, node, parallel
-from graphagent.errors import StoreError
+from graphagent.errors import MissingExtraError, StoreError
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import fixed_clock
 from graphagent.work import Schedule, Worker
@@ -74,6 +74,7 @@ class Gate:
             self.inside -= 1
             return text
 
+        self.wait = wait
         self.agent = Agent(Strategy("gate", START >> wait >> shout >> END), store=store, **options)
 
 
@@ -108,6 +109,68 @@ async def test_a_worker_that_stops_leaves_its_runs_after_their_node_to_the_next_
     async with Worker(gate.agent):
         assert (await handle.wait()).output == "X"
     assert gate.seen == ["x"]
+
+
+@pytest.mark.parametrize("by", ["stop", "store"])
+async def test_a_run_that_nobody_submitted_is_left_to_the_next_worker_too(caplog, by):
+    """It slept when a worker took it up, which stops, or whose store fails."""
+    caplog.set_level(logging.CRITICAL)
+    store = Failing()
+    gate = Gate(store)
+    agent = Agent(Strategy("gate", START >> nap >> gate.wait >> shout >> END), store=store)
+    with fixed_clock(step_ms=0) as clock:
+        assert (await agent.run("x", run_id="x")).status == "sleeping"
+        clock.move(timedelta(hours=8))
+        async with Worker(agent, sweep=0.01) as worker:
+            await gate.entered.wait()
+            if by == "stop":
+                worker.stop()
+            store.fails = by == "store"
+            gate.open.set()
+            await anyio.sleep(0.1)
+            store.fails = False
+        clock.move(timedelta(minutes=10))
+        async with Worker(agent, sweep=0.01):
+            assert (await agent.handle("x").wait()).output == "X"
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_while_deps_cannot_be_made_a_run_stays_as_it_was(caplog, begun):
+    """Whatever their function raises: one that was submitted is not begun, and one that sleeps sleeps on, until they can be made."""
+    caplog.set_level(logging.CRITICAL)
+    tries, tried = [], anyio.Event()
+
+    async def connect():
+        tries.append(1)
+        if len(tries) == 3:
+            tried.set()
+        if len(tries) < 5:
+            raise MissingExtraError("the driver", "postgres")
+        return 7
+
+    @node
+    async def use(ctx: Context[int], text: str) -> str:
+        return f"{text}{ctx.deps}"
+
+    store = MemoryStore()
+    agent = Agent(Strategy("using", START >> nap >> use >> END), store=store, deps_factory=connect)
+    with fixed_clock(step_ms=0) as clock:
+        if begun:
+            await agent.run("x", run_id="x", deps=1)
+        else:
+            await agent.submit("x", run_id="x")
+        clock.move(timedelta(hours=8))
+        status = await agent.handle("x").status()
+        async with Worker(agent, sweep=0.005):
+            await tried.wait()
+            assert await agent.handle("x").status() == status
+            while len(tries) < 5:  # noqa: ASYNC110  another task is waited for
+                await anyio.sleep(0.01)
+            clock.move(timedelta(hours=8))
+            while (result := await agent.handle("x").result()).status != "done":
+                await anyio.sleep(0.01)
+                clock.move(timedelta(hours=8))
+        assert result.output == "x7"
 
 
 async def test_runs_of_a_thread_follow_one_another_at_once():
