@@ -42,7 +42,7 @@ def store_place(text: str | StorePlace) -> StorePlace:
     """
     place = text if isinstance(text, StorePlace) else StorePlace(text)
     if not place.is_server:
-        if url := re.match(r"\w[\w+.-]*://", place.text):
+        if url := re.match(r"\W*(\w[\w+.-]*://|postgres(ql)?:)", place.text):
             raise typer.BadParameter(
                 f"this is the address of something else ({url[0]}); a store is a path, or a PostgreSQL database: {SERVER}"
             )

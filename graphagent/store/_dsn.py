@@ -7,7 +7,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 _DSN = re.compile(
-    r"postgres(ql)?://|env:|\s*(service|host|hostaddr|port|dbname|user|password|passfile|ssl\w+)\s*=", re.IGNORECASE
+    r"\s*(postgres(ql)?://|env:|(service|host|hostaddr|port|dbname|user|password|passfile|ssl\w+)\s*=)", re.IGNORECASE
 )
 _PASSWORD = re.compile(r"(?:^|(?<=\s))(?:ssl)?password\s*=\s*(?:'(?:\\.|[^'\\])*'?|\S*)\s*", re.IGNORECASE)
 
@@ -21,7 +21,7 @@ class Named(NamedTuple):
 
 def is_dsn(text: str) -> bool:
     """Return whether a text names a PostgreSQL database, in a form of libpq, or as `env:NAME`, the variable that has its DSN."""
-    return _DSN.match(text) is not None
+    return (_DSN.match(text) or _PASSWORD.search(text)) is not None
 
 
 def without_password(dsn: str) -> str:

@@ -135,8 +135,9 @@ SECRET = "woodruff"
         f"postgresql://127.0.0.1/db?sslmode=require&password={SECRET}", f"postgresql://127.0.0.1/db?sslpassword={SECRET}",
         f"dbname=db host=127.0.0.1 password={SECRET}", f"password = 'a \\' {SECRET}' user=ada",
         f"postgresql://ada:a?{SECRET}@127.0.0.1/db", f"postgresql://[::1{SECRET}:x@/db",
+        f" postgresql://ada:{SECRET}@127.0.0.1/db", f"connect_timeout=2 host=127.0.0.1 password={SECRET}",
     ],
-    ids=range(9),
+    ids=range(11),
 )  # fmt: skip
 def test_a_password_in_an_argument_is_refused(run, dsn):
     """It would be seen in the list of processes; the error names the places for it, and does not repeat it."""

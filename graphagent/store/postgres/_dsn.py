@@ -29,6 +29,11 @@ class Target:
         return " ".join(text.split())
 
 
+def is_variable(dsn: str) -> bool:
+    """Return whether a DSN is the name of a variable, which errors may quote. A DSN behind `env:` is not."""
+    return re.fullmatch(r"env:[^\s:/@=]*", dsn) is not None
+
+
 def read_dsn(dsn: str, schema: str) -> Target:
     """Return the database that a DSN names.
 
@@ -38,7 +43,8 @@ def read_dsn(dsn: str, schema: str) -> Target:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
-    if dsn.startswith("env:"):
+    dsn = dsn.strip()
+    if is_variable(dsn):
         name = dsn.removeprefix("env:")
         dsn = os.environ.get(name, "").strip()
         if not dsn:
@@ -47,17 +53,19 @@ def read_dsn(dsn: str, schema: str) -> Target:
             )
     try:
         parts = conninfo_to_dict(dsn)
-    except psycopg.Error:  # its text may quote the password
+    except (psycopg.Error, UnicodeError):  # its text may quote the password
         raise StoreError(
             f"this is not the DSN of a PostgreSQL database; {_FORMS}. Encode '@', ':' and '/' of a password as %40, %3A and %2F"
         ) from None
     user = str(parts.get("user") or "")
     found = {str(parts.get("password") or ""), str(parts.get("sslpassword") or "")}
+    if not (port := str(parts.get("port") or "")).replace(",", "").isdigit():
+        found.add(port)  # a password, where the host was left out
     if "://" in dsn:
         found.update(re.split(r"[@:/]", dsn.partition("://")[2].rpartition("@")[0]))
     secrets = sorted((each for each in found - {user} if len(each) >= _SHORTEST), key=len, reverse=True)
-    place = str(parts.get("dbname") or user or "")
     target = Target(dsn, "", tuple(secrets))
+    place = target.without_secrets(str(parts.get("dbname") or user or ""))
     host = target.without_secrets(
         str(parts.get("host") or parts.get("hostaddr") or os.environ.get("PGHOST") or "localhost")
     )

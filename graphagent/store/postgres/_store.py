@@ -27,7 +27,7 @@ from graphagent.store.postgres._claims import PostgresClaims
 from graphagent.store.postgres._commits import Job, job_of, make
 from graphagent.store.postgres._crew import Closed, Crew
 from graphagent.store.postgres._database import Database
-from graphagent.store.postgres._dsn import read_dsn
+from graphagent.store.postgres._dsn import is_variable, read_dsn
 from graphagent.store.postgres._failures import Failure, Lost, error_of
 from graphagent.store.postgres._places import bounds_of, place_of
 from graphagent.store.postgres._reading import Position, check_whole, read, several
@@ -110,7 +110,7 @@ class PostgresStore:
         self._opening = OwnLock()
 
     def __repr__(self) -> str:
-        return f"PostgresStore({self.dsn if self.dsn.startswith('env:') else '…'!r}, schema={self.schema!r})"
+        return f"PostgresStore({self.dsn if is_variable(self.dsn) else '…'!r}, schema={self.schema!r})"
 
     async def get(self, key: Key) -> Item | None:
         """Return the item under a key, or None.

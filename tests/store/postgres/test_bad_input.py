@@ -40,8 +40,15 @@ async def refused(store, kind, words):
         (f"postgresql://ada:{PASSWORD}@x@127.0.0.1:1/none", StoreUnavailableError, "cannot be reached"),
         (f"host=127.0.0.1 port=1 password={PASSWORD}", StoreUnavailableError, "refused"),
         (f"postgresql://ada:{PASSWORD}@/none?host=/nowhere", StoreUnavailableError, "/nowhere"),
+        (f"postgresql://ada:x/{PASSWORD}@127.0.0.1:1/none", StoreUnavailableError, "cannot be reached"),
+        (f"postgresql://127.0.0.1:{PASSWORD}/none", StoreUnavailableError, "'none' at 127"),
+        (f"env:postgresql://ada:{PASSWORD}@127.0.0.1:1/none", StoreError, "not the DSN"),
+        (f" postgresql://ada:{PASSWORD}@127.0.0.1:1/none", StoreUnavailableError, "refused"),
+        (f"postgresql://ada:\ud800{PASSWORD}@127.0.0.1:1/none", StoreError, "not the DSN"),
     ],
-    ids=["nonsense", "bracket", "unset", "refused", "two-at", "words", "socket"],
+    ids=[
+        "nonsense", "bracket", "unset", "refused", "two-at", "words", "socket", "slash", "no-user", "variable", "blank", "surrogate",
+    ],
 )
 async def test_a_dsn_that_leads_nowhere(dsn, kind, words):
     """What is wrong and where it was tried is said, and the password is in no part of it, even where it was taken for a host."""
