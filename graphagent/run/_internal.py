@@ -65,3 +65,4 @@ from graphagent.run._submitting import submission as submission
 from graphagent.run._threads import run_of as run_of
 from graphagent.run._threads import thread_after as thread_after
 from graphagent.run._threads import thread_record as thread_record
+from graphagent.run._times import milliseconds_of as milliseconds_of

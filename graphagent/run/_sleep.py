@@ -21,7 +21,7 @@ from graphagent.errors import JournalError, StoreError
 from graphagent.log._internal import EffectRecorded
 from graphagent.log._internal import time_of as store_time
 from graphagent.run._suspend import Suspend
-from graphagent.run._times import time_of
+from graphagent.run._times import milliseconds_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -162,7 +162,7 @@ async def sleep(effects: Effects, wanted: float | timedelta | datetime) -> None:
     found = effects.find_or_copy("sleep", key)
     if found is None:
         effects.stop_if_due()
-        wake = time_of(wanted, 0 if isinstance(wanted, datetime) else await now(effects.run))
+        wake = milliseconds_of(wanted, 0 if isinstance(wanted, datetime) else await now(effects.run))
         effects.record(EffectRecorded(at=effects.frame.path, kind="sleep", key=key, value=log.keep(wake)))
         await log.commit()
         found = effects.frame.effects["sleep", key]

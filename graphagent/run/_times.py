@@ -14,6 +14,8 @@ from graphagent.llm import Deny
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST = 1000 * 366 * 86_400
 """The seconds of the longest sleep."""
+_LAST = 253_402_128_000_000
+"""The last time that is stored, a day and more before the last one that a datetime has, so that clocks of all zones can show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Deadline:
         """
         if self.when is None:
             return 0
-        found = time_of(self.when, asked)
+        found = milliseconds_of(self.when, asked)
         if found <= asked:
             raise ValueError(
                 f"node {node!r} asks with deadline={moment_of(found).isoformat(' ', 'seconds')}, which is past; give a later one, or a "
@@ -82,10 +84,10 @@ class Deadline:
         return found
 
 
-def time_of(wanted: float | timedelta | datetime, since: int) -> int:
-    """Return a time, or that after a time in milliseconds UTC, in these: never earlier than it is said."""
+def milliseconds_of(wanted: float | timedelta | datetime, since: int) -> int:
+    """Return a time, or that after a time in milliseconds UTC, in these: never earlier than it is said, but for what never comes."""
     if isinstance(wanted, datetime):
-        return -((_EPOCH - wanted) // timedelta(milliseconds=1))
+        return min(-((_EPOCH - wanted) // timedelta(milliseconds=1)), _LAST)
     span = wanted if isinstance(wanted, timedelta) else timedelta(seconds=wanted)
     return since - (-span // timedelta(milliseconds=1))
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from zoneinfo import ZoneInfo
 
 from msgspec import MsgspecError, Struct
 from msgspec.msgpack import Decoder, Encoder
 
-from graphagent._options import check_text
-from graphagent.errors import ConflictError, DamagedStoreError, MissingExtraError
+from graphagent._article import kind_of
+from graphagent._options import check_options, check_text
+from graphagent.errors import ConflictError, DamagedStoreError, MissingExtraError, RunExistsError, StoreError
 from graphagent.store import Put
 from graphagent.store._internal import checked, is_intact
+from graphagent.work._submit import SubmitOptions, check_submission
 
 if TYPE_CHECKING:
     from graphagent._agent import Agent
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 _ROOM = "schedules"
 """A room with an item for each schedule."""
 _FIELDS = 5
+_BETWEEN_TRIES = timedelta(minutes=1)
+"""How long one is left alone whose run could not be begun."""
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _REFUSED = {"run_id": "it is made of the name and the time", "at": "the line says when"}
 
@@ -47,7 +51,7 @@ class Schedule:
 
     Raises:
         ValueError: the line never comes, or is none; the zone is not known; or the name has a slash.
-        TypeError: an option is about what the schedule decides.
+        TypeError: an option is not one of a submitted run, or is about what the schedule decides.
         MissingExtraError: the extra `workers` is not installed.
     """
 
@@ -61,6 +65,10 @@ class Schedule:
         for option in options:
             if option in _REFUSED:
                 raise TypeError(f"a schedule takes no {option}=: {_REFUSED[option]}")
+        if not hasattr(agent, "strategy"):
+            raise TypeError(f"a schedule begins runs of an agent, not of {kind_of(agent)}")
+        check_options("a schedule", options, SubmitOptions.__annotations__)
+        check_submission(cast("SubmitOptions", options))
         self.cron, self.zone = cron, zone
         self.agent: Agent[Any, Any] = agent
         """Whose runs it begins."""
@@ -106,6 +114,8 @@ class Schedule:
     async def begin_due(self, store: Store, now: datetime, begin: Callable[..., Any]) -> None:
         """Begin the run of the last time that has come and that nobody has seen to, by `begin(schedule, time)`.
 
+        What fails for another reason than the store is tried again a minute later, until the next time has come.
+
         Raises:
             DamagedStoreError: what the store knows of the schedule is not what was written.
             StoreError: it cannot be read or written.
@@ -121,7 +131,14 @@ class Schedule:
             if seen is not None and seen.timestamp() * 1000 <= known.until:
                 seen = None
             if seen is not None:
-                await begin(self, seen)
+                self._next = now + _BETWEEN_TRIES
+                try:
+                    await begin(self, seen)
+                except RunExistsError:
+                    pass  # another worker has begun it, with a task that was another one there
+                except StoreError:
+                    self._next = now
+                    raise
         if seen is not None:
             kept = _Known(self.cron, self.zone, round(seen.timestamp() * 1000))
             try:

@@ -23,7 +23,7 @@ from graphagent.log._internal import (
     time_of,
     title_of,
 )
-from graphagent.run._internal import log_of, read_log, run_of, submission
+from graphagent.run._internal import log_of, milliseconds_of, read_log, run_of, submission
 from graphagent.store import Put
 from graphagent.work._dispatch import tell
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 DEFAULT = "default"
 """The queue of runs for which none is given."""
+_LONGEST, _URGENT = 128, 2**31
+"""The most characters of the name of a queue, and the bound of priorities, as dispatchers can have them."""
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -89,7 +91,13 @@ def check_submission(options: SubmitOptions) -> Settings:
     check_text("queue=", queue)
     if not queue:
         raise ValueError(f"queue='' is not a name of a queue; leave it out, which means {DEFAULT!r}")
+    if len(queue) > _LONGEST or "\0" in queue:
+        raise ValueError(
+            f"the name of a queue has at most {_LONGEST} characters, and no NUL; this one has {len(queue)}"
+        )
     check_whole("priority", priority)
+    if abs(priority) >= _URGENT:
+        raise ValueError(f"priority={priority} is not between -2**31 and 2**31")
     check_word("if_busy", if_busy, ("queue", "refuse", "end"))
     if most is not None:
         check_limit("max_queued", most)
@@ -97,7 +105,7 @@ def check_submission(options: SubmitOptions) -> Settings:
         for name in ("if_busy", "max_queued"):
             if name in options:
                 raise ValueError(f"{name}= is about the other runs of a thread; give thread=, too")
-    return Settings(0 if at is None else round(at.timestamp() * 1000), queue, priority, if_busy, most)
+    return Settings(0 if at is None else milliseconds_of(at, 0), queue, priority, if_busy, most)
 
 
 async def submit(run: Runtime, settings: Settings) -> RunHeader:

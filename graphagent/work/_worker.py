@@ -203,12 +203,18 @@ class Worker:
     async def _looked(self, now: int) -> None:
         moment = datetime.fromtimestamp(now / 1000, UTC)
         for each in self.schedules:
-            await each.begin_due(self.store, moment, _submit)
+            try:
+                await each.begin_due(self.store, moment, _submit)
+            except Exception as error:  # noqa: BLE001  one that begins nothing is in the way of no run
+                _log.warning("schedule %r begins nothing: %s", each.name, told(error))
         if time.monotonic() >= self._removes_next:
             self._removes_next = time.monotonic() + _BETWEEN_REMOVALS
             await remove_expired(self.store, {agent.strategy.name for agent in self.agents}, now)
         if self._health is not None:
-            await self._health.touch()
+            try:
+                await self._health.touch()
+            except OSError as error:
+                _log.warning("the health file cannot be touched: %s", error)
 
     # ---- executing
 

@@ -152,6 +152,20 @@ async def test_a_time_in_any_zone_is_never_cut_short(clock, time):
     assert (await agent.resume("r")).done
 
 
+async def test_the_last_time_of_all_can_be_slept_until_and_shown_in_every_zone(clock):
+    """Also as the deadline of a question: whoever writes it means that it never comes."""
+    never = datetime.max.replace(tzinfo=UTC)
+
+    @node
+    async def waits(ctx: Context, text: str) -> str:
+        await (ctx.ask("?", str, deadline=never) if text == "ask" else ctx.sleep_until(never))
+        return text
+
+    agent = agent_of(MemoryStore(), waits)
+    for text in ("ask", "sleep"):
+        assert (await agent.run(text)).due.astimezone(timezone(timedelta(hours=14))).year == 9999
+
+
 @pytest.mark.parametrize(
     ("wait", "kind", "text"),
     [

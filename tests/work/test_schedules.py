@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphagent import END, START, Agent, Strategy
+from graphagent.errors import RunExistsError
 from graphagent.nodes import passthrough
 from graphagent.store import MemoryStore
 from graphagent.work import Schedule
@@ -83,6 +84,9 @@ WRONG = {
     "slash": (("0 9 * * *",), {"name": "a/b"}, "has a slash"),
     "id": (("0 9 * * *",), {"run_id": "x"}, "takes no run_id="),
     "at": (("0 9 * * *",), {"at": 3}, "takes no at="),
+    "option": (("0 9 * * *",), {"max_steps": 3}, "has no option 'max_steps'"),
+    "priority": (("0 9 * * *",), {"priority": 2**31}, "is not between"),
+    "queue": (("0 9 * * *",), {"queue": "q" * 129}, "at most 128 characters"),
 }
 
 
@@ -141,3 +145,18 @@ async def test_another_line_counts_from_when_a_worker_has_it():
     assert workers.begun == []
     await other.look("2026-03-06T10:00:00+00:00")
     assert workers.begun == ["report@20260306T0800Z"]
+
+
+async def test_a_run_that_there_is_with_another_task_was_begun():
+    """As by a worker of another version, which died before it took note of that."""
+    workers = Workers(1)
+    await workers.look("2026-03-02T10:00:00+00:00")
+    tries = []
+
+    async def begin(schedule, time):
+        tries.append(time)
+        raise RunExistsError(schedule.run_id(time), "")
+
+    for text in ("2026-03-03T09:00:00+00:00", "2026-03-03T09:05:00+00:00"):
+        await workers.schedules[0].begin_due(workers.store, utc(text), begin)
+    assert len(tries) == 1

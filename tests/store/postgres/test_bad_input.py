@@ -47,7 +47,18 @@ async def refused(store, kind, words):
         (f"postgresql://ada:\ud800{PASSWORD}@127.0.0.1:1/none", StoreError, "not the DSN"),
     ],
     ids=[
-        "nonsense", "bracket", "unset", "refused", "two-at", "words", "socket", "slash", "no-user", "variable", "blank", "surrogate",
+        "nonsense",
+        "bracket",
+        "unset",
+        "refused",
+        "two-at",
+        "words",
+        "socket",
+        "slash",
+        "no-user",
+        "variable",
+        "blank",
+        "surrogate",
     ],
 )
 async def test_a_dsn_that_leads_nowhere(dsn, kind, words):
