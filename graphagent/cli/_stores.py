@@ -231,7 +231,7 @@ async def open_plain(place: StorePlace, *, new: bool = False) -> AsyncGenerator[
         StoreNotFoundError: there is none in the database.
     """
     async with plain_store(place) as plain:
-        if not new and not isinstance(plain, SqliteStore) and not await plain.read(partial(_has_tables, plain.schema)):
+        if not new and not isinstance(plain, SqliteStore) and not await _is_there(plain):
             where = f" in {str(place)!r}"
             raise StoreNotFoundError(
                 "store",
@@ -240,6 +240,13 @@ async def open_plain(place: StorePlace, *, new: bool = False) -> AsyncGenerator[
                 where=where,
             )
         yield plain
+
+
+async def _is_there(plain: PostgresStore) -> bool:
+    try:
+        return await plain.read(partial(_has_tables, plain.schema))
+    except SealedStoreError:
+        return True
 
 
 def _has_tables(schema: str, connection: Any) -> bool:
