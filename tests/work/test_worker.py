@@ -335,16 +335,18 @@ def test_a_worker_that_could_not_work_is_refused(case):
 
 async def test_a_schedule_that_begins_nothing_is_in_the_way_of_no_run(caplog):
     """Neither one whose task raises nor one whose thread is busy: the run that its thread has is due itself. Another minute, it is tried again."""
-    store, times = MemoryStore(), []
+    store, times, second = MemoryStore(), [], anyio.Event()
     agent = loud(store)
 
     def broken(time):
         times.append(time)
+        if len(times) > 1:
+            second.set()
         raise LookupError("no task")
 
     schedules = [
-        Schedule("* * * * *", agent, broken, name="broken"),
         Schedule("* * * * *", agent, "again", name="busy", thread="news", if_busy="refuse"),
+        Schedule("* * * * *", agent, broken, name="broken"),
     ]
     with fixed_clock(step_ms=0) as clock:
         async with Worker([], schedules=schedules, sweep=0.01):
@@ -354,8 +356,7 @@ async def test_a_schedule_that_begins_nothing_is_in_the_way_of_no_run(caplog):
             assert (await later.wait()).output == "LATER"
             assert len(times) == 1
             clock.move(timedelta(minutes=1))
-            while len(times) == 1:
-                await anyio.sleep(0.01)
+            await second.wait()
             assert (await agent.handle("busy@20250101T0002Z").wait()).output == "AGAIN"
     assert "schedule 'broken' begins nothing: LookupError" in caplog.text
     assert "cannot be looked for" not in caplog.text
