@@ -4,7 +4,7 @@
 # What happens: croniter takes Mondays and every second day. cronsim takes Mondays that are a second day, as Debian's cron does, which asks
 #   whether a field *begins* with a star. `1-31/2` is the same days as `*/2`, and with it both take either. Nor do they agree on `1,*`.
 # For users: moving a schedule from one library to another, or writing a field in another way, turns 18 days of a month into 3.
-# In graphagent: lines are read by cronsim (graphagent/work/_schedules.py), those of procrastinate's periodic tasks by croniter.
+# In graphagent: lines are read by cronsim; docs/workers.md, Schedules, says which days they mean (tests/work/test_schedules.py).
 set -euo pipefail
 
 folder=$(mktemp -d)

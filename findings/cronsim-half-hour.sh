@@ -4,7 +4,7 @@
 # What happens: on the day on which two o'clock becomes half past one again, `*/30 2 * * *` is only 02:30 forwards, and 02:00 and 02:30
 #   backwards. `30 */2 * * *` has 00:30 forwards and not backwards. In ten zones where clocks are set by whole hours, both ways agree.
 # For users: a scheduler that looks back for the time it missed, and forwards for how long to sleep, skips a job once a year, or has it twice.
-# In graphagent: `Schedule` looks both ways (graphagent/work/_schedules.py): what it does not find, it does not begin.
+# In graphagent: `Schedule` looks both ways for each time (graphagent/work/_schedules.py, tests/work/test_schedules.py).
 set -euo pipefail
 
 folder=$(mktemp -d)

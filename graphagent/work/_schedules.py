@@ -36,8 +36,9 @@ class Schedule:
 
     The line is about the clock on the wall. A time that occurs twice, when clocks are set back, counts once; one that is left out, when
     they are set forward, counts as the end of what is left out. Only lines whose minute or hour begins with `*` are about the hours
-    that pass, as in cron. Times that passed while no worker was there begin one run together, that of the last of them. A schedule
-    counts from when a worker first has it, and anew once its line or its zone is another.
+    that pass, as in cron. A day of the month and a day of the week are alternatives, as in `0 9 13 * 5`, unless one of the two fields
+    begins with `*`, as in `0 9 */2 * 1`: then both must fit. Times that passed while no worker was there begin one run together, that
+    of the last of them. A schedule counts from when a worker first has it, and anew once its line or its zone is another.
 
     Its runs are submitted ones. Their ids are the name, `@` and the time in UTC: `report@20260330T0700Z`.
 
@@ -94,14 +95,26 @@ class Schedule:
         found = next(self._times(moment, back=False), None)
         if found is None:
             raise ValueError(f"the cron line {self.cron!r} never comes")
-        return found.astimezone(UTC)
+        first = found.astimezone(UTC)
+        # On days when clocks are set by half an hour, cronsim finds some times in one direction only.
+        for each in self._times(first, back=True):
+            if each.astimezone(UTC) <= moment:
+                break
+            first = each.astimezone(UTC)
+        return first
 
     def until(self, moment: datetime) -> datetime | None:
         """Return the last time up to a moment, in UTC."""
         ahead = moment.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
         # Times of one zone are compared by what its clocks show, which may be the same for two of them.
         found = (each.astimezone(UTC) for each in self._times(ahead, back=True))
-        return next((each for each in found if each <= moment.astimezone(UTC)), None)
+        last = next((each for each in found if each <= moment.astimezone(UTC)), None)
+        if last is not None:
+            for each in self._times(last, back=False):  # some are found ahead only, as above
+                if each.astimezone(UTC) > moment:
+                    break
+                last = each.astimezone(UTC)
+        return last
 
     def task(self, time: datetime) -> Any:
         """Return the task of the run that begins at a time."""

@@ -53,6 +53,38 @@ def test_a_time_of_the_day_comes_once_a_day_also_when_clocks_change(zone):
             moment = expected
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("*/30 2 * * *", "02:00 02:30"), ("30 */2 * * *", "00:30 02:30 04:30"), ("0,30 2 * * *", "02:00 02:30")],
+)
+def test_no_time_is_left_out_where_clocks_are_set_by_half_an_hour(line, expected):
+    """Looking ahead and looking back find the same times, on the night when two o'clock becomes half past one."""
+    zone = ZoneInfo("Australia/Lord_Howe")
+    schedule, begin, end = Schedule(line, AGENT, zone=zone.key), utc("2027-04-03T13:00Z"), utc("2027-04-03T19:00Z")
+    ahead, moment = list[datetime](), begin
+    while (moment := schedule.after(moment)) < end:
+        ahead.append(moment)
+    assert [f"{each.astimezone(zone):%H:%M}" for each in ahead] == expected.split()
+    for minute in (ahead[0] + timedelta(minutes=number) for number in range(300)):
+        assert schedule.until(minute) == max(each for each in ahead if each <= minute)
+
+
+@pytest.mark.parametrize(
+    ("line", "days"),
+    [
+        ("0 9 13 * 5", "Fri 05, Fri 12, Sat 13, Fri 19"),
+        ("0 9 */2 * 1", "Mon 15, Mon 29, Mon 05, Mon 19"),
+        ("0 9 1-31/2 * 1", "Wed 03, Fri 05, Sun 07, Mon 08"),
+    ],
+)
+def test_a_day_of_the_month_or_one_of_the_week_is_enough_unless_a_field_begins_with_a_star(line, days):
+    """As in Debian's cron, `*/2` and `1-31/2` are the same days and follow different rules."""
+    schedule, times = Schedule(line, AGENT), [utc("2027-03-01T12:00Z")]
+    for _ in range(4):
+        times.append(schedule.after(times[-1]))
+    assert ", ".join(f"{each:%a %d}" for each in times[1:]) == days
+
+
 @given(
     st.integers(0, 60 * 24 * 365),
     st.sampled_from(["*/15 * * * *", "0 * * * *", "7 */2 * * *", "30 2 * * *", "0 9 * * 1-5"]),
