@@ -644,9 +644,7 @@ class NoteView:
             StoreError: they could not be saved.
         """
         self._visibility.check_writable()
-        return await self._service.repository.vectors.reembed(
-            self._visibility.owner, on_progress or (lambda done, of: None)
-        )
+        return await self._service.repository.reembed(self._visibility.owner, on_progress or (lambda done, of: None))
 
     # Events
 

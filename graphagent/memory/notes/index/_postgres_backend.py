@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from anyio import to_thread
 
+from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.index._chunks import worded
+from graphagent.memory.notes.index._embeddings import info_of
 from graphagent.memory.notes.index._fts import SqliteTables
+from graphagent.memory.notes.index._postgres_sql import Statements
 from graphagent.memory.notes.index._postgres_tables import GoneError, PostgresTables
+from graphagent.memory.notes.index._postgres_vectors import PGVECTOR
 from graphagent.memory.notes.index._tokens import Tokens
 from graphagent.store._internal import in_use
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
     from graphagent.memory.notes.index._connection import IndexConnection
+    from graphagent.memory.notes.index._embeddings import VectorInfo
     from graphagent.memory.notes.index._tables import NoteTables
     from graphagent.store import Change
     from graphagent.store.postgres import PostgresStore
@@ -62,14 +68,28 @@ class PostgresIndex:
         records = await self._load()
         if not records and not anyway:
             return False
+        vectors = await self._vectors()
 
         def build(connection: Any) -> None:
             tables = self._tables(connection)
             if not tables.migrate():  # another process may have been faster
-                tables.fill(self._parts(records))
+                tables.fill(self._parts(records), vectors)
 
         await self._store.commit(along=build)
         return True
+
+    async def _vectors(self) -> dict[str, tuple[VectorInfo, list[tuple[str, bytes]]]]:
+        """Return the vectors of all notes by their owners, if the database has a place for them."""
+        found: dict[str, tuple[VectorInfo, list[tuple[str, bytes]]]] = {}
+        if not await self._store.read(lambda connection: Statements(connection, self._store.schema).rows(PGVECTOR)):
+            return found
+        async for item in self._store.scan((_storage.ROOM,)):
+            owner, part, *rest = str(item.key[1]), *item.key[2:]
+            if (part, rest) == (_storage.STATE, ["embedder"]):
+                found[owner] = info_of(item), []
+            elif part == _storage.VECTORS and owner in found and rest[0] == found[owner][0].generation:
+                found[owner][1].append((str(rest[1]), item.value))
+        return found
 
     def _parts(self, records: list[Record]) -> Any:
         for start in range(0, len(records), _TOGETHER):
@@ -113,14 +133,29 @@ class PostgresIndex:
 
     async def commit(self, changes: Sequence[Change], function: Callable[[NoteTables], None]) -> None:
         """Commit changes to the store, and those of the function, in one transaction."""
+        crowded: set[int] = set()
 
         def along(connection: Any) -> None:
             tables = self._tables(connection)
             tables.enter()
+            if tables.vectors is not None:
+                tables.vectors.erase(changes)
             function(tables)
+            if tables.vectors is not None:
+                crowded.update(tables.vectors.crowded)
 
         while True:
             try:
-                return await self._store.commit(*changes, along=along)
+                await self._store.commit(*changes, along=along)
+                break
             except GoneError:
                 await self._build(anyway=True)
+        for dimensions in crowded:
+            with suppress(GoneError):
+                await self._store.commit(along=partial(self._make_graph, dimensions))
+
+    def _make_graph(self, dimensions: int, connection: Any) -> None:
+        tables = self._tables(connection)
+        tables.enter()
+        if tables.vectors is not None:
+            tables.vectors.make_graph(dimensions)

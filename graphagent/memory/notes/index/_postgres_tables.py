@@ -14,19 +14,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-import orjson
+from typing import TYPE_CHECKING, NamedTuple
 
 from graphagent.errors import NewerFormatError
-from graphagent.memory.notes._scopes import ROOT
 from graphagent.memory.notes.index._filter import entries_of, stretch, tags_of, tags_that_fit
+from graphagent.memory.notes.index._postgres_sql import Statements, as_json, condition, hash_of, plain, safe, uuid_of
+from graphagent.memory.notes.index._postgres_vectors import PGVECTOR, PGVECTOR_USED, PostgresVectors
 from graphagent.memory.notes.index._tables import CHUNKS, Near, Row, batches, fields_of
 from graphagent.memory.notes.index._tokens import bounds_of_alike, most_alike
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
+    from graphagent.memory.notes.index._embeddings import VectorInfo
     from graphagent.memory.notes.index._filter import Filter
+    from graphagent.memory.notes.index._postgres_sql import PostgresConnection
     from graphagent.memory.notes.index._tables import Phrase, Term
     from graphagent.memory.notes.index._tokens import Tokens
 
@@ -105,12 +106,6 @@ _FIELDS = (
 )
 
 
-class PostgresConnection(Protocol):
-    """The used part of psycopg's connection."""
-
-    def execute(self, query: Any, params: Any = ..., /) -> Any: ...
-
-
 class _About(NamedTuple):
     """What a search needs to know of an owner, as of the beginning of a transaction that only reads."""
 
@@ -130,20 +125,12 @@ class PostgresTables:
 
     def __init__(self, connection: PostgresConnection, schema: str, tokens: Tokens) -> None:
         self.tokens = tokens
-        self._connection = connection
-        self._schema = schema
+        self._connection, self._schema = connection, schema
+        self._sql = Statements(connection, schema)
+        self._rows, self._do = self._sql.rows, self._sql.do
         self._known: dict[str, _About] = {}
-        self._quoted = '"' + schema.replace('"', '""') + '"'
-
-    def _rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        # Composed of our own words and the name of the schema; values are always bound.
-        text = statement.replace("{s}", self._quoted.replace("%", "%%" if values else "%"))
-        found: list[tuple[Any, ...]] = self._connection.execute(text.encode(), values or None).fetchall()
-        return found
-
-    def _do(self, statement: str, values: Sequence[object] = ()) -> None:
-        text = statement.replace("{s}", self._quoted.replace("%", "%%" if values else "%"))
-        self._connection.execute(text.encode(), values or None)
+        self.vectors: PostgresVectors | None = None
+        """The vectors of notes; None if the database has no pgvector, or had none when the tables were filled."""
 
     # Creating and filling
 
@@ -161,16 +148,22 @@ class PostgresTables:
         ask = (
             "SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true),"
             " set_config('max_parallel_workers_per_gather', '0', true),"
-            " (SELECT value FROM {s}.notes_state WHERE name = 'made'), (SELECT max(number) FROM {s}.notes_migrations)"
+            " (SELECT value FROM {s}.notes_state WHERE name = 'made'), (SELECT max(number) FROM {s}.notes_migrations),"
+            f" ({PGVECTOR_USED})"
         )
         try:
-            [(*_, made, number)] = self._rows(ask)
+            [(*_, made, number, pgvector)] = self._rows(ask, [self._sql.named("{s}.notes_vectors")])
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
             raise GoneError from None
         self._check(number or 0)
         if made is None or number != len(MIGRATIONS):
             raise GoneError
         self._made = bytes(made)
+        self._use(pgvector)
+
+    def _use(self, pgvector: str | None) -> None:
+        if pgvector is not None:
+            self.vectors = PostgresVectors(Statements(self._connection, self._schema, v=pgvector), self)
 
     def _check(self, number: int) -> None:
         if number > len(MIGRATIONS):
@@ -194,11 +187,19 @@ class PostgresTables:
             self._do("INSERT INTO {s}.notes_migrations VALUES (%s)", [each])
         return bool(self._rows("SELECT 1 FROM {s}.notes_state WHERE name = 'made'"))
 
-    def fill(self, batches: Iterable[Iterable[tuple[Record, Sequence[str]]]]) -> None:
-        """Add records to empty tables, which are whole then."""
+    def fill(
+        self,
+        batches: Iterable[Iterable[tuple[Record, Sequence[str]]]],
+        vectors: Mapping[str, tuple[VectorInfo, Sequence[tuple[str, bytes]]]],
+    ) -> None:
+        """Add records to empty tables, which are whole then, and the vectors of each owner's notes, by the ids of these."""
         self._do("DROP INDEX {s}.notes_words")
         for each in batches:
             self.add(each)
+        for pgvector in self._rows(PGVECTOR):
+            self._use(*pgvector)
+        if self.vectors is not None:
+            self.vectors.fill(vectors)
         self._do(MIGRATIONS[0][MIGRATIONS[0].index("CREATE INDEX notes_words") :].partition(";")[0])
         for table in ("rows", "texts", "stems", "owners"):
             self._do(f"ANALYZE {{s}}.notes_{table}")
@@ -215,6 +216,7 @@ class PostgresTables:
             raise GoneError from None
         self._do("DELETE FROM {s}.notes_state WHERE name = 'made'")
         self._do("TRUNCATE {s}.notes_rows, {s}.notes_texts, {s}.notes_stems, {s}.notes_owners")
+        self._do("DROP TABLE IF EXISTS {s}.notes_vectors")
 
     def made(self) -> bytes:
         """Return a random stamp of the tables. Rows of tables with another stamp may be other notes."""
@@ -225,21 +227,21 @@ class PostgresTables:
         return [row for batch in batches(records, _BATCH) if batch for row in self._add_batch(batch)]
 
     def _add_batch(self, batch: Mapping[tuple[str, str], tuple[Record, Sequence[str]]]) -> list[int]:
-        for owner in sorted({owner for owner, _ in batch}, key=_owner):
+        for owner in sorted({owner for owner, _ in batch}, key=uuid_of):
             self.remove(owner, [id_ for of, id_ in batch if of == owner])
         numbers = "SELECT nextval(%s::regclass) FROM generate_series(1, %s::int)"
-        rows = [row for (row,) in self._rows(numbers, [f"{self._quoted}.notes_numbers", len(batch)])]
+        rows = [row for (row,) in self._rows(numbers, [self._sql.named("{s}.notes_numbers"), len(batch)])]
         notes, texts = list[dict[str, object]](), list[dict[str, object]]()
         stems, totals = dict[uuid.UUID, Counter[str]](), dict[uuid.UUID, list[int]]()
         known: dict[tuple[object, ...], str] = {}
         names = [name for each in _FIELDS.split(",") for name in each.split()[:1]]
         for row, (record, given) in zip(rows, batch.values(), strict=True):
-            whose = _owner(record.owner)
+            whose = uuid_of(record.owner)
             of_owner, total = stems.setdefault(whose, Counter()), totals.setdefault(whose, [0, 0])
-            fields = [each if not isinstance(each, str) else _safe(each) for each in fields_of(record, len(given))]
+            fields = [each if not isinstance(each, str) else safe(each) for each in fields_of(record, len(given))]
             notes.append(dict(zip(names, [
-                row, str(whose), _safe(record.id), *fields, list(map(_safe, record.categories)), sorted(entries_of(record.metadata)),
-                _hash(record.id), _hash(record.session), _hash(record.speaker),
+                row, str(whose), safe(record.id), *fields, list(map(safe, record.categories)), sorted(entries_of(record.metadata)),
+                hash_of(record.id), hash_of(record.session), hash_of(record.speaker),
             ], strict=True)))  # fmt: skip
             kind = record.owner, record.scope, record.categories, record.source, record.private
             tags = known.get(kind) or known.setdefault(kind, " ".join(f"':{tag}'" for tag in tags_of(record).split()))
@@ -253,11 +255,11 @@ class PostgresTables:
                 texts.append({"place": row * CHUNKS + number, "size": len(split[text]), "words": f"{vector} {tags}"})
         self._do(
             f"INSERT INTO {{s}}.notes_rows SELECT * FROM json_to_recordset(%s::json) AS given({_FIELDS})",
-            [_json(notes)],
+            [as_json(notes)],
         )
         self._do(
             "INSERT INTO {s}.notes_texts SELECT * FROM json_to_recordset(%s::json) AS given(place bigint, size int, words tsvector)",
-            [_json(texts)],
+            [as_json(texts)],
         )
         for whose, counted in stems.items():
             self._do(
@@ -276,7 +278,7 @@ class PostgresTables:
         ids = list(ids)
         self._do(
             "INSERT INTO {s}.notes_owners AS old VALUES (%s, 0, 0) ON CONFLICT (owner) DO UPDATE SET texts = old.texts",
-            [_owner(owner)],
+            [uuid_of(owner)],
         )
         if not ids:
             return
@@ -292,7 +294,7 @@ class PostgresTables:
             " WHERE old.owner = %s AND old.stem = stems.stem AND old.texts <= stems.texts)"
             " UPDATE {s}.notes_owners AS old SET texts = old.texts - of.texts, words = old.words - of.words"
             " FROM (SELECT count(*) AS texts, coalesce(sum(size), 0) AS words FROM texts) AS of WHERE old.owner = %s",
-            [_owner(owner), list(map(_hash, ids)), list(map(_safe, ids)), *[_owner(owner)] * 3],
+            [uuid_of(owner), list(map(hash_of, ids)), list(map(safe, ids)), *[uuid_of(owner)] * 3],
         )
 
     def purge(self) -> None:
@@ -315,7 +317,7 @@ class PostgresTables:
         timely, times = "", list[object]()
         if fits.since is not None or fits.until is not None:
             timely = f" AND place / {CHUNKS} IN (SELECT row FROM {{s}}.notes_rows WHERE owner = %s AND coalesce(said, created) BETWEEN %s AND %s)"
-            times = [_owner(fits.owner), *stretch(fits)]
+            times = [uuid_of(fits.owner), *stretch(fits)]
         limit = "" if most < 0 else f" LIMIT {int(most)}"
         one = f"(SELECT %s::int, place FROM {{s}}.notes_texts WHERE words @@ %s::tsquery{timely}{limit})"
         values = [value for number, query in queries for value in (number, f"({query}){tags}", *times)]
@@ -355,7 +357,7 @@ class PostgresTables:
                 "SELECT coalesce(sum(texts), 0)::bigint, coalesce(sum(words), 0)::bigint,"
                 " EXISTS (SELECT FROM {s}.notes_owners WHERE owner <> %s),"
                 " EXISTS (SELECT FROM {s}.notes_rows WHERE owner = %s AND private = 1) FROM {s}.notes_owners WHERE owner = %s",
-                [_owner(owner)] * 3,
+                [uuid_of(owner)] * 3,
             )
             self._known[owner] = _About(*found)
         return self._known[owner]
@@ -366,7 +368,7 @@ class PostgresTables:
         lexemes = {_lexeme(stem): stem for stem in found}
         rows = self._rows(
             "SELECT stem, texts FROM {s}.notes_stems WHERE owner = %s AND stem = ANY(%s)",
-            [_owner(owner), list(lexemes)],
+            [uuid_of(owner), list(lexemes)],
         )
         return found | {lexemes[stem]: count for stem, count in rows}
 
@@ -378,7 +380,7 @@ class PostgresTables:
         """Return the stems of an owner's texts that are spelled most like one."""
         rows = self._rows(
             "SELECT stem FROM {s}.notes_stems WHERE owner = %s AND stem >= %s AND stem < %s AND length(stem) BETWEEN %s AND %s",
-            [_owner(owner), *bounds_of_alike(stem)],
+            [uuid_of(owner), *bounds_of_alike(stem)],
         )
         return most_alike(stem, (term for (term,) in rows))
 
@@ -392,7 +394,7 @@ class PostgresTables:
             for first, last in spans:
                 since = first if fits.since is None else max(first, fits.since)
                 until = last if fits.until is None else min(last, fits.until)
-                where, values = _condition(replace(fits, since=since, until=until))
+                where, values = condition(replace(fits, since=since, until=until))
                 rows = self._rows(
                     f"SELECT row FROM {{s}}.notes_rows WHERE {where} AND {is_known} ORDER BY coalesce(said, created) DESC, row DESC LIMIT %s",
                     [*values, most - len(found)],
@@ -404,35 +406,35 @@ class PostgresTables:
 
     def fitting(self, fits: Filter) -> list[int]:
         """Return all rows that fit."""
-        where, values = _condition(fits)
+        where, values = condition(fits)
         return [row for (row,) in self._rows(f"SELECT row FROM {{s}}.notes_rows WHERE {where}", values)]
 
     def hidden(self, owner: str, asker: str | None) -> list[int]:
         """Return the rows that are private to other sources than the one that asks."""
         statement = "SELECT row FROM {s}.notes_rows WHERE owner = %s AND private = 1 AND source IS DISTINCT FROM %s"
-        return [row for (row,) in self._rows(statement, [_owner(owner), None if asker is None else _safe(asker)])]
+        return [row for (row,) in self._rows(statement, [uuid_of(owner), None if asker is None else safe(asker)])]
 
     def rows_of(self, rows: Iterable[int], fits: Filter) -> dict[int, Row]:
         """Return the fields of those of some rows that exist and fit."""
-        where, values = _condition(fits)
+        where, values = condition(fits)
         found = self._rows(f"{_ROW} WHERE row = ANY(%s) AND {where} ORDER BY row", [list(rows), *values])
-        return {each[0]: Row._make(map(_plain, each)) for each in found}
+        return {each[0]: Row._make(map(plain, each)) for each in found}
 
     def beside(self, rows: Iterable[Row], fits: Filter) -> dict[int, Row]:
         """Return the two turns before and the two after turns of conversations, as far as they fit."""
         wanted = {(row.session, row.place + step) for row in rows if row.session for step in (-2, -1, 1, 2)}
         if not wanted:
             return {}
-        where, values = _condition(fits)
+        where, values = condition(fits)
         sessions, places = zip(*wanted, strict=True)
         found = self._rows(
             f"{_ROW} WHERE owner = %s AND session <> '' AND (session_hash, place) IN (SELECT * FROM unnest(%s::bigint[], %s::bigint[]))"
             f" AND {where} ORDER BY row",
-            [_owner(fits.owner), list(map(_hash, sessions)), list(places), *values],
+            [uuid_of(fits.owner), list(map(hash_of, sessions)), list(places), *values],
         )
         return {
             each.row: each
-            for each in (Row._make(map(_plain, each)) for each in found)
+            for each in (Row._make(map(plain, each)) for each in found)
             if (each.session, each.place) in wanted
         }
 
@@ -440,13 +442,13 @@ class PostgresTables:
         """Return the rows of records by their ids; ids without one are left out."""
         wanted = set(ids)
         statement = "SELECT id, row FROM {s}.notes_rows WHERE owner = %s AND id_hash = ANY(%s)"
-        found = ((_plain(id_), row) for id_, row in self._rows(statement, [_owner(owner), list(map(_hash, wanted))]))
+        found = ((plain(id_), row) for id_, row in self._rows(statement, [uuid_of(owner), list(map(hash_of, wanted))]))
         return {id_: row for id_, row in found if id_ in wanted}
 
     def same(self, owner: str, numbers: Iterable[int]) -> list[str]:
         """Return the ids of notes that have one of these values of `sameness`, the oldest first."""
         statement = "SELECT id FROM {s}.notes_rows WHERE owner = %s AND sameness = ANY(%s) ORDER BY id"
-        return [_plain(id_) for (id_,) in self._rows(statement, [_owner(owner), list(numbers)])]
+        return [plain(id_) for (id_,) in self._rows(statement, [uuid_of(owner), list(numbers)])]
 
     def speakers(self, owner: str) -> list[str]:
         """Return the speakers in an owner's notes, in alphabetical order, at most 10,000."""
@@ -455,34 +457,34 @@ class PostgresTables:
             f"WITH RECURSIVE each AS (({one} ORDER BY speaker_hash LIMIT 1) UNION ALL SELECT next.* FROM each,"
             f" LATERAL ({one} AND speaker_hash > each.speaker_hash ORDER BY speaker_hash LIMIT 1) AS next)"
             " SELECT speaker FROM each LIMIT 10000",
-            [_owner(owner)] * 2,
+            [uuid_of(owner)] * 2,
         )
-        return sorted(_plain(speaker) for (speaker,) in rows)
+        return sorted(plain(speaker) for (speaker,) in rows)
 
     def speaking(self, names: Iterable[str], fits: Filter) -> list[str]:
         """Return those of some speakers who have said something that fits."""
-        where, values = _condition(fits)
+        where, values = condition(fits)
         statement = f"SELECT FROM {{s}}.notes_rows WHERE {where} AND speaker <> '' AND speaker_hash = %s AND speaker = %s LIMIT 1"
-        return [name for name in names if self._rows(statement, [*values, _hash(name), _safe(name)])]
+        return [name for name in names if self._rows(statement, [*values, hash_of(name), safe(name)])]
 
     # All of an owner
 
     def count(self, owner: str) -> int:
         """Return the number of an owner's notes."""
-        [(found,)] = self._rows("SELECT count(*) FROM {s}.notes_rows WHERE owner = %s", [_owner(owner)])
+        [(found,)] = self._rows("SELECT count(*) FROM {s}.notes_rows WHERE owner = %s", [uuid_of(owner)])
         return int(found)
 
     def since(self, owner: str, row: int) -> tuple[list[tuple[int, str]], int]:
         """Return the rows after a row, each with its id, and the number of all rows of the owner."""
         rows = self._rows(
-            "SELECT row, id FROM {s}.notes_rows WHERE owner = %s AND row > %s ORDER BY row", [_owner(owner), row]
+            "SELECT row, id FROM {s}.notes_rows WHERE owner = %s AND row > %s ORDER BY row", [uuid_of(owner), row]
         )
-        return [(row, _plain(id_)) for row, id_ in rows], self.count(owner)
+        return [(row, plain(id_)) for row, id_ in rows], self.count(owner)
 
     def all_rows(self, owner: str) -> dict[int, str]:
         """Return all rows of an owner with their ids."""
-        rows = self._rows("SELECT row, id FROM {s}.notes_rows WHERE owner = %s", [_owner(owner)])
-        return {row: _plain(id_) for row, id_ in rows}
+        rows = self._rows("SELECT row, id FROM {s}.notes_rows WHERE owner = %s", [uuid_of(owner)])
+        return {row: plain(id_) for row, id_ in rows}
 
     def whole(self, owner: str) -> dict[str, tuple[object, ...]]:
         """Return what the tables contain about each note of an owner, except its words, in the form of `expected`."""
@@ -490,10 +492,10 @@ class PostgresTables:
             "SELECT id, scope, session, place, speaker, role, said, created, importance, source, private, chunks, traits, sameness,"
             f" (SELECT count(*) FROM {{s}}.notes_texts AS texts WHERE texts.place >= row * {CHUNKS} AND texts.place < (row + 1) * {CHUNKS}),"
             " categories, entries FROM {s}.notes_rows WHERE owner = %s",
-            [_owner(owner)],
+            [uuid_of(owner)],
         )
         return {
-            _plain(id_): (*map(_plain, values), frozenset(map(_plain, some)), frozenset(entries))
+            plain(id_): (*map(plain, values), frozenset(map(plain, some)), frozenset(entries))
             for id_, *values, some, entries in rows
         }
 
@@ -501,105 +503,38 @@ class PostgresTables:
 
     def counts(self, fits: Filter) -> dict[str, tuple[int, int, int]]:
         """Return the number of records directly in each scope, and when the first and the last of them were saved."""
-        where, values = _condition(fits)
+        where, values = condition(fits)
         statement = (
             f"SELECT scope, count(*), min(created), max(created) FROM {{s}}.notes_rows WHERE {where} GROUP BY scope"
         )
-        return {
-            _plain(scope): (count, oldest, newest) for scope, count, oldest, newest in self._rows(statement, values)
-        }
+        return {plain(scope): (count, oldest, newest) for scope, count, oldest, newest in self._rows(statement, values)}
 
     def categories(self, fits: Filter) -> dict[str, int]:
         """Return the number of records with each category, in alphabetical order."""
-        where, values = _condition(fits)
+        where, values = condition(fits)
         statement = f"SELECT category, count(DISTINCT row) FROM {{s}}.notes_rows, unnest(categories) AS category WHERE {where} GROUP BY category"
-        return dict(sorted((_plain(category), count) for category, count in self._rows(statement, values)))
+        return dict(sorted((plain(category), count) for category, count in self._rows(statement, values)))
 
     def newest(self, fits: Filter, limit: int, offset: int) -> list[str]:
         """Return the ids of the records that fit, the newest first; all of them if the limit is below 0."""
-        where, values = _condition(fits)
+        where, values = condition(fits)
         statement = f"SELECT id FROM {{s}}.notes_rows WHERE {where} ORDER BY created DESC, id DESC LIMIT %s OFFSET %s"
-        return [_plain(id_) for (id_,) in self._rows(statement, [*values, limit if limit >= 0 else None, offset])]
+        return [plain(id_) for (id_,) in self._rows(statement, [*values, limit if limit >= 0 else None, offset])]
 
     def ids_named(self, fits: Filter, text: str) -> list[str]:
         """Return the ids that begin or end with a text, of the records that fit, in their order."""
-        where, values = _condition(fits)
+        where, values = condition(fits)
         statement = (
             f"SELECT id FROM {{s}}.notes_rows WHERE {where} AND (left(id, %s) = %s OR right(id, %s) = %s) ORDER BY id"
         )
-        safe = _safe(text)
-        return [_plain(id_) for (id_,) in self._rows(statement, [*values, len(safe), safe, len(safe), safe])]
+        text = safe(text)
+        return [plain(id_) for (id_,) in self._rows(statement, [*values, len(text), text, len(text), text])]
 
     def last_place(self, owner: str, session: str) -> int:
         """Return the place of the last turn of a conversation; 0 if there is none."""
         statement = "SELECT coalesce(max(place), 0) FROM {s}.notes_rows WHERE owner = %s AND session <> '' AND session_hash = %s AND session = %s"
-        [(place,)] = self._rows(statement, [_owner(owner), _hash(session), _safe(session)])
+        [(place,)] = self._rows(statement, [uuid_of(owner), hash_of(session), safe(session)])
         return int(place)
-
-
-def _condition(fits: Filter) -> tuple[str, list[object]]:
-    """Return a condition on `notes_rows`, with the values to bind."""
-    parts: list[str] = ["owner = %s"]
-    values: list[object] = [_owner(fits.owner)]
-    if not fits.scopes:
-        parts.append("false")
-    elif ROOT not in fits.scopes:
-        some: list[str] = []
-        for scope in map(_safe, fits.scopes):
-            # What begins with a path is one range of the index, because "0" follows "/". Other scopes, such as /a-b for /a, are in
-            # this range too.
-            some.append("(left(scope, 100) >= %s AND left(scope, 100) < %s AND (scope = %s OR starts_with(scope, %s)))")
-            begin = scope[:100]
-            values += [begin, f"{begin}0" if len(scope) < 100 else f"{begin}\x7f", scope, f"{scope}/"]
-        parts.append(f"({' OR '.join(some)})")
-    for each in fits.categories:
-        parts.append("categories && %s::text[]")
-        values.append(list(map(_safe, each)))
-    if fits.metadata:
-        parts.append("entries @> %s::text[]")
-        values.append(sorted(entries_of(fits.metadata)))
-    if not fits.private:
-        parts.append("private = 0" if fits.asker is None else "(private = 0 OR source = %s)")
-        values += [] if fits.asker is None else [_safe(fits.asker)]
-    if fits.source is not None:
-        parts.append("source = %s")
-        values.append(_safe(fits.source))
-    if fits.since is not None or fits.until is not None:
-        parts.append("coalesce(said, created) BETWEEN %s AND %s")
-        values += stretch(fits)
-    if fits.saved_since is not None:
-        parts.append("created >= %s")
-        values.append(fits.saved_since)
-    return " AND ".join(parts), values
-
-
-def _owner(name: str) -> uuid.UUID:
-    """Return what stands for an owner."""
-    return uuid.UUID(bytes=blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest())
-
-
-def _hash(text: str) -> int:
-    """Return a 64-bit number for a text, by which it is looked up."""
-    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
-
-
-def _safe(text: str) -> str:
-    """Return a text without zero bytes, which PostgreSQL has no place for. Texts keep their order, and no two become one."""
-    if "\0" in text or "\x01" in text:
-        return text.replace("\x01", "\x01\x02").replace("\0", "\x01\x01")
-    return text
-
-
-def _plain(value: Any) -> Any:
-    """Return what `_safe` was given; what is not text as it is."""
-    if type(value) is str and "\x01" in value:
-        return value.replace("\x01\x01", "\0").replace("\x01\x02", "\x01")
-    return value
-
-
-def _json(value: object) -> str:
-    return orjson.dumps(value).decode()
 
 
 def _lexeme(stem: str) -> str:

@@ -22,7 +22,7 @@ from graphagent.memory.notes._validation import moment
 from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.index._backend import index_of
 from graphagent.memory.notes.index._chunks import worded
-from graphagent.memory.notes.index._embeddings import ATTEMPTS, OWNER_BYTES, VectorStore, changes_of, version_of
+from graphagent.memory.notes.index._embeddings import ATTEMPTS, OWNER_BYTES, Along, VectorStore, changes_of, version_of
 from graphagent.memory.notes.index._engine import asked
 from graphagent.memory.notes.index._index_sync import IndexSync
 from graphagent.memory.notes.index._tables import expected
@@ -33,9 +33,9 @@ from graphagent.store._internal import cached_of, checked, get_many
 
 if TYPE_CHECKING:
     from graphagent.memory.notes.index._filter import Filter
-    from graphagent.memory.notes.index._matrix import Matrix
     from graphagent.memory.notes.index._storage import Pending
     from graphagent.memory.notes.index._tables import NoteTables
+    from graphagent.memory.notes.index._vectors import NoteVectors
     from graphagent.protocols import Embedder, NoteIndex, Store
     from graphagent.store import Change
 
@@ -177,7 +177,7 @@ class NoteRepository:
         found = [_storage.unpack_pending(item) async for item in self.store.scan(prefix)]
         return sorted(found, key=lambda each: each.id)
 
-    async def matrix(self, owner: str) -> Matrix | None:
+    async def vectors_of(self, owner: str) -> NoteVectors | None:
         """Return the current vectors of all notes; None if there are none.
 
         Raises:
@@ -186,9 +186,9 @@ class NoteRepository:
         """
         while True:
             stamp = (await self.catch_up(owner), self._sync.edits(owner))
-            matrix = self.vectors.loaded(owner, stamp)
-            if matrix is not None:
-                return matrix
+            found = self.vectors.loaded(owner, stamp)
+            if found is not None:
+                return found
             info = await self.vectors.checked_info(owner)
             if info is None:
                 count = await self.backend.read(lambda tables: tables.count(owner))
@@ -410,22 +410,25 @@ class NoteRepository:
         if self.embedder is not None and add and not keep_vectors:
             vectors, dimensions = await self.vectors.vectors_for(owner, add, report)
 
-        def along(tables: NoteTables) -> None:
+        def along(with_vectors: Along, tables: NoteTables) -> None:
             tables.remove(owner, remove)
             tables.add((record, worded(record)) for record in add)
+            with_vectors(tables)
             if erase:
                 tables.purge()
 
         begun = True
         for attempt in range(1, ATTEMPTS + 1):
             of_vectors: list[Change] = []
+            with_vectors: Along = _nothing
             if vectors:
-                of_vectors = await self.vectors.added(owner, add, vectors, dimensions)
+                of_vectors, with_vectors = await self.vectors.added(owner, add, vectors, dimensions)
             elif add and not keep_vectors:  # without an embedder, the vectors of the former text must not stay
                 of_vectors = await self.vectors.removed(owner, [record.id for record in add])
             counting = await self._left_by(owner, remove) if erase else _counting(owner, begun=begun)
             try:
-                await self._sync.commit(owner, [*changes, *of_vectors, *counting], along, add, remove, erase=erase)
+                every = [*changes, *of_vectors, *counting]
+                await self._sync.commit(owner, every, partial(along, with_vectors), add, remove, erase=erase)
             except ConflictError as error:
                 # Another process began or completed a generation of vectors, or changed notes: what was read is outdated.
                 if attempt == ATTEMPTS or error.key[3:4] not in _OUTDATED:
@@ -466,6 +469,16 @@ class NoteRepository:
             await asked(self.note_index, "add", lambda index: index.add(records))
         return len(records)
 
+    async def reembed(self, owner: str, on_progress: Callable[[int, int], object]) -> int:
+        """Make the vectors of all notes of an owner anew, as `VectorStore.reembed` does. Return the number of these notes.
+
+        Raises:
+            EmbedderError: there is no embedder, or it failed.
+            StoreError: the store failed, or notes were changed all the time.
+        """
+        await self.open()
+        return await self.vectors.reembed(owner, on_progress)
+
     async def verify(self, owner: str) -> int:
         """Read all notes of an owner, and check that the index fits them. Return their number.
 
@@ -485,7 +498,7 @@ class NoteRepository:
             changes = await self.catch_up(owner)
             records = {record.id: record for record in await self.all(owner)}
             indexed = await self.backend.read(lambda tables: tables.whole(owner))
-            wrong = await to_thread.run_sync(_wrong, records, indexed)
+            wrong = await to_thread.run_sync(_wrong, records, indexed) or await self.vectors.wrong(owner)
             if wrong is None:
                 return len(records)
             if changes == await changes_of(self.store, owner):
@@ -504,6 +517,10 @@ def _counting(owner: str, *, begun: bool) -> list[Change]:
         Put(_storage.changes_key(owner), b""),
         Exists(key) if begun else Put(key, checked(os.urandom(8)), expected=0),
     ]
+
+
+def _nothing(tables: NoteTables) -> None:
+    """Do nothing."""
 
 
 def _erased(owner: str, ids: Sequence[str], tables: NoteTables) -> None:

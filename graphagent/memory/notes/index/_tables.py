@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
     from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._tokens import Tokens
+    from graphagent.memory.notes.index._vectors import VectorTable
 
 POOL = 100
 """How many candidates a search finds at most for ranking, unless more are asked for."""
@@ -68,6 +69,11 @@ class NoteTables(Protocol):
     @property
     def tokens(self) -> Tokens:
         """What cuts texts into stems, as the index has them."""
+        ...
+
+    @property
+    def vectors(self) -> VectorTable | None:
+        """The table of the vectors of notes; None if these are searched in memory."""
         ...
 
     def made(self) -> bytes:

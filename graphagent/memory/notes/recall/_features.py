@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 from graphagent.memory.notes.index._traits import NAME, NUMBER, QUESTION, TIME
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes.index._matrix import LateScores
     from graphagent.memory.notes.index._tables import Row
+    from graphagent.memory.notes.index._vectors import LateScores
     from graphagent.memory.notes.recall._lexical import Words
     from graphagent.memory.notes.recall._query import Query
 

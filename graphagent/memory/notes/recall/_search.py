@@ -14,8 +14,9 @@ from anyio import to_thread
 from graphagent import _clock
 from graphagent.memory.notes._types import Match
 from graphagent.memory.notes._validation import milliseconds
-from graphagent.memory.notes.index._matrix import deviation, numpy
+from graphagent.memory.notes.index._matrix import numpy
 from graphagent.memory.notes.index._tables import POOL
+from graphagent.memory.notes.index._vectors import RebuiltError, deviation
 from graphagent.memory.notes.recall import _features, _ranking
 from graphagent.memory.notes.recall._engine import engine_scores
 from graphagent.memory.notes.recall._lexical import search_words, weights_in
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
     from graphagent.memory.notes._settings import NoteSettings
     from graphagent.memory.notes._types import Record
     from graphagent.memory.notes.index._filter import Filter
-    from graphagent.memory.notes.index._matrix import Floats, Matrix
+    from graphagent.memory.notes.index._matrix import Floats
     from graphagent.memory.notes.index._repository import NoteRepository
     from graphagent.memory.notes.index._tables import NoteTables, Row
+    from graphagent.memory.notes.index._vectors import NoteVectors
     from graphagent.memory.notes.recall._features import Kind
     from graphagent.memory.notes.recall._lexical import Words
     from graphagent.memory.notes.recall._query import Query
@@ -123,10 +125,6 @@ async def candidates(repository: NoteRepository, text: str, fits: Filter) -> Can
     return await _find(repository, text, fits, POOL, lambda found: found)
 
 
-class _RebuiltError(Exception):
-    """The tables were built again since the vectors were read, and rows have other numbers."""
-
-
 async def _find(repository: NoteRepository, text: str, fits: Filter, pool: int, use: Callable[[Candidates], T]) -> T:
     """Return what a function makes of the candidates, in the worker thread in which they are found."""
     speakers = await repository.speakers(fits.owner)
@@ -143,15 +141,15 @@ async def _find(repository: NoteRepository, text: str, fits: Filter, pool: int, 
         told = await engine_scores(repository.note_index, query.text, fits, pool)
         return await read(partial(_from_note_index, told=told))
     while True:
-        matrix = await repository.matrix(fits.owner) if repository.embedder is not None else None
+        vectors = await repository.vectors_of(fits.owner) if repository.embedder is not None else None
         # Where nothing else is asked than who spoke and when, the nearest vectors would be so by chance.
-        if matrix is None or not len(matrix) or not query.bare:
+        if vectors is None or vectors.is_empty or not query.bare:
             return await read(partial(_by_words, nearest={}))
-        asked = await repository.vectors.embedded_question(query.bare, matrix.dimensions, words=matrix.has_words)
+        asked = await repository.vectors.embedded_question(query.bare, vectors.dimensions, words=vectors.has_words)
         tier: Tier = "contextual" if getattr(repository.embedder, "contextual", True) else "static"
         try:
-            return await read(partial(_by_both, matrix=matrix, asked=asked, tier=tier))
-        except _RebuiltError:
+            return await read(partial(_by_both, vectors=vectors, asked=asked, tier=tier))
+        except RebuiltError:
             repository.vectors.unload(fits.owner)
 
 
@@ -178,22 +176,18 @@ class _Search:
         return cls(tables, query, fits, pool, tables.dated(spans, fits, max(_DATED, pool)))
 
 
-def _by_both(search: _Search, matrix: Matrix, asked: tuple[Floats, Floats | None], tier: Tier) -> Candidates:
+def _by_both(search: _Search, vectors: NoteVectors, asked: tuple[Floats, Floats | None], tier: Tier) -> Candidates:
     """Return the candidates by words, by the vector of the whole question, and by those of its words if there are any.
 
     Raises:
-        _RebuiltError: the matrix is one of other tables.
+        RebuiltError: the vectors belong to other tables.
     """
     (vector, words), tables, fits = asked, search.tables, search.fits
-    if tables.made() != matrix.made:
-        raise _RebuiltError
-    if fits.is_whole:
-        nearest = matrix.search(vector, search.pool, without=tables.hidden(fits.owner, fits.asker))
-    else:
-        nearest = matrix.search(vector, search.pool, among=tables.fitting(fits))
-    of_time = matrix.cosines(vector, search.dated) if search.dated else {}
+    stored = vectors.over(tables)
+    nearest = stored.nearest(vector, search.pool, fits)
+    of_time = stored.cosines(vector, search.dated) if search.dated else {}
     found = _by_words(search, {**dict(islice(of_time.items(), search.pool)), **nearest.cosines})
-    cosines = {**found.cosines, **matrix.cosines(vector, list(found.rows.keys() - found.cosines.keys()))}
+    cosines = {**found.cosines, **stored.cosines(vector, list(found.rows.keys() - found.cosines.keys()))}
     # The scale is that of the best ones, however many more are asked for.
     pool = list(islice(nearest.cosines, POOL))
     scores = {**found.scores, **_semantic(cosines, pool, nearest.deviation, found.words.most)}
@@ -205,7 +199,7 @@ def _by_both(search: _Search, matrix: Matrix, asked: tuple[Floats, Floats | None
         weights = [1.0] * len(words)
     chosen = sorted(range(len(words)), key=weights.__getitem__, reverse=True)[:_WORDS]
     counted = words[chosen] * numpy().float32([weights[place] for place in chosen])[:, None]
-    late = matrix.late(counted, _ranking.first(found, _LATE))
+    late = stored.late(counted, _ranking.first(found, _LATE))
     tokens = dict(zip(late.rows, late.scores.tolist(), strict=True))
     around = _features.late_around(late, found.rows, found.at)
     of_words = {"tokens": _features.scaled(tokens, tokens), "tokens_around": _features.scaled(around, around)}

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from graphagent.errors import DamagedStoreError
 from graphagent.memory import Notes
-from graphagent.memory.notes.index._matrix import Matrix, deviation
+from graphagent.memory.notes.index._matrix import Matrix
+from graphagent.memory.notes.index._vectors import deviation
 from graphagent.store import MemoryStore
 from tests.memory.notes.conftest import Words
 

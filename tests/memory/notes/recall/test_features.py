@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from graphagent.memory.notes.index._matrix import LateScores
 from graphagent.memory.notes.index._tables import CHUNKS, Row
 from graphagent.memory.notes.index._traits import NAME, NUMBER, QUESTION, TIME
+from graphagent.memory.notes.index._vectors import LateScores
 from graphagent.memory.notes.recall import _features as features
 from graphagent.memory.notes.recall._lexical import Words
 from graphagent.memory.notes.recall._query import Query

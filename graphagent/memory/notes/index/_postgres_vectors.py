@@ -1,0 +1,391 @@
+"""The vectors of notes in a table of PostgreSQL, where the database has pgvector: searched there, with the same filters as in memory.
+
+The items of the store are what counts; the table is derived from them, by each commit that changes them. Vectors are compared one by
+one, up to so many. Among more, the nearest ones are found by a graph (HNSW), of which there is one for each number of dimensions, for
+all owners. Where the graph has not enough of what fits, they are compared one by one after all, so what is rare is found as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import orjson
+
+from graphagent.memory.notes.index import _storage
+from graphagent.memory.notes.index._matrix import Matrix, numpy, vectors_of_texts
+from graphagent.memory.notes.index._postgres_sql import as_json, condition, hash_of, plain, safe, uuid_of
+from graphagent.memory.notes.index._vector_bytes import counts_of_words
+from graphagent.memory.notes.index._vectors import LateScores, Nearest, RebuiltError, deviation, deviation_of
+from graphagent.store import Delete, DeleteAll
+
+if TYPE_CHECKING:
+    from graphagent.memory.notes.index._embeddings import VectorInfo
+    from graphagent.memory.notes.index._filter import Filter
+    from graphagent.memory.notes.index._postgres_sql import Statements
+    from graphagent.memory.notes.index._tables import NoteTables
+    from graphagent.memory.notes.index._vectors import Floats, NoteVectors, VectorSearch
+    from graphagent.store import Change
+
+PGVECTOR = (
+    "SELECT nspname FROM pg_extension JOIN pg_namespace AS its ON its.oid = extnamespace"
+    " WHERE extname = 'vector' AND (string_to_array(extversion, '.')::int[])[:2] >= ARRAY[0, 8]"
+)
+"""Finds the schema of pgvector, if the database has a version with iterative scans."""
+PGVECTOR_USED = (
+    "SELECT nspname FROM pg_attribute JOIN pg_type AS its ON its.oid = atttypid JOIN pg_namespace AS place ON place.oid = typnamespace"
+    " WHERE attrelid = to_regclass(%s) AND attname = 'e' AND NOT attisdropped"
+)
+"""Finds the schema of pgvector, if the table exists."""
+_TABLE = """
+CREATE TABLE {s}.notes_vectors (
+    owner uuid NOT NULL,
+    generation bigint NOT NULL,
+    id_hash bigint NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    number int NOT NULL,          -- of the text in the note
+    dimensions int NOT NULL,
+    wordless boolean NOT NULL,    -- whether the words of a text of the note have no vectors
+    words bytea,                  -- those of the words of all texts of the note, beside its first text
+    e {v}.vector NOT NULL
+);
+CREATE INDEX notes_vectors_by_id ON {s}.notes_vectors (owner, generation, id_hash, number);
+CREATE INDEX notes_wordless ON {s}.notes_vectors (owner, generation) WHERE wordless;
+"""
+_FIELDS = "generation bigint, id_hash bigint, id text, number int, dimensions int, wordless boolean, words bytea, e {v}.vector"
+
+_EXACT = 10_000
+"""How many vectors are compared one by one, at most, if there is a graph of them."""
+_SAMPLE = 1000
+"""Of how many cosines the deviation is told that of all."""
+_MOST, _MOST_IN_GRAPH = 16_000, 4_000
+"""How many dimensions pgvector has a place for, and how many in a graph of numbers of half the precision."""
+_TOGETHER = 256
+"""The vectors of how many notes are stored by one statement."""
+_LOOKED_AT = 1000
+"""The highest value of `hnsw.ef_search`."""
+
+
+class StoredVectors(NamedTuple):
+    """The vectors of an owner's notes in the table."""
+
+    owner: str
+    generation: int
+    dimensions: int
+    made: bytes
+    """The stamp of the tables."""
+    is_empty: bool
+    has_words: bool
+    notes: int
+    notes_without_words: int
+    size: int = 0
+    """What they take of this program's memory."""
+
+    def over(self, tables: NoteTables) -> VectorSearch:
+        """Return what searches the vectors together with the tables.
+
+        Raises:
+            RebuiltError: the tables are others, or have no vectors.
+        """
+        table = tables.vectors
+        if tables.made() != self.made or not isinstance(table, PostgresVectors):
+            raise RebuiltError
+        return _Search(table, self)
+
+
+class PostgresVectors:
+    """The table of vectors, over a connection, within a transaction."""
+
+    def __init__(self, sql: Statements, tables: NoteTables) -> None:
+        self.sql = sql
+        self.tables = tables
+        self.crowded: set[int] = set()
+        """Of how many dimensions vectors have no graph, and became so many that they are to have one."""
+
+    # Changing
+
+    def fill(self, vectors: Mapping[str, tuple[VectorInfo, Sequence[tuple[str, bytes]]]]) -> None:
+        """Create the table, with the vectors of each owner's notes, by the ids of these."""
+        self.sql.do(_TABLE)
+        for owner, (info, notes) in vectors.items():
+            self.put(owner, info.generation, info.dimensions, notes, words=info.words)
+        self.sql.do("ANALYZE {s}.notes_vectors")
+        for dimensions in self.crowded:
+            self.make_graph(dimensions)
+
+    def put(
+        self, owner: str, generation: int, dimensions: int, notes: Sequence[tuple[str, bytes]], *, words: bool
+    ) -> None:
+        """Store the vectors of notes in the place of those that they had.
+
+        Args:
+            owner: The owner.
+            generation: The generation of the vectors.
+            dimensions: How many numbers each of them has.
+            notes: The ids of the notes, each with the value of the item of its vectors.
+            words: Whether the generation has vectors of words.
+
+        Raises:
+            DamagedStoreError: such a value is not one of vectors of these dimensions.
+        """
+        for start in range(0, len(notes), _TOGETHER):
+            some = dict(notes[start : start + _TOGETHER])
+            self._remove(owner, generation, list(some))
+            rows: list[dict[str, object]] = []
+            for id_, packed in some.items():
+                vectors, of_words, is_wordless = _divided(id_, packed, dimensions, words=words)
+                for number, vector in enumerate(vectors):
+                    rows.append({
+                        "generation": generation, "id_hash": hash_of(id_), "id": safe(id_), "number": number, "dimensions": dimensions,
+                        "wordless": is_wordless, "words": f"\\x{of_words.hex()}" if of_words and not number else None,
+                        "e": _written(vector),
+                    })  # fmt: skip
+            self.sql.do(
+                f"INSERT INTO {{s}}.notes_vectors SELECT %s::uuid, * FROM json_to_recordset(%s::json) AS given({_FIELDS})",
+                [uuid_of(owner), as_json(rows)],
+            )
+        if self._lacks_graph(owner, dimensions):
+            self.crowded.add(dimensions)
+
+    def erase(self, changes: Iterable[Change]) -> None:
+        """Remove the vectors of which changes remove the items."""
+        named: dict[tuple[str, int], list[str]] = {}
+        for change in changes:
+            if not isinstance(change, Delete | DeleteAll):
+                continue
+            room, *rest = change.key if isinstance(change, Delete) else change.prefix
+            if room != _storage.ROOM:
+                continue
+            match rest:
+                case [owner] | [owner, _storage.VECTORS]:
+                    self.sql.do("DELETE FROM {s}.notes_vectors WHERE owner = %s", [uuid_of(str(owner))])
+                case [owner, _storage.VECTORS, generation]:
+                    statement = "DELETE FROM {s}.notes_vectors WHERE owner = %s AND generation = %s"
+                    self.sql.do(statement, [uuid_of(str(owner)), generation])
+                case [owner, _storage.VECTORS, generation, id_]:
+                    named.setdefault((str(owner), int(generation)), []).append(str(id_))
+                case _:
+                    pass
+        for (owner, generation), ids in named.items():
+            self._remove(owner, generation, ids)
+
+    def _remove(self, owner: str, generation: int, ids: Sequence[str]) -> None:
+        self.sql.do(
+            "DELETE FROM {s}.notes_vectors WHERE owner = %s AND generation = %s AND id_hash = ANY(%s) AND id = ANY(%s)",
+            [uuid_of(owner), generation, list(map(hash_of, ids)), list(map(safe, ids))],
+        )
+
+    # The graph
+
+    def _lacks_graph(self, owner: str, dimensions: int) -> bool:
+        """Return whether an owner has more texts than are compared one by one, and there is no graph of so many dimensions."""
+        many = dimensions <= _MOST_IN_GRAPH and self.tables.totals(owner)[0] > _EXACT
+        return many and not self.has_graph(dimensions)
+
+    def has_graph(self, dimensions: int) -> bool:
+        """Return whether there is a graph of vectors of so many dimensions."""
+        name = self.sql.named(f"{{s}}.notes_near_{dimensions}")
+        return bool(self.sql.rows("SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(%s)", [name]))
+
+    def make_graph(self, dimensions: int) -> None:
+        """Make the graph of vectors of so many dimensions. Until the transaction ends, others write no vectors."""
+        self.sql.do(
+            f"CREATE INDEX IF NOT EXISTS notes_near_{dimensions} ON {{s}}.notes_vectors"
+            f" USING hnsw ((e::{{v}}.halfvec({dimensions})) {{v}}.halfvec_cosine_ops) WHERE dimensions = {dimensions}"
+        )
+
+    # Reading
+
+    def of(
+        self, owner: str, generation: int, dimensions: int, *, words: bool, known: NoteVectors | None
+    ) -> NoteVectors | None:
+        """Return the vectors of a generation; None if the table has no place for so many dimensions.
+
+        With `words`, those of words are used. The notes of vectors that are known already are not counted again.
+        """
+        if dimensions > _MOST:
+            return None
+        where, values = "FROM {s}.notes_vectors WHERE owner = %s AND generation = %s", [uuid_of(owner), generation]
+        [(there, is_wordless)] = self.sql.rows(
+            f"SELECT EXISTS (SELECT {where}), EXISTS (SELECT {where} AND wordless)", values * 2
+        )
+        if known is None:
+            [(notes, without)] = self.sql.rows(
+                f"SELECT (SELECT count(*) {where} AND number = 0), (SELECT count(*) {where} AND wordless AND number = 0)",
+                values * 2,
+            )
+        else:
+            notes, without = known.notes, known.notes_without_words
+        return StoredVectors(
+            owner,
+            generation,
+            dimensions,
+            self.tables.made(),
+            not there,
+            words and there and not is_wordless,
+            notes,
+            without,
+        )
+
+    def whole(self, owner: str, generation: int) -> dict[str, list[bytes]]:
+        """Return what the table contains of each note of a generation, in the form of `expected`."""
+        found: dict[str, list[bytes]] = {}
+        for id_, vector, words in self.sql.rows(
+            "SELECT id, {v}.vector_send(e), words FROM {s}.notes_vectors WHERE owner = %s AND generation = %s ORDER BY id, number",
+            [uuid_of(owner), generation],
+        ):
+            found.setdefault(plain(id_), []).extend(each for each in (vector, words) if each is not None)
+        return found
+
+    def expected(self, id_: str, packed: bytes, dimensions: int, *, words: bool) -> list[bytes]:
+        """Return what the table must contain of a note; nothing if it has no place for its vectors.
+
+        Raises:
+            DamagedStoreError: the bytes are not vectors of these dimensions.
+        """
+        vectors, of_words, _ = _divided(id_, packed, dimensions, words=words)
+        head = dimensions.to_bytes(2, "big") + bytes(2)
+        sent = [head + vector.astype(">f4").tobytes() for vector in vectors]
+        return [*sent[:1], *([of_words] if of_words and sent else []), *sent[1:]]
+
+
+class _Search:
+    """Searches the vectors of an owner in the table."""
+
+    def __init__(self, table: PostgresVectors, vectors: StoredVectors) -> None:
+        self._sql, self._tables, self._table = table.sql, table.tables, table
+        self._vectors = vectors
+        self._mine: list[object] = [uuid_of(vectors.owner), vectors.generation]
+
+    def nearest(self, vector: Floats, most: int, fits: Filter) -> Nearest:
+        """Return the rows that fit nearest to a vector."""
+        if not most or not fits.scopes or not vector.any():
+            return Nearest({}, deviation(()))
+        where, values = ("", list[object]()) if self._tables.all_counted_fit(fits) else condition(fits)
+        found = self._by_graph(vector, most, where, values) if self._are_many(where, values) else None
+        return self._one_by_one(vector, most, where, values) if found is None else found
+
+    def _are_many(self, where: str, values: Sequence[object]) -> bool:
+        """Whether more than `_EXACT` fit, and there is a graph of them."""
+        owner, dimensions = self._vectors.owner, self._vectors.dimensions
+        if self._tables.totals(owner)[0] <= _EXACT or not self._table.has_graph(dimensions):
+            return False
+        if not where:
+            return True
+        fitting = f"SELECT count(*) FROM (SELECT FROM {{s}}.notes_rows WHERE {where} LIMIT {_EXACT + 1}) AS fitting"
+        return bool(self._sql.rows(fitting, values)[0][0] > _EXACT)
+
+    def _one_by_one(self, vector: Floats, most: int, where: str, values: Sequence[object]) -> Nearest:
+        source, condition = "{s}.notes_vectors AS v", "v.owner = %s AND v.generation = %s"
+        if where:
+            source += f" JOIN (SELECT id, id_hash FROM {{s}}.notes_rows WHERE {where}) AS its USING (id_hash, id)"
+        found = self._sql.rows(
+            f"WITH scored AS MATERIALIZED (SELECT id_hash, id, {_COSINE} AS cosine FROM {source} WHERE {condition}),"
+            " best AS (SELECT id_hash, id, max(cosine) AS cosine FROM scored GROUP BY id_hash, id ORDER BY 3 DESC LIMIT %s),"
+            " every AS (SELECT count(*), sum(cosine), sum(cosine * cosine), max(cosine) FROM scored)"
+            " SELECT row, cosine, every.* FROM every, best JOIN {s}.notes_rows AS its USING (id_hash, id)"
+            " WHERE its.owner = %s ORDER BY cosine DESC, row",
+            [_written(vector), *values, *self._mine, most, self._mine[0]],
+        )
+        if not found:
+            self._check()
+            return Nearest({}, deviation(()))
+        return Nearest({row: cosine for row, cosine, *_ in found}, deviation_of(*found[0][2:]))
+
+    def _by_graph(self, vector: Floats, most: int, where: str, values: Sequence[object]) -> Nearest | None:
+        """Return the same as far as the graph tells, with the deviation of some cosines; None if it has not enough that fit."""
+        dimensions, asked = self._vectors.dimensions, _written(vector)
+        fits = f"v.dimensions = {dimensions} AND v.owner = %s AND v.generation = %s"
+        if where:
+            its = "its.id_hash = v.id_hash AND its.id = v.id"
+            fits += f" AND EXISTS (SELECT FROM {{s}}.notes_rows AS its WHERE {its} AND {where})"
+        # Of several texts of a note, the best one counts. What is in order by an index need not be sorted.
+        self._plan("off")
+        self._sql.rows(
+            "SELECT set_config('hnsw.iterative_scan', 'strict_order', true), set_config('hnsw.ef_search', %s, true)",
+            [str(min(_LOOKED_AT, 4 * most))],
+        )
+        half = f"{{v}}.halfvec({dimensions})"
+        near = self._sql.rows(
+            f"WITH near AS MATERIALIZED (SELECT v.id_hash, v.id, {_COSINE} AS cosine FROM {{s}}.notes_vectors AS v WHERE {fits}"
+            f" ORDER BY (v.e::{half}) OPERATOR({{v}}.<=>) %s::{half} LIMIT %s)"
+            " SELECT row, max(cosine) FROM near JOIN {s}.notes_rows AS its USING (id_hash, id) WHERE its.owner = %s"
+            " GROUP BY row ORDER BY 2 DESC, row",
+            [asked, *self._mine, *values, asked, 2 * most, self._mine[0]],
+        )
+        self._plan("on")
+        if len(near) < most:
+            return None
+        # Hashes of ids are in a random order.
+        some = self._sql.rows(
+            f"SELECT {_COSINE} FROM {{s}}.notes_vectors AS v WHERE {fits} ORDER BY v.owner, v.generation, v.id_hash, v.number LIMIT {_SAMPLE}",
+            [asked, *self._mine, *values],
+        )
+        cosines = [near[0][1], *(cosine for (cosine,) in some)]
+        return Nearest(dict(near[:most]), deviation(cosines))
+
+    def _plan(self, sorting: str) -> None:
+        """Let the planner put rows into another order, or not."""
+        some = (f"set_config('enable_{each}', '{sorting}', true)" for each in ("sort", "hashjoin", "mergejoin"))
+        self._sql.rows(f"SELECT {', '.join(some)}")
+
+    def _check(self) -> None:
+        """Raise RebuiltError if there are no vectors of this generation any more."""
+        there = "SELECT EXISTS (SELECT FROM {s}.notes_vectors AS v WHERE v.owner = %s AND v.generation = %s)"
+        if not self._sql.rows(there, self._mine)[0][0]:
+            raise RebuiltError
+
+    def cosines(self, vector: Floats, among: Sequence[int]) -> dict[int, float]:
+        """Return the cosines of rows, for each that of its nearest text."""
+        if not among or not vector.any():
+            return {}
+        found = self._sql.rows(
+            f"SELECT row, max({_COSINE}) {_AMONG} GROUP BY row ORDER BY 2 DESC, row",
+            [_written(vector), list(among), *self._mine],
+        )
+        return dict(found)
+
+    def late(self, words: Floats, among: Sequence[int]) -> LateScores:
+        """Return how well the words of rows fit those of a question."""
+        found = self._sql.rows(
+            f"SELECT row, v.id, {{v}}.vector_send(e), v.words {_AMONG} ORDER BY row, v.number",
+            [list(among), *self._mine],
+        )
+        notes: dict[int, tuple[str, list[bytes], bytes]] = {}
+        for row, id_, vector, of_words in found:
+            _, vectors, its = notes.get(row, ("", [], b""))
+            notes[row] = plain(id_), [*vectors, _received(vector)], of_words or its
+        matrix = Matrix(self._vectors.dimensions, words=True)
+        matrix.add(
+            (row, id_, b"".join(vectors) + of_words) for row, (id_, vectors, of_words) in notes.items() if of_words
+        )
+        return matrix.late(words, among)
+
+
+_COSINE = "1 - (v.e OPERATOR({v}.<=>) %s::{v}.vector)"
+_AMONG = (
+    "FROM {s}.notes_rows AS its JOIN {s}.notes_vectors AS v ON v.owner = its.owner AND v.id_hash = its.id_hash AND v.id = its.id"
+    " WHERE row = ANY(%s) AND v.owner = %s AND v.generation = %s"
+)
+
+
+def _divided(id_: str, packed: bytes, dimensions: int, *, words: bool) -> tuple[Sequence[Floats], bytes, bool]:
+    """Return the vectors of a note's texts, the bytes of those of its words, and whether the words of some text have none.
+
+    There are none for which the table has no place, or of which one has no direction.
+    """
+    counts = counts_of_words(packed, dimensions) if words else None
+    vectors = vectors_of_texts(id_, packed, dimensions, counts)
+    if dimensions > _MOST or not vectors.any(axis=1).all():
+        return [], b"", False
+    return list(vectors), packed[vectors.nbytes :], counts is not None and -1 in counts
+
+
+def _written(vector: Floats) -> str:
+    """Return a vector as pgvector reads it."""
+    return orjson.dumps(numpy().asarray(vector, numpy().float32), option=orjson.OPT_SERIALIZE_NUMPY).decode()
+
+
+def _received(sent: bytes) -> bytes:
+    """Return the numbers of a vector as pgvector sends it, in the form of the items."""
+    return bytes(numpy().frombuffer(sent, ">f4", offset=4).astype("<f4").tobytes())
