@@ -182,6 +182,8 @@ class Writers:
             if plain is None:
                 return None
             writers[number] = version, read_writer(plain, former=former)
+            if base is not None and not base.anchored and writers[number][1].versions:
+                raise UnreadableError("has what only an anchored store has")
         if root is None:
             assert base is not None
             return Rows(found, base, writers)

@@ -23,8 +23,10 @@ from tests.store.sealed.test_format import (
     KEY,
     enc,
     frozen_rows,
+    generation_of,
     number,
     parts_of,
+    path_of,
     read_key_row,
     read_keys,
     read_slot,
@@ -32,6 +34,8 @@ from tests.store.sealed.test_format import (
 )
 
 FILE = Path(__file__).with_name("malformed.json")
+FORMATS = (1, 2, 3, "anchored 3")
+"""The names of the frozen rows from which the cases are made."""
 Rows = dict[tuple[str | int, ...], tuple[bytes, int]]
 Case = tuple[str, Rows]
 RECORD = {
@@ -48,15 +52,20 @@ def seal(key_number, key, store_id, kind, place, version, plain, *, padded=None)
     head = b"\x01" + key_number.to_bytes(4, "big")
     aad = head + parts_of(b"graphagent/1", store_id, kind, enc(place), version.to_bytes(8, "big"))
     derived = HKDFExpand(SHA512(), 64, b"graphagent/1 record\0" + salt + hashlib.sha256(aad).digest()).derive(key)
-    return head + salt + derived[32:] + AESGCM(derived[:32]).encrypt(bytes(12), padded or pad(plain), aad)
+    return (
+        head
+        + salt
+        + derived[32:]
+        + AESGCM(derived[:32]).encrypt(bytes(12), padded or pad(plain, 36 if kind == b"writer" else 256), aad)
+    )
 
 
-def pad(plain):
+def pad(plain, least=256):
     data = len(plain).to_bytes(4, "big") + plain
     size = len(data)
     exponent = max(size, 2).bit_length() - 1
     step = 2 ** (exponent - exponent.bit_length())
-    return data + bytes((256 if size <= 256 else -(-size // step) * step) - size)
+    return data + bytes((least if size <= least else -(-size // step) * step) - size)
 
 
 def flipped(value, at):
@@ -66,13 +75,27 @@ def flipped(value, at):
 
 
 def named(row):
+    if row[0] == "r" and row[1:]:
+        return "a writer" if row[1] else "the base row"
     return {"k": "the key row", "r": "the root", "d": "a domain", "i": "an item"}[row[0]]
+
+
+def other_generation(rows: Rows, row, *, beside: bool) -> Rows:
+    """Give a domain another generation, in place of its row or `beside` it, where format 3 has the place of formats 1 and 2."""
+    left = {key: each for key, each in rows.items() if key != row}
+    value, version = rows[row]
+    if row[-1] != "#":
+        return {**(rows if beside else left), (*row[:-1], row[-1] + 1): (value, version)}
+    if beside:
+        return {**rows, (*row, generation_of(row, version)): (value, 1)}
+    return {**left, row: (value, version + 2**24)}
 
 
 def records(rows: Rows) -> Iterator[Case]:
     """Yield stores whose records were changed by someone without the key."""
     kinds = {row[0]: row for row in sorted(rows, key=enc, reverse=True)}
-    for row in (kinds["r"], kinds["d"], kinds["i"]):
+    writers = sorted(row for row in rows if row[0] == "r" and row[1:] and row[1])[:1]
+    for row in (kinds["r"], *writers, kinds["d"], kinds["i"]):
         value, version = rows[row]
         for what, at in RECORD.items():
             yield f"{named(row)}: {what} changed", {**rows, row: (flipped(value, at), version)}
@@ -83,7 +106,7 @@ def records(rows: Rows) -> Iterator[Case]:
         yield f"{named(row)}: a version later", {**rows, row: (value, version + 1)}
         yield f"{named(row)}: all zeros", {**rows, row: (bytes(len(value)), version)}
         yield f"{named(row)}: missing", {key: each for key, each in rows.items() if key != row}
-        for other in (kinds["r"], kinds["d"], kinds["i"]):
+        for other in (kinds["r"], *writers, kinds["d"], kinds["i"]):
             if other != row:
                 yield f"{named(row)}: the value of {named(other)}", {**rows, row: (rows[other][0], version)}
     twins = [row for row in sorted(rows, key=enc) if row[0] == "i"][:2]
@@ -92,9 +115,12 @@ def records(rows: Rows) -> Iterator[Case]:
     yield "an item in two places", {**rows, two: rows[one]}
     yield "an item more", {**rows, (*one[:-1], 77): rows[one]}
     domain = kinds["d"]
-    yield "a domain twice", {**rows, (*domain[:-1], domain[-1] + 1): rows[domain]}
-    moved = {key: each for key, each in rows.items() if key != domain}
-    yield "a domain of another generation", {**moved, (*domain[:-1], domain[-1] + 1): rows[domain]}
+    yield "a domain twice", other_generation(rows, domain, beside=True)
+    yield "a domain of another generation", other_generation(rows, domain, beside=False)
+    for row in writers:
+        yield "a writer twice", {**rows, (*row[:-1], row[-1] ^ 1): rows[row]}
+        yield "a root beside the base row", {**rows, ("r",): rows[row]}
+        yield "no row of base and writers", {key: each for key, each in rows.items() if key[0] != "r"}
 
 
 def key_rows(rows: Rows, format_: int) -> Iterator[Case]:
@@ -113,7 +139,7 @@ def key_rows(rows: Rows, format_: int) -> Iterator[Case]:
 
     places = {"magic": 0, "format": 7, "store id": 8, "checksum of the head": 24, "number of slots": size - 1}
     places |= {"kind of a slot": size, "number of a slot": size + 4}
-    if format_ == 2:
+    if format_ > 1:
         places |= {
             "time of destruction": 32,
             "time of a slot": size + 12,
@@ -148,7 +174,7 @@ def key_rows(rows: Rows, format_: int) -> Iterator[Case]:
         "the key row: of format 99, with right checksums",
         {**rows, ("k",): (whole(later[:size], later[size:], at=7), version)},
     )
-    if format_ == 2:
+    if format_ > 1:
         yield "the key row: a version later", {**rows, ("k",): (row, version + 1)}
         yield from forged_slots(rows, row, version, whole)
 
@@ -208,12 +234,14 @@ def insiders(rows: Rows) -> Iterator[Case]:
     seal_key, sum_key = keys[1], keys[3][None]
     seal_number = next(name for name, key in seal_key.items() if name is not None and key == seal_key[None])
     single = next(
-        row for row in sorted(rows, key=enc) if row[0] == "d" and _plain_of(rows, row, keys, store_id)[0] == 1
+        (row for row in sorted(rows, key=enc) if row[0] == "d" and _plain_of(rows, row, keys, store_id)[0] == 1),
+        None,
     )
     domain = next(
         row for row in sorted(rows, key=enc) if row[0] == "d" and _plain_of(rows, row, keys, store_id)[0] == 0
     )
-    inside = sorted((row for row in rows if row[0] == "i" and row[1 : len(domain) - 2] == domain[1:-2]), key=enc)
+    within = ("i", *path_of(domain))
+    inside = sorted((row for row in rows if row[: len(within)] == within), key=enc)
     item = inside[0]
 
     def sealed(
@@ -234,17 +262,13 @@ def insiders(rows: Rows) -> Iterator[Case]:
         )
         return {**(kept or rows), row: (made, rows[row][1])}
 
-    root = unseal(seal_key, store_id, b"root", enc(("r",)), rows["r",][1], rows["r",][0])
-    for what, plain in {
-        "a domain too many": (number(root[:8]) + 1).to_bytes(8, "big") + root[8:],
-        "a domain too few": (number(root[:8]) - 1).to_bytes(8, "big") + root[8:],
-        "another sum": root[:39] + bytes([root[39] ^ 1]) + root[40:],
-        "a room too many": root[:40] + (number(root[40:44]) + 1).to_bytes(4, "big") + root[44:],
-        "a byte more": root + b"\0",
-        "a byte less": root[:-1],
-        "nothing": b"",
-    }.items():
-        yield f"sealed root: {what}", sealed(("r",), b"root", plain)
+    if ("r",) in rows:
+        yield from _roots(rows, sealed, unseal(seal_key, store_id, b"root", enc(("r",)), *rows["r",][::-1]))
+    else:
+        yield from _bases(rows, sealed, unseal(seal_key, store_id, b"base", enc(("r", 0)), *rows["r", 0][::-1]))
+        yield from _writers(rows, sealed, lambda row: unseal(seal_key, store_id, b"writer", enc(row), *rows[row][::-1]))
+    if single is None:  # the domains and items of an anchored store are those of another one
+        return
     for row in (domain, single):
         plain, which = _plain_of(rows, row, keys, store_id), "domain" if row == domain else "single domain"
         entry, listed = plain[42:79], plain[41:]
@@ -308,6 +332,80 @@ def insiders(rows: Rows) -> Iterator[Case]:
         yield f"sealed item: {what}", sealed(domain, b"domain", state, kept=made)
 
 
+def _roots(rows, sealed, root):
+    for what, plain in {
+        "a domain too many": (number(root[:8]) + 1).to_bytes(8, "big") + root[8:],
+        "a domain too few": (number(root[:8]) - 1).to_bytes(8, "big") + root[8:],
+        "another sum": root[:39] + bytes([root[39] ^ 1]) + root[40:],
+        "a room too many": root[:40] + (number(root[40:44]) + 1).to_bytes(4, "big") + root[44:],
+        "a byte more": root + b"\0",
+        "a byte less": root[:-1],
+        "nothing": b"",
+    }.items():
+        yield f"sealed root: {what}", sealed(("r",), b"root", plain)
+
+
+def _bases(rows, sealed, base):
+    row, sums, rest = ("r", 0), base[32:96], base[96:]
+    head, writers = base[:136], 2 + 8 * number(rest[40:42])
+    listed, events = rest[40 : 40 + writers], rest[40 + writers :]
+    rooms = events[2 + 16 * number(events[:2]) :]
+    events = events[: len(events) - len(rooms)]
+    more = (number(listed[:2]) + 1).to_bytes(2, "big")
+    depth = rooms[: 8 + number(rooms[4:8])] + bytes([rooms[8 + number(rooms[4:8])] + 1])
+    for what, plain in {
+        "another list": flipped(base, 63),
+        "other versions": flipped(base, 95),
+        "a writer too many": head + more + (5).to_bytes(8, "big") + listed[2:] + events + rooms,
+        "a writer twice": head + more + listed[2:10] + listed[2:] + events + rooms,
+        "a writer too few": head + (number(listed[:2]) - 1).to_bytes(2, "big") + listed[10:] + events + rooms,
+        "writers beyond the end": head + b"\xff\xff" + listed[2:] + events + rooms,
+        "events beyond the end": head + listed + b"\xff\xff" + events[2:] + rooms,
+        "more events than it counts": base[:96] + bytes(8) + rest[8:40] + listed + b"\0\1" + bytes(16) + rooms,
+        "a room too many": base[: -len(rooms)] + (number(rooms[:4]) + 1).to_bytes(4, "big") + rooms[4:],
+        "a room too few": base[: -len(rooms)] + (number(rooms[:4]) - 1).to_bytes(4, "big") + rooms[len(depth) :],
+        "a room with another depth": base[: -len(rooms)] + depth + rooms[len(depth) :],
+        "no rooms, as in format 2": base[: -len(rooms)],
+        "one sum, as in format 2": base[:32] + sums[32:] + rest,
+        "a byte more": base + b"\0",
+        "a byte less": base[:-1],
+        "nothing": b"",
+    }.items():
+        yield f"sealed base: {what}", sealed(row, b"base", plain)
+    if base[:32] == bytes(32):
+        yield "sealed base: a line", sealed(row, b"base", flipped(base, 31))
+        counted = (1).to_bytes(8, "big")
+        yield "sealed base: events without a line", sealed(row, b"base", base[:96] + counted + base[104:])
+        yield "sealed base: a digest without a line", sealed(row, b"base", flipped(base, 120))
+    yield "sealed base: as a writer", sealed(row, b"writer", base)
+    yield "sealed base: as a root", sealed(row, b"root", base)
+    yield "sealed base: for another store", sealed(row, b"base", base, store=bytes(16))
+    yield "sealed base: for another version", sealed(row, b"base", base, version=rows[row][1] + 1)
+    yield "sealed base: for another place", sealed(row, b"base", base, place=("r", 1))
+    yield "sealed base: with an unknown key", sealed(row, b"base", base, number=99)
+
+
+def _writers(rows, sealed, opened):
+    row, other = sorted(row for row in rows if row[0] == "r" and row[1])[:2]
+    plain = opened(row)
+    for what, changed in {
+        "another list": flipped(plain, 31),
+        "other versions": flipped(plain, 63),
+        "one sum, as in format 2": plain[:32],
+        "the sums of another": opened(other),
+        "a byte more": plain + b"\0",
+        "a byte less": plain[:-1],
+        "nothing": b"",
+    }.items():
+        yield f"sealed writer: {what}", sealed(row, b"writer", changed)
+    yield "sealed writer: padded as others", sealed(row, b"writer", plain, padded=pad(plain))
+    yield "sealed writer: as a base", sealed(row, b"base", plain, padded=pad(plain, 36))
+    yield "sealed writer: for another store", sealed(row, b"writer", plain, store=bytes(16))
+    yield "sealed writer: for another version", sealed(row, b"writer", plain, version=rows[row][1] + 1)
+    yield "sealed writer: for another place", sealed(row, b"writer", plain, place=other)
+    yield "sealed writer: with an unknown key", sealed(row, b"writer", plain, number=99)
+
+
 def _member(rows, row):
     value, version = rows[row]
     return b"\x01" + version.to_bytes(8, "big") + value[5:29] + value[-16:] + enc(row)
@@ -317,15 +415,16 @@ def _plain_of(rows, row, keys, store_id):
     return unseal(keys[1], store_id, b"domain", enc(row), rows[row][1], rows[row][0])
 
 
-def cases() -> Iterator[tuple[int, str, Rows]]:
-    """Yield the format that each begins with, what is wrong, and the rows."""
-    for format_ in (1, 2):
+def cases() -> Iterator[tuple[int | str, str, Rows]]:
+    """Yield the frozen rows that each is made from, what is wrong, and the rows."""
+    for format_ in FORMATS:
         rows = frozen_rows(format_)
-        for name, made in (*records(rows), *key_rows(rows, format_), *insiders(rows)):
+        of_keys = () if isinstance(format_, str) else key_rows(rows, format_)
+        for name, made in (*records(rows), *of_keys, *insiders(rows)):
             yield format_, name, made
 
 
-def packed(format_: int, name: str, made: Rows) -> dict[str, object]:
+def packed(format_: int | str, name: str, made: Rows) -> dict[str, object]:
     """Give a case as JSON: the rows that differ from the frozen ones, each by what was put over its bytes, and its size."""
     rows = frozen_rows(format_)
     changed: list[dict[str, object]] = []

@@ -22,8 +22,15 @@ from graphagent.store import DeleteAll, EncryptedStore, Item, MemoryStore, Passp
 from graphagent.store._encoding import encode
 from tests.store.sealed.elsewhere import Elsewhere
 
-FROZEN = {number: json.loads(Path(__file__).with_name(f"format_{number}.json").read_text()) for number in (1, 2)}
-ANCHORED = json.loads(Path(__file__).with_name("anchored.json").read_text())
+FILES = {
+    1: "format_1.json",
+    2: "format_2.json",
+    "anchored": "anchored.json",
+    3: "format_3.json",
+    "anchored 3": "anchored_3.json",
+}
+FROZEN = {name: json.loads(Path(__file__).with_name(file).read_text()) for name, file in FILES.items()}
+"""Stores of each format, and anchored ones of formats 2 and 3, with their anchors."""
 KEY = base64.b64decode(FROZEN[1]["key"])
 
 
@@ -276,6 +283,7 @@ def read_store(rows, key):
             to = b"\x01" + version.to_bytes(8, "big") + record[5:29] + record[-16:] + enc(each)
             sums += number(hmac.digest(keys[3][None], to, "sha256"))
         assert (rest, number(plain[1:9]), number(plain[9:41])) == (b"", len(inside), sums % 2**256)
+    assert items.keys() == {row for row in rows if row[0] == "i"}
     return items, keys[2][None]
 
 
@@ -332,8 +340,12 @@ def read_anchor(content, rows, key):
 # The tests
 
 
-def frozen_rows(number):
-    return {tuple(row["key"]): (bytes.fromhex(row["value"]), row["version"]) for row in FROZEN[number]["rows"]}
+def frozen_rows(name):
+    return {tuple(row["key"]): (bytes.fromhex(row["value"]), row["version"]) for row in FROZEN[name]["rows"]}
+
+
+def items_of(name):
+    return [(tuple(item["key"]), bytes.fromhex(item["value"]), item["version"]) for item in FROZEN[name]["items"]]
 
 
 def check(rows, items, secret=KEY):
@@ -342,13 +354,16 @@ def check(rows, items, secret=KEY):
     assert found == wanted
 
 
-ITEMS = [(tuple(item["key"]), bytes.fromhex(item["value"]), item["version"]) for item in FROZEN[1]["items"]]
-SECRETS = [
-    (1, KEY, KEY),
-    (2, KEY, KEY),
-    (2, Passphrase(FROZEN[2]["passphrase"]), unicodedata.normalize("NFKC", FROZEN[2]["passphrase"]).encode()),
-    (2, FROZEN[2]["recovery"], bytes.fromhex(FROZEN[2]["recovery_bytes"])),
-]
+def secrets_of(name):
+    """Give the keys of frozen rows that have three: each for the package, and for the decoder."""
+    phrase = FROZEN[name]["passphrase"]
+    yield name, KEY, KEY
+    yield name, Passphrase(phrase), unicodedata.normalize("NFKC", phrase).encode()
+    yield name, FROZEN[name]["recovery"], bytes.fromhex(FROZEN[name]["recovery_bytes"])
+
+
+ITEMS = items_of(1)
+SECRETS = [(1, KEY, KEY), *secrets_of(2), *secrets_of(3)]
 """The formats, with each key that opens the frozen rows: for the package, and for the decoder."""
 
 
@@ -385,23 +400,20 @@ async def test_the_decoder_reads_what_is_written_now():
     check({item.key: (item.value, item.version) async for item in inner.scan(())}, items)
 
 
-def anchored_rows():
-    return {tuple(row["key"]): (bytes.fromhex(row["value"]), row["version"]) for row in ANCHORED["rows"]}
-
-
-async def test_a_frozen_anchored_store_and_its_anchor_are_read_by_both():
+@pytest.mark.parametrize("name", ["anchored", "anchored 3"])
+async def test_a_frozen_anchored_store_and_its_anchor_are_read_by_both(name):
     """The rows of writers and the anchor mean what the specification says, and stay readable."""
-    rows, content = anchored_rows(), bytes.fromhex(ANCHORED["anchor"])
-    check(rows, [(tuple(item["key"]), bytes.fromhex(item["value"]), item["version"]) for item in ANCHORED["items"]])
+    rows, items, content = frozen_rows(name), items_of(name), bytes.fromhex(FROZEN[name]["anchor"])
+    check(rows, items)
     read_anchor(content, rows, KEY)
     inner = MemoryStore()
     for place, (value, version) in rows.items():
         inner._items.put(encode(place), Item(place, value, version))
     store = EncryptedStore(inner, KEY, anchor=Elsewhere(content))
-    assert await store.verify() == len(ANCHORED["items"])
+    assert await store.verify() == len(items)
     await store.commit(Put(("new", "one"), b"v"))
     await store.aclose()
-    assert await EncryptedStore(inner, KEY, anchor=store._anchor._object).verify() == len(ANCHORED["items"]) + 1
+    assert await EncryptedStore(inner, KEY, anchor=store._anchor._object).verify() == len(items) + 1
 
 
 async def test_the_decoder_reads_an_anchored_store_as_it_is_written_now():
@@ -422,7 +434,7 @@ async def test_the_decoder_reads_an_anchored_store_as_it_is_written_now():
             read_store({each: found for each, found in rows.items() if each != row}, KEY)
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("at", [0, 7, 20, 30, -20])
 def test_the_decoder_can_fail(number, at):
     """The decoder refuses what was changed, so that its agreement means something."""

@@ -63,7 +63,7 @@ def test_an_independent_decoder_refuses_each():
     assert accepted == []
 
 
-@pytest.mark.parametrize("format_", [1, 2])
+@pytest.mark.parametrize("format_", malformed.FORMATS)
 async def test_the_store_refuses_each_and_changes_nothing(format_):
     """`verify` raises a StoreError for each, reading returns nothing that is wrong, and the rows stay as they are."""
     right = {item.key: item.value async for item in EncryptedStore(inner_of(frozen_rows(format_)), KEY).scan(())}

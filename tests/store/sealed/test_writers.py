@@ -10,11 +10,11 @@ from graphagent.store._encoding import encode
 from graphagent.store.sealed import _base
 from tests.store.sealed.elsewhere import Elsewhere
 from tests.store.sealed.test_between import listed
-from tests.store.sealed.test_format import ANCHORED, KEY, anchored_rows, check, frozen_rows
+from tests.store.sealed.test_format import KEY, check, frozen_rows
 from tests.store.sealed.test_store import put_rows, rows_of
 
 DEPTHS = {"format 1": {"runs": 2}}
-FORMER = {"format 1": frozen_rows(1), "format 2": frozen_rows(2), "anchored": anchored_rows()}
+FORMER = {"format 1": frozen_rows(1), "format 2": frozen_rows(2), "anchored": frozen_rows("anchored")}
 
 
 class Noting(MemoryStore):
@@ -104,11 +104,6 @@ async def test_rows_of_writers_cannot_be_removed_or_put_back_alone():
 
 
 # Stores of formats 1 and 2
-
-
-def items_of(name):
-    items = ANCHORED["items"] if name == "anchored" else []
-    return [(tuple(item["key"]), bytes.fromhex(item["value"]), item["version"]) for item in items]
 
 
 @pytest.mark.parametrize("name", FORMER)
