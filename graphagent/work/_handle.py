@@ -90,12 +90,13 @@ class RunHandle(Generic[O]):
         status: Status = "queued"
         with anyio.move_on_after(timeout):
             pause = _FIRST
-            while (status := await self.status()) in _MOVING:
+            while True:
+                status = await self.status()
+                if status not in _MOVING and (result := await self.result()).status not in _MOVING:
+                    return result  # else somebody went on with it meanwhile
                 await anyio.sleep(pause)
                 pause = min(pause * _FACTOR, _LONGEST)
-        if status in _MOVING:
-            raise TimeoutError(f"run {self._run_id!r} is {status} after {timeout} seconds; it goes on without you")
-        return await self.result()
+        raise TimeoutError(f"run {self._run_id!r} is {status} after {timeout} seconds; it goes on without you")
 
     def events(self) -> AsyncIterator[Entry]:
         """Return the entries of the run, from the first one on, each when it is committed, until the run ends, waits or is paused.

@@ -190,3 +190,36 @@ def test_a_run_is_submitted_and_followed_where_nothing_is_async():
     handle.answer(True)
     blocking(execute)(agent, "", "a")
     assert (handle.wait(5).output, next(entry.kind for entry in handle.events())) == (True, "started")
+
+
+async def test_who_waits_gets_no_result_of_a_run_that_somebody_else_continues_meanwhile():
+    """It waits for a person when it is looked at, and is answered before it is read."""
+
+    class Store(MemoryStore):
+        meanwhile = None
+
+        async def get(self, key):
+            found = await super().get(key)
+            if self.meanwhile is not None:
+                work, self.meanwhile = self.meanwhile, None
+                await work()
+            return found
+
+    agent = Agent(asking, store=(store := Store()))
+    await agent.run("x", run_id="x-1")
+    handle, answered, results = agent.handle("x-1"), anyio.Event(), []
+
+    async def answer():
+        await handle.answer(True)
+        answered.set()
+
+    async def wait():
+        results.append(await handle.wait())
+
+    store.meanwhile = answer
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait)
+        await answered.wait()
+        await anyio.wait_all_tasks_blocked()
+        await execute(agent, "", "x-1")
+    assert results[0].output is True
