@@ -12,7 +12,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 unexport PYTHONDONTWRITEBYTECODE  # each process that a test starts would compile all that it imports
 
 .DEFAULT_GOAL := help
-.PHONY: help demo service test faults lint format types docs house bench bench-peers mcp-conformance mcp-servers model-servers smoke clean
+.PHONY: help demo service test faults many lint format types docs house bench bench-peers mcp-conformance mcp-servers model-servers smoke clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-15s %s\n' "$$name" "$$text"; done
@@ -28,6 +28,9 @@ test: $(BIN)/.ready-to-develop ## Run the fast suite; ARGS='-k facts' chooses so
 
 faults: $(BIN)/.ready-to-develop ## Try every fault there is on every store, and print what came of it; ARGS=--help says how to choose.
 	@$(BIN)/python -m tests.faults $(ARGS)
+
+many: $(BIN)/.ready-to-develop ## Kill, stop and disconnect eight workers over PostgreSQL, and print what came of it; ARGS='--share 0.1' does less.
+	@$(BIN)/python -m tests.many $(ARGS)
 
 lint: $(BIN)/.ready-to-develop ## Check style, format and the direction of imports.
 	@$(BIN)/ruff check .

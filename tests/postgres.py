@@ -91,6 +91,24 @@ def disconnect(dsn):
         )
 
 
+def restart(dsn, seconds=0.0):
+    """Let a server crash, and start it again after so many seconds; return once it takes connections."""
+    place = place_of(dsn)
+    keeper = int((place / "ready").read_text())
+    (place / "down").write_text(str(seconds))
+    (place / "ready").unlink()
+    os.kill(keeper, signal.SIGUSR1)
+    while not (place / "ready").exists():
+        time.sleep(0.01)
+
+
+def place_of(dsn):
+    """Return the folder of a server."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    return Path(conninfo_to_dict(dsn)["host"])
+
+
 def dsn(database):
     """Return the DSN of a database of the server, which is started if it is not there."""
     return _dsn_in(_started(), database)
@@ -150,14 +168,30 @@ def _keep(place, folder, *settings):
         initdb = ["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", f"--username={USER}", "-D", "data"]
         subprocess.run([folder / "initdb", *initdb], **how, stdout=log, check=False)
         options = [word for setting in settings for word in ("-c", setting)]
-        server = subprocess.Popen([folder / "postgres", "-D", "data", "-k", place, *options], **how, stdout=log)
-    try:
+    server = None
+
+    def begin():
+        nonlocal server
+        with (place / "log").open("a") as log:
+            server = subprocess.Popen([folder / "postgres", "-D", "data", "-k", place, *options], **how, stdout=log)
         while not _is_ready(place / "data" / "postmaster.pid"):
             if server.poll() is not None:
-                print((place / "log").read_text())
-                return
+                return False
             time.sleep(0.01)
-        (place / "ready").touch()
+        (place / "ready").write_text(str(os.getpid()))
+        return True
+
+    def begin_anew(*_):
+        server.send_signal(signal.SIGQUIT)
+        server.wait()
+        time.sleep(float((place / "down").read_text()))
+        begin()
+
+    signal.signal(signal.SIGUSR1, begin_anew)
+    try:
+        if not begin():
+            print((place / "log").read_text())
+            return
         print("ready", flush=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # who waits for the word reads to the end
         with (place / "held").open("w") as held:
