@@ -728,14 +728,17 @@ async def test_what_a_loser_of_a_race_spent_is_counted():
     """A child that is cancelled for good stays in the account of its parent, also when that is read again."""
     from graphagent import race
 
+    spent = anyio.Event()
+
     @node
     async def quick(ctx: Context, text: str) -> str:
-        await anyio.sleep(0.05)
+        await spent.wait()
         return "quick"
 
     @tool
     async def slow(text: str) -> str:
         """Take for ever."""
+        spent.set()
         await anyio.sleep_forever()
 
     inner = helper(replies=[ToolCall("slow", {"text": "x"})], tools=[slow])
