@@ -35,7 +35,8 @@ async def remove_expired(store: Store, strategies: Collection[str], now: int) ->
         except DamagedStoreError as error:
             _log.warning("a run whose time has passed is kept: %s", error)
             continue
-        if header.written in RETAINED:
+        # A run that came to its end since it was found due is kept: what was due was that it goes on.
+        if header.written in RETAINED and 0 < header.due <= now:
             found.setdefault(owner, []).append(run_id)
     removed = 0
     for owner, run_ids in found.items():

@@ -7,12 +7,13 @@ from datetime import timedelta
 import anyio
 import pytest
 
-from graphagent import END, START, Agent, Context, Strategy, node
+from graphagent import END, START, Agent, Context, Strategy, _clock, node
 from graphagent.errors import NodeFailedError
 from graphagent.run import list_runs
 from graphagent.store import EncryptedStore, MemoryStore
 from graphagent.testing import fixed_clock
 from graphagent.work import Worker
+from graphagent.work._execute import execute
 from graphagent.work._retention import remove_expired
 
 
@@ -52,6 +53,27 @@ async def test_runs_that_are_over_go_when_their_time_has_passed_and_others_stay(
         assert ids(await list_runs(store, owner="ada")) == ["waits"]
         assert ids(await list_runs(store, owner="bo")) == ["kept"]
         assert await remove_expired(store, {"kept"}, now + 31 * DAY) == 0
+
+
+async def test_a_run_that_ends_while_a_worker_looks_is_kept():
+    """What was due, when the worker looked, was that it is executed; it is removed by another look or never."""
+
+    class Meanwhile(MemoryStore):
+        meanwhile = None
+
+        async def get_many(self, keys):
+            act, self.meanwhile = self.meanwhile, None
+            if act is not None:
+                await act()
+            return await super().get_many(keys)
+
+    store = Meanwhile()
+    for kept in (None, timedelta(days=1)):
+        agent = Agent(Strategy("loud", START >> answer >> END), store=store, retention=kept)
+        handle = await agent.submit("x")
+        store.meanwhile = lambda agent=agent, handle=handle: execute(agent, "", handle.run_id)
+        assert await remove_expired(store, ["loud"], _clock.now()) == 0
+        assert (await handle.result()).status == "done"
 
 
 async def test_a_worker_removes_them():
