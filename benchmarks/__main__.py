@@ -37,7 +37,7 @@ NAMES = (
     "notes",
     "recall",
 )
-ON_SERVERS = ("postgres",)
+ON_SERVERS = ("postgres", "notes_postgres")
 """What is measured where it is named alone, since it starts servers."""
 
 
@@ -82,7 +82,9 @@ def page_of(name: str) -> Path:
     """Return the page that has a benchmark's tables."""
     if name == "embedders":
         return DOCS / "embedders.md"
-    return DOCS / ("notes-quality.md" if name in ("notes", "recall", "weights", "locomo") else "performance.md")
+    return DOCS / (
+        "notes-quality.md" if name in ("notes", "notes_postgres", "recall", "weights", "locomo") else "performance.md"
+    )
 
 
 def _recall(arguments: list[str]) -> None:

@@ -49,6 +49,7 @@ CREATE TABLE {s}.notes_vectors (
     words bytea,                  -- those of the words of all texts of the note, beside its first text
     e {v}.vector NOT NULL
 );
+ALTER TABLE {s}.notes_vectors ALTER words SET STORAGE EXTERNAL, ALTER e SET STORAGE MAIN; -- each comparison reads e, which else is apart
 CREATE INDEX notes_vectors_by_id ON {s}.notes_vectors (owner, generation, id_hash, number);
 CREATE INDEX notes_wordless ON {s}.notes_vectors (owner, generation) WHERE wordless;
 """
@@ -276,15 +277,15 @@ class _Search:
         return bool(self._sql.rows(fitting, values)[0][0] > _EXACT)
 
     def _one_by_one(self, vector: Floats, most: int, where: str, values: Sequence[object]) -> Nearest:
-        source, condition = "{s}.notes_vectors AS v", "v.owner = %s AND v.generation = %s"
+        source = "{s}.notes_vectors AS v WHERE v.owner = %s AND v.generation = %s"
         if where:
-            source += f" JOIN (SELECT id, id_hash FROM {{s}}.notes_rows WHERE {where}) AS its USING (id_hash, id)"
+            source = f"(SELECT id, id_hash FROM {{s}}.notes_rows WHERE {where} OFFSET 0) AS its {_OF_NOTE}"
         found = self._sql.rows(
-            f"WITH scored AS MATERIALIZED (SELECT id_hash, id, {_COSINE} AS cosine FROM {source} WHERE {condition}),"
-            " best AS (SELECT id_hash, id, max(cosine) AS cosine FROM scored GROUP BY id_hash, id ORDER BY 3 DESC LIMIT %s),"
-            " every AS (SELECT count(*), sum(cosine), sum(cosine * cosine), max(cosine) FROM scored)"
-            " SELECT row, cosine, every.* FROM every, best JOIN {s}.notes_rows AS its USING (id_hash, id)"
-            " WHERE its.owner = %s ORDER BY cosine DESC, row",
+            f"WITH scored AS MATERIALIZED (SELECT v.id_hash, v.id, {_COSINE} AS cosine FROM {source}),"
+            " found AS MATERIALIZED"
+            " (SELECT id_hash, id, max(cosine) AS cosine FROM scored GROUP BY id_hash, id ORDER BY 3 DESC LIMIT %s),"
+            " every AS MATERIALIZED (SELECT count(*), sum(cosine), sum(cosine * cosine), max(cosine) FROM scored)"
+            f" SELECT row, cosine, every.* FROM every CROSS JOIN found {_ROW_OF} ORDER BY cosine DESC, row",
             [_written(vector), *values, *self._mine, most, self._mine[0]],
         )
         if not found:
@@ -298,7 +299,7 @@ class _Search:
         fits = f"v.dimensions = {dimensions} AND v.owner = %s AND v.generation = %s"
         if where:
             its = "its.id_hash = v.id_hash AND its.id = v.id"
-            fits += f" AND EXISTS (SELECT FROM {{s}}.notes_rows AS its WHERE {its} AND {where})"
+            fits += f" AND EXISTS (SELECT FROM {{s}}.notes_rows AS its WHERE {its} AND {where} OFFSET 0)"
         # Of several texts of a note, the best one counts. What is in order by an index need not be sorted.
         self._plan("off")
         self._sql.rows(
@@ -307,9 +308,9 @@ class _Search:
         )
         half = f"{{v}}.halfvec({dimensions})"
         near = self._sql.rows(
-            f"WITH near AS MATERIALIZED (SELECT v.id_hash, v.id, {_COSINE} AS cosine FROM {{s}}.notes_vectors AS v WHERE {fits}"
+            f"WITH found AS MATERIALIZED (SELECT v.id_hash, v.id, {_COSINE} AS cosine FROM {{s}}.notes_vectors AS v WHERE {fits}"
             f" ORDER BY (v.e::{half}) OPERATOR({{v}}.<=>) %s::{half} LIMIT %s)"
-            " SELECT row, max(cosine) FROM near JOIN {s}.notes_rows AS its USING (id_hash, id) WHERE its.owner = %s"
+            f" SELECT row, max(cosine) FROM found {_ROW_OF}"
             " GROUP BY row ORDER BY 2 DESC, row",
             [asked, *self._mine, *values, asked, 2 * most, self._mine[0]],
         )
@@ -326,7 +327,7 @@ class _Search:
 
     def _plan(self, sorting: str) -> None:
         """Let the planner put rows into another order, or not."""
-        some = (f"set_config('enable_{each}', '{sorting}', true)" for each in ("sort", "hashjoin", "mergejoin"))
+        some = (f"set_config('enable_{each}', '{sorting}', true)" for each in ("sort", "incremental_sort"))
         self._sql.rows(f"SELECT {', '.join(some)}")
 
     def _check(self) -> None:
@@ -340,7 +341,7 @@ class _Search:
         if not among or not vector.any():
             return {}
         found = self._sql.rows(
-            f"SELECT row, max({_COSINE}) {_AMONG} GROUP BY row ORDER BY 2 DESC, row",
+            f"SELECT its.row, max({_COSINE}) {_AMONG} GROUP BY its.row ORDER BY 2 DESC, row",
             [_written(vector), list(among), *self._mine],
         )
         return dict(found)
@@ -348,7 +349,7 @@ class _Search:
     def late(self, words: Floats, among: Sequence[int]) -> LateScores:
         """Return how well the words of rows fit those of a question."""
         found = self._sql.rows(
-            f"SELECT row, v.id, {{v}}.vector_send(e), v.words {_AMONG} ORDER BY row, v.number",
+            f"SELECT its.row, v.id, {{v}}.vector_send(v.e), v.words {_AMONG} ORDER BY its.row, v.number",
             [list(among), *self._mine],
         )
         notes: dict[int, tuple[str, list[bytes], bytes]] = {}
@@ -363,9 +364,15 @@ class _Search:
 
 
 _COSINE = "1 - (v.e OPERATOR({v}.<=>) %s::{v}.vector)"
-_AMONG = (
-    "FROM {s}.notes_rows AS its JOIN {s}.notes_vectors AS v ON v.owner = its.owner AND v.id_hash = its.id_hash AND v.id = its.id"
-    " WHERE row = ANY(%s) AND v.owner = %s AND v.generation = %s"
+# How rows are joined must not depend on what the planner supposes of tables that were just filled: OFFSET 0 leaves it no choice.
+_OF_NOTE = (
+    "CROSS JOIN LATERAL (SELECT * FROM {s}.notes_vectors AS one WHERE one.owner = %s AND one.generation = %s"
+    " AND one.id_hash = its.id_hash AND one.id = its.id OFFSET 0) AS v"
+)
+_AMONG = f"FROM (SELECT row, id, id_hash FROM {{s}}.notes_rows WHERE row = ANY(%s) OFFSET 0) AS its {_OF_NOTE}"
+_ROW_OF = (
+    "CROSS JOIN LATERAL (SELECT row FROM {s}.notes_rows AS one WHERE one.owner = %s"
+    " AND one.id_hash = found.id_hash AND one.id = found.id OFFSET 0) AS its"
 )
 
 
