@@ -103,6 +103,29 @@ async def test_rows_of_writers_cannot_be_removed_or_put_back_alone():
     assert await EncryptedStore(inner, KEY).verify() == 3
 
 
+@pytest.mark.parametrize("anchored", [False, True])
+async def test_what_one_writer_did_is_undone_unseen_only_as_a_whole_and_without_an_anchor(anchored):
+    """A domain that was removed is put back with the row of its writer: the anchor tells, and a store that is open; another domain left as it is, too."""
+    inner, anchor = MemoryStore(), Elsewhere() if anchored else None
+    store = EncryptedStore(inner, KEY, anchor=anchor)
+    await store.commit(Put(("room", "a", 1), b"v"), Put(("room", "b", 1), b"v"))
+    before = rows_of(inner)
+    await store.commit(DeleteAll(("room", "a")))
+    undone = {**rows_of(inner), **before}
+    await store.commit(Put(("room", "c", 1), b"v"))
+    put_rows(inner, {**rows_of(inner), **before})
+    with pytest.raises(DamagedStoreError):
+        await EncryptedStore(inner, KEY).verify()
+    put_rows(inner, undone)
+    with pytest.raises(DamagedStoreError):
+        await listed(store, ("room",))
+    if anchor is None:
+        assert await EncryptedStore(inner, KEY).verify() == 2
+    else:
+        with pytest.raises(DamagedStoreError):
+            await EncryptedStore(inner, KEY, anchor=anchor).verify()
+
+
 # Stores of formats 1 and 2
 
 
