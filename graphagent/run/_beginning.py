@@ -257,19 +257,11 @@ async def _claim(run: Runtime, store: Store) -> None:
         RunEndedError: somebody ended it since.
         StoreError: it could not be read or written.
     """
-    header, log = await _free(run, store), run.log
-    token, outline = Token(), run.config.strategy.outline
+    header, log, token = await _free(run, store), run.log, Token()
     died = header.deaths + 1 if header.written == "running" and header.claim is not None else 0
-    log.header = structs.replace(
-        header, written="running", reason="", strategy_digest=outline.digest, version=run.config.named_version, deaths=died,
-        due=await time_of(store) if run.is_left else 0,
-    )  # fmt: skip
+    due = await time_of(store) if run.is_left else 0
+    _append_resumed(run, structs.replace(header, written="running", deaths=died, due=due))
     log.lost = False
-    _record_answers(run)
-    changed = outline if outline.digest != header.strategy_digest else None
-    ruled, declared = run.config.compiled.ruled, run.config.strategy.declarations
-    log.append(Resumed(strategy=changed, **new_rules(ruled, declared, log.state, run.past)))
-    run.past = None
     await log.claim(token)
     run.token = token
     if run.most_deaths is not None and died >= run.most_deaths:
@@ -291,11 +283,8 @@ async def queue_again(run: Runtime, queue: str) -> RunHeader:
     """
     store = run.config.runs
     header = await _free(run, store)
-    run.log.header = structs.replace(
-        header, written="queued", reason="", queue=header.queue or queue, deaths=0, due=await time_of(store)
-    )
-    _record_answers(run)
-    run.log.append(Resumed())
+    due = await time_of(store)
+    _append_resumed(run, structs.replace(header, written="queued", queue=header.queue or queue, deaths=0, due=due))
     await run.log.commit(header=True)
     return run.log.header
 
@@ -318,6 +307,18 @@ async def _free(run: Runtime, store: Store) -> RunHeader:
     log.is_at(header, version)
     log.waits_no_more()
     return header
+
+
+def _append_resumed(run: Runtime, header: RunHeader) -> None:
+    """Append that the run continues with the strategy of its agent, to which a migration may have moved it, and the answers to its questions."""
+    config, log = run.config, run.log
+    outline = config.strategy.outline
+    changed = outline if outline.digest != header.strategy_digest else None
+    log.header = structs.replace(header, reason="", strategy_digest=outline.digest, version=config.named_version)
+    _record_answers(run)
+    rules = new_rules(config.compiled.ruled, config.strategy.declarations, log.state, run.past)
+    log.append(Resumed(strategy=changed, **rules))
+    run.past = None
 
 
 def _record_answers(run: Runtime) -> None:

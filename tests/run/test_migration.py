@@ -88,6 +88,16 @@ async def test_a_run_continues_at_the_node_of_the_later_version_with_what_it_has
     assert again.result.output == result.output
 
 
+async def test_a_run_that_is_answered_for_a_worker_has_moved_with_its_answer():
+    """Whoever continues it finds the answer, and the version, at the node of the later version."""
+    store = MemoryStore()
+    await begun(store)
+    agent = Agent(SECOND, store=store, version="2", migrations=[RENAMED])
+    await agent.handle("letter-1").answer(True)
+    assert (await run_head(store, "letter-1")).version == "2"
+    assert (await agent.resume("letter-1")).output == "about rain in 2: True"
+
+
 async def test_a_run_goes_through_each_version_to_the_last_one():
     """Migrations lead from one version to the next; each function gets what the one before returned."""
     store = MemoryStore()
