@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import psycopg
@@ -25,9 +24,6 @@ from benchmarks.postgres import served
 from graphagent.memory import Notes
 from graphagent.store import SqliteStore
 from graphagent.store.postgres import PostgresStore
-
-if TYPE_CHECKING:
-    from graphagent.protocols import Store
 
 SQLITE, PGVECTOR, PLAIN = "SQLite", "PostgreSQL with pgvector", "PostgreSQL, vectors in memory"
 
@@ -68,7 +64,7 @@ async def _asked(texts: Sequence[str], owners: int, questions: Sequence[str]) ->
         with psycopg.connect(server(f"vectors{owners}")) as connection:
             connection.execute("CREATE EXTENSION vector")
             with_vectors = connection.info.dsn
-        stores: dict[str, Store] = {
+        stores: dict[str, SqliteStore | PostgresStore] = {
             SQLITE: SqliteStore(folder / "notes.db"), PGVECTOR: PostgresStore(with_vectors), PLAIN: PostgresStore(server(f"plain{owners}")),
         }  # fmt: skip
         asks: dict[str, Callable[[str], Awaitable[object]]] = {}
