@@ -210,7 +210,7 @@ class PostgresVectors:
         [(there, is_wordless)] = self.sql.rows(
             f"SELECT EXISTS (SELECT {where}), EXISTS (SELECT {where} AND wordless)", values * 2
         )
-        if known is None:
+        if known is None or is_wordless:
             [(notes, without)] = self.sql.rows(
                 f"SELECT (SELECT count(*) {where} AND number = 0), (SELECT count(*) {where} AND wordless AND number = 0)",
                 values * 2,
