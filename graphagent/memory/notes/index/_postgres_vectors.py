@@ -385,7 +385,7 @@ def _divided(id_: str, packed: bytes, dimensions: int, *, words: bool) -> tuple[
     vectors = vectors_of_texts(id_, packed, dimensions, counts)
     if dimensions > _MOST or not vectors.any(axis=1).all():
         return [], b"", False
-    return list(vectors), packed[vectors.nbytes :], counts is not None and -1 in counts
+    return list(vectors), packed[vectors.nbytes :], counts is None or -1 in counts
 
 
 def _written(vector: Floats) -> str:
