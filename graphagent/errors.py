@@ -445,7 +445,7 @@ class StrategyChangedError(RunError):
             "resume it with the code that it began with, or, since its journal still fits, with allow_changed=True"
             if fits
             else "its journal does not fit this code, so allow_changed=True does not help; resume it with the code that it began with, "
-            "or put back what is missing"
+            "put back what is missing, or say by a Migration where it continues"
         )
         super().__init__(
             "\n".join(
@@ -1039,7 +1039,7 @@ class SealedStoreError(StoreError):
         """The file."""
         super().__init__(
             f"{where} is sealed and was opened without its key; nothing was read or written. Give "
-            f"EncryptedStore(SqliteStore(path), key) where the store or its path was given"
+            f"EncryptedStore(store, key) where the store or its path was given"
         )
 
 

@@ -5,6 +5,7 @@ The item is put, moved and removed in the commit of the header that says the tim
 
 from __future__ import annotations
 
+import logging
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +13,6 @@ from msgspec import structs
 from msgspec.msgpack import Decoder, Encoder
 
 from graphagent import _clock
-from graphagent.errors import DamagedStoreError
 from graphagent.store import Delete, Put
 from graphagent.store._internal import checked, claims_of, collect, is_intact
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.store import Change, Key
 
+_log = logging.getLogger("graphagent")
 DUE = "due"
 """The room."""
 _BUCKETS = 16
@@ -71,13 +72,14 @@ async def time_of(store: Store) -> int:
 async def read_due(store: Store, until: int, limit: int) -> list[Due]:
     """Return the runs, of all owners, for which something is due up to a time, the earliest first.
 
+    A damaged item is logged and left out, since the runs of all others do not depend on it.
+
     Args:
         store: Where they are.
         until: In milliseconds UTC; what is due is judged by the clock of the store, where it has one.
         limit: At most so many.
 
     Raises:
-        DamagedStoreError: an item is not what was written.
         StoreError: the store cannot be read.
     """
     found: list[Due] = []
@@ -87,7 +89,8 @@ async def read_due(store: Store, until: int, limit: int) -> list[Due]:
             if int(at) > until:
                 break
             if not is_intact(item.value):
-                raise DamagedStoreError(f"the item that something is due for run {run_id!r}", "checksum mismatch")
+                _log.warning("run %r is left alone: the item that something is due for it is damaged", run_id)
+                continue
             found.append(Due(int(at), str(owner), str(run_id), _decoder.decode(memoryview(item.value)[4:])))
     return sorted(found)[:limit]
 

@@ -111,6 +111,8 @@ class Worker:
         """The runs that are executed; None before they have begun."""
         self._seeking: anyio.CancelScope | None = None
         self._stopping = False
+        self._told: set[Name] = set()
+        """The runs of which it was said that they wait for another version."""
         self._removes_next = 0.0
         """When runs are looked for whose time to be kept has passed, by the monotonic clock."""
         self._group: TaskGroup | None = None
@@ -252,6 +254,9 @@ class Worker:
                 outcome = await execute(agent, *found.name, most_deaths=self._max_deaths, began=began)
                 if outcome.did != "changed":
                     break
+        if outcome.error is not None and outcome.did == "changed" and found.name not in self._told:
+            self._told.add(found.name)
+            _log.warning("run %r waits for a worker that has its version: %s", found.name[1], outcome.error)
         return outcome
 
     def _began(self, name: Name, run: Runtime) -> None:

@@ -8,8 +8,9 @@ from msgspec import structs
 
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.history import export_runs, forget, forget_runs, import_runs, prune_runs
-from graphagent.log._internal import DUE, Log, read_due
-from graphagent.store import EncryptedStore, MemoryStore, new_key
+from graphagent.log._due import due_changes
+from graphagent.log._internal import DUE, Log, RunHeader, due_key, read_due
+from graphagent.store import EncryptedStore, MemoryStore, Put, new_key
 from graphagent.store._internal import collect
 
 
@@ -66,3 +67,13 @@ async def test_a_removed_run_is_not_due_and_an_imported_one_is():
     assert await rows(store) == [(7, "bob", "d")]
     await forget(store, owner="bob", everything=True)
     assert await rows(store) == []
+
+
+async def test_a_damaged_item_is_in_the_way_of_no_other(caplog):
+    """What is due for all others is found; the log names the run."""
+    store = MemoryStore()
+    for number in range(3):
+        await store.commit(*due_changes(RunHeader(run_id=f"r{number}", strategy="s", due=number + 1), 0))
+    await store.commit(Put(due_key(RunHeader(run_id="r1", due=2)), b"not what was written"))
+    assert [each.run_id for each in await read_due(store, 9, 9)] == ["r0", "r2"]
+    assert "run 'r1' is left alone" in caplog.text
