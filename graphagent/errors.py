@@ -1037,9 +1037,10 @@ class SealedStoreError(StoreError):
     def __init__(self, where: str) -> None:
         self.where = where
         """The file."""
+        inner = "PostgresStore(dsn)" if where.startswith("schema ") else "SqliteStore(path)"
         super().__init__(
             f"{where} is sealed and was opened without its key; nothing was read or written. Give "
-            f"EncryptedStore(store, key) where the store or its path was given"
+            f"EncryptedStore({inner}, key) where the store or its path was given"
         )
 
 

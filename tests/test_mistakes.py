@@ -414,7 +414,7 @@ VALUES = [
     ),
     (lambda: SqliteStore(""), ValueError, "'' is not a path"),
     (lambda: SqliteStore("sqlite:///x.db"), ValueError, "'sqlite://…' is a URL; give a path"),
-    (lambda: SqliteStore("postgresql://me:s3cret@h/x"), ValueError, "'postgresql://…' is a URL; give a path"),
+    (lambda: SqliteStore("postgresql://me:s3cret@h/x"), ValueError, "'postgresql://…' is a database on a server"),
     (lambda: SqliteStore("file:x.db?mode=ro"), ValueError, "'file:…' is a URL"),
     (lambda: SqliteStore(None), TypeError, "path= is a path, such as 'runs.db', not None"),
     (lambda: Notes("sqlite:///x.db"), ValueError, "is a URL; give a path"),

@@ -9,7 +9,7 @@ import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.errors import BudgetError, FeatureError, NodeFailedError, RuleError, StrategyError
-from graphagent.graph import each, never_together, parallel, precedes, race
+from graphagent.graph import each, never_together, parallel, precedes
 from graphagent.history import read_run
 from graphagent.llm import ToolCall
 from graphagent.memory import ActionStep
@@ -146,13 +146,6 @@ async def test_it_is_one_declaration_wherever_it_is_a_node():
     agent = Agent(Strategy("s", START >> helper.as_node() >> first >> last >> END, rules=[precedes(first, last)]))
     with pytest.raises(RuleError, match="'helper/helper/2/last' was not begun"):
         await agent.run("x")
-
-
-def test_one_that_asks_a_person_does_not_race():
-    """As a node that asks by itself."""
-    asking = Agent(Strategy("asks", START >> ask_human("Right?", str) >> END))
-    with pytest.raises(TypeError, match="asks/asks/ask_human"):
-        race(asking.as_node(), first)
 
 
 async def test_it_is_a_node_like_any_other():

@@ -29,7 +29,7 @@ LIVE = {
         # where this process is with it
         "begun", "claimed", "token", "idle", "since", "before", "attention", "failure", "pausing", "stepping", "added", "handed",
         "asked", "answers", "items", "tasks", "unheard", "speakers", "has_answered", "looked_back", "after_end", "at_rest", "unlearned", "call_ids",
-        "most_deaths", "leaving", "wish",
+        "most_deaths", "leaving", "wish", "by_worker",
     },
     Limits: {
         "run", "frame", "parent", "where", "within", "max_nodes", "max_turns", "max_tokens", "max_cost", "cost", "running", "asking",

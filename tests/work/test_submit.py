@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -102,7 +103,7 @@ async def test_messages_of_a_thread_are_executed_in_order_one_after_the_other(st
         for each in "2323":
             group.start_soon(execute, agent, "", each)
     await execute(agent, "", "3")
-    with fixed_clock(round(later.timestamp() * 1000)):
+    with fixed_clock(math.ceil(later.timestamp() * 1000)):
         assert (await execute(agent, "", "1")).did == "executed"
     assert [(await agent.read(each)).output for each in "0231"] == ["a", "a c", "a c d", "a c d b"]
     assert await verify_runs(store) == 4

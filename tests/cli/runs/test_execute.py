@@ -346,7 +346,14 @@ def test_the_result_is_told_to_programs(run, begun):
     waiting = _json(run("runs", "resume", "mail-1", "--json", *AGENT))
     assert (waiting["status"], waiting["output"]) == ("waiting", None)
     assert waiting["questions"] == [
-        {"id": "ask_human:2", "question": "Send it?", "node": "ask_human", "kind": "question", "answer": "yes or no"}
+        {
+            "id": "ask_human:2",
+            "question": "Send it?",
+            "node": "ask_human",
+            "kind": "question",
+            "answer": "yes or no",
+            "deadline": None,
+        }
     ]
     done = _json(run("runs", "answer", "mail-1", "no", "--json", *AGENT))
     assert (done["status"], done["output"], done["questions"]) == ("done", "dropped", [])

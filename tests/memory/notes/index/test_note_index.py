@@ -188,7 +188,9 @@ async def test_a_damaged_index_is_made_anew(sort, tmp_path):
     store = SqliteStore(tmp_path / "notes.db") if sort == "file" else MemoryStore()
     notes = Notes(store)
     kept = await notes.remember("Ada drinks tea.")
-    await notes._service.repository.backend.commit((), lambda connection: connection.execute("DELETE FROM notes_rows"))
+    await notes._service.repository.backend.commit(
+        (), lambda tables: tables.connection.execute("DELETE FROM notes_rows")
+    )
     with pytest.raises(DamagedStoreError, match="reindex"):
         await notes.verify()
     assert await notes.recall("tea") == []

@@ -111,7 +111,7 @@ async def test_nothing_of_sealed_notes_lies_on_the_disk_in_clear_at_any_time(tmp
             assert [word for word in secrets if word in on_disk(tmp_path)] == []
             assert len(await notes.recall("kilimanjaro serengeti", limit=200)) == 50 * (again + 1)
             [(temporary,)] = await notes._service.repository.backend.read(
-                lambda c: c.execute("PRAGMA temp_store").fetchall()
+                lambda tables: tables.connection.execute("PRAGMA temp_store").fetchall()
             )
             assert temporary == 2  # in memory
             assert [word for word in secrets if word in on_disk(tmp_path)] == []
