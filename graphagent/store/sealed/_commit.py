@@ -119,6 +119,8 @@ class SealedTransaction:
     """The stored domains that are removed, by their paths."""
     read: dict[Key, tuple[Domain, int]] = field(default_factory=dict[Key, "tuple[Domain, int]"])
     """The domains that were consulted, each with the version that it had then."""
+    relied: set[Key] = field(default_factory=set[Key])
+    """The paths of domains with items that are required to exist."""
     rooms: dict[bytes, int] = field(default_factory=dict[bytes, int])
     """The depths of the rooms that it begins."""
     rows: dict[Key, bytes] = field(default_factory=dict[Key, bytes])
@@ -136,7 +138,7 @@ class SealedTransaction:
         """Return a copy that can be changed independently."""
         return replace(
             self, changes=list(self.changes), items=dict(self.items), existing=set(self.existing), domains=dict(self.domains),
-            removed=dict(self.removed), read=dict(self.read), rooms=dict(self.rooms),
+            removed=dict(self.removed), read=dict(self.read), relied=set(self.relied), rooms=dict(self.rooms),
         )  # fmt: skip
 
     async def add(self, change: Change, clear: bytes) -> None:
@@ -153,6 +155,7 @@ class SealedTransaction:
         location = self.session.locate(change.key)
         before = await self._domain(location, new=isinstance(change, Put) and not change.expected and not change.before)
         if isinstance(change, Exists):
+            self.relied.add(location.path)
             await self._exists(before, location, change)
             return
         now = await self._item(before, location)
@@ -390,9 +393,13 @@ class SealedTransaction:
         for row, version, by_prefix in self.removed.values():
             deletes += [] if by_prefix else [Delete(row, expected=version)]
             changed.append(Changed(row, version, 0))
+        # Whoever removes an item with what belongs to it does not see a domain that is begun meanwhile; that its own has changed, it sees.
+        begins = any(each.domain is None and each.state is not None for each in self.domains.values())
+        anew = self.relied if begins else frozenset[Key]()
         for number, (path, each) in enumerate(self.domains.items(), 1):
             await turn(number)
-            if each.state is None or (each.domain is not None and each.state == each.domain.state):
+            same = each.domain is not None and each.state == each.domain.state and path not in anew
+            if each.state is None or same:
                 continue
             row, before, after = domain_row(path), each.version, each.version + 1
             if each.domain is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from graphagent.errors import DamagedStoreError, StoreError
-from graphagent.store import DeleteAll, EncryptedStore, Item, MemoryStore, Put
+from graphagent.errors import ConflictError, DamagedStoreError, StoreError
+from graphagent.store import DeleteAll, EncryptedStore, Exists, Item, MemoryStore, Put
 from graphagent.store._encoding import encode
 from graphagent.store.sealed import _base
 from tests.store.sealed.elsewhere import Elsewhere
@@ -56,6 +56,30 @@ async def test_sessions_that_add_domains_put_no_row_in_common():
         await store.aclose()
     assert [key for key in rows_of(inner) if key[0] == "r"] == [("r", 0)]
     assert await EncryptedStore(inner, KEY).verify() == 12
+
+
+async def test_a_domain_that_is_begun_while_what_it_relies_on_is_removed_goes_too():
+    """Whoever removes an item with what belongs to it has not seen it, and makes the removal again."""
+
+    class Later(MemoryStore):
+        first = None
+
+        async def commit(self, *changes):
+            first, self.first = self.first, None
+            if first is not None:
+                await first()
+            await super().commit(*changes)
+
+    inner = Later()
+    writer, remover = EncryptedStore(inner, KEY), EncryptedStore(inner, KEY)
+    for store in (writer, remover):
+        await store.commit(Put(("room", "head"), b"v"), Put(("room", "other", 1), b"v"))
+    inner.first = lambda: writer.commit(Exists(("room", "head")), Put(("room", "rows", 1, 2), b"v"))
+    await remover.commit(DeleteAll(("room", "rows")), DeleteAll(("room", "head")))
+    assert await listed(EncryptedStore(inner, KEY), ("room",)) == {("room", "other", 1): b"v"}
+    with pytest.raises(ConflictError):
+        await writer.commit(Exists(("room", "head")), Put(("room", "rows", 1, 3), b"v"))
+    assert await EncryptedStore(inner, KEY).verify() == 1
 
 
 async def test_writers_that_were_killed_are_ended_by_others(monkeypatch):
