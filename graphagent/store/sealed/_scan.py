@@ -94,9 +94,14 @@ class SealedScan:
         self._within = ("i", *session.blind(self._prefix))
         self._low, self._high = bounds(self._within, self._last, reverse=self._reverse)
         if self._last is not None:  # domains before the position are not read again
-            places = [(path, encode(("i", *path))) for path in paths]
-            paths = [path for path, place in places if place < self._high and self._low < place + b"\xff"]
+            paths = [path for path in paths if self._is_left(path)]
         return paths if self._reverse else paths[::-1]
+
+    def _is_left(self, path: Key) -> bool:
+        """Return whether something of a domain comes after the position; of one with a single item, that is the item itself."""
+        place = encode(("i", *path))
+        end = place if len(path) < self._depth else place + b"\xff"
+        return place < self._high and self._low <= end
 
     async def _chunk(self, session: SealedSession, path: Key) -> list[Item]:
         for _ in range(TRIES):

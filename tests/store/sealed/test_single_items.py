@@ -102,3 +102,15 @@ async def test_items_that_another_handle_changes_during_a_scan_are_read_as_they_
         item.key: item.value async for item in scan if item.key not in rest
     }
     assert found == {first.key: b"then", **dict.fromkeys(rest[:3], b"new"), **dict.fromkeys(rest[5:], b"then")}
+
+
+async def test_the_page_after_a_single_item_begins_with_the_next_one():
+    """Also where many single items follow, which are read together."""
+    inner = MemoryStore()
+    store = sealed(inner)
+    await store.commit(*[Put(("docs", f"n{number}"), b"1") for number in range(12)])
+    every = [item.key async for item in store.scan(("docs",))]
+    for reverse in (False, True):
+        for place, key in enumerate(every):
+            rest = [item.key async for item in sealed(inner).scan(("docs",), after=key, reverse=reverse)]
+            assert rest == (every[:place][::-1] if reverse else every[place + 1 :])
