@@ -10,6 +10,7 @@ from graphagent.history._forgetting import held as held
 from graphagent.history._forgetting import note_ids as note_ids
 from graphagent.history._fork import fork as fork
 from graphagent.history._questions import questions as questions
+from graphagent.history._removing import prune_fitting as prune_fitting
 from graphagent.history._rerun import rerun as rerun
 from graphagent.history._rules import RuleCheck as RuleCheck
 from graphagent.history._runs import family as family

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -75,7 +75,7 @@ async def prune_runs(
     """Remove runs of an owner, with the runs of sub-agents that are parts of them.
 
     What was cached for the owner and has expired is erased as well. What is chosen fits all that is given. A run that a
-    process executes stays. The next run of a thread keeps what it sees of the transcript.
+    process executes stays, and so does one that went on since it was chosen. The next run of a thread keeps what it sees of the transcript.
 
     Args:
         store: Where they are.
@@ -108,12 +108,29 @@ async def prune_runs(
         older_than=older_than,
         keep=keep,
     )
+    states = {head.run_id: (head.last, head.written) for head in chosen}
+
+    def is_as_chosen(head: RunHeader) -> bool:
+        return states[head.run_id] == (head.last, head.written)
+
     gone, size, together = 0, 0, max(_TOGETHER, math.ceil(len(chosen) / _COMMITS))
     for start in range(0, len(chosen), together):
-        runs, less = await _remove(store, owner, [head.run_id for head in chosen[start : start + together]])
+        named = [head.run_id for head in chosen[start : start + together]]
+        runs, less = await _remove(store, owner, named, fits=is_as_chosen)
         gone, size = gone + runs, size + less
     await erase_expired(store, cached_of(owner))
     return Receipt(runs=gone, bytes=size)
+
+
+async def prune_fitting(store: Store, owner: str, run_ids: Iterable[str], fits: Callable[[RunHeader], bool]) -> int:
+    """Remove those of some runs whose headers fit when they are removed, and that no process executes. Return how many.
+
+    Raises:
+        StoreError: the store cannot be read or written.
+    """
+    gone, _ = await _remove(store, owner, list(run_ids), fits=fits)
+    await erase_expired(store, cached_of(owner))
+    return gone
 
 
 async def forget_runs(store: Store, *, owner: str = "", run_ids: Collection[str] | None = None) -> Receipt:
@@ -302,15 +319,22 @@ async def _add(known: _Known, store: Store, headers: Key) -> None:
             known.children.setdefault(run_id, []).append(item.key)
 
 
-async def _remove(store: Store, owner: str, roots: list[str], *, forget: bool = False) -> tuple[int, int]:
-    """Remove runs in one commit, but for those that are executed. Return how many, and how many bytes."""
+async def _remove(
+    store: Store,
+    owner: str,
+    roots: list[str],
+    *,
+    forget: bool = False,
+    fits: Callable[[RunHeader], bool] = lambda _: True,
+) -> tuple[int, int]:
+    """Remove runs in one commit, but for those that are executed, or do not fit any more. Return how many, and how many bytes."""
     for _ in range(_ATTEMPTS):
         known = await _known_of(store, owner, roots)
         for run_id in roots if forget else ():
             if run_id not in known.heads:
                 raise RunNotFoundError(run_id, owner)
             known.heads[run_id].check_free()
-        gone = _removable(roots, known)
+        gone = _removable((each for each in roots if each in known.heads and fits(known.heads[each])), known)
         for run_id in set(roots) - gone if forget else ():
             for each in known.following.get(run_id, ()):
                 each.check_free()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
-from graphagent.errors import DamagedStoreError, RunClaimedError, RunNotFoundError
-from graphagent.history import prune_runs
+from graphagent.errors import DamagedStoreError
+from graphagent.history._internal import prune_fitting
 from graphagent.log._internal import RETAINED, RunHeader, header_key, read_due
 from graphagent.store._internal import get_many
 
@@ -35,16 +36,12 @@ async def remove_expired(store: Store, strategies: Collection[str], now: int) ->
         except DamagedStoreError as error:
             _log.warning("a run whose time has passed is kept: %s", error)
             continue
-        # A run that came to its end since it was found due is kept: what was due was that it goes on.
-        if header.written in RETAINED and 0 < header.due <= now:
+        if _has_expired(header, now):
             found.setdefault(owner, []).append(run_id)
-    removed = 0
-    for owner, run_ids in found.items():
-        try:
-            removed += (await prune_runs(store, owner=owner, run_ids=run_ids)).runs
-        except (
-            RunClaimedError,
-            RunNotFoundError,
-        ):  # somebody resumed or removed one meanwhile; the next look finds the others
-            continue
-    return removed
+    fits = partial(_has_expired, now=now)
+    return sum([await prune_fitting(store, owner, run_ids, fits) for owner, run_ids in found.items()])
+
+
+def _has_expired(header: RunHeader, now: int) -> bool:
+    # A run that came to its end since it was found due is kept: what was due was that it goes on.
+    return header.written in RETAINED and 0 < header.due <= now

@@ -9,6 +9,7 @@ import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, _clock, node
 from graphagent.errors import NodeFailedError
+from graphagent.history import prune_runs
 from graphagent.run import list_runs
 from graphagent.store import EncryptedStore, MemoryStore
 from graphagent.testing import fixed_clock
@@ -76,11 +77,46 @@ async def test_a_run_that_ends_while_a_worker_looks_is_kept():
         assert (await handle.result()).status == "done"
 
 
+@pytest.mark.parametrize("way", ["by its retention", "by its status"])
+async def test_a_run_that_goes_on_while_it_is_removed_is_kept(way):
+    """It was chosen since it had failed; resumed meanwhile, it is done, and its new time counts."""
+    attempts = []
+
+    @node
+    async def second(ctx: Context, task: str) -> str:
+        attempts.append(task)
+        if len(attempts) == 1:
+            raise LookupError
+        return task
+
+    class Meanwhile(MemoryStore):
+        meanwhile = None
+
+        async def commit(self, *changes):
+            act, self.meanwhile = self.meanwhile, None
+            if act is not None:
+                await act()
+            await super().commit(*changes)
+
+    store = Meanwhile()
+    agent = Agent(Strategy("kept", START >> second >> END), store=store, retention=timedelta(days=1))
+    with pytest.raises(NodeFailedError):
+        await agent.run("a", run_id="r")
+    store.meanwhile = lambda: agent.resume("r")
+    if way == "by its retention":
+        with fixed_clock(_clock.now() + 2 * DAY):
+            assert await remove_expired(store, {"kept"}, _clock.now()) == 0
+    else:
+        assert (await prune_runs(store, status=["failed"])).runs == 0
+    assert (await agent.read("r")).output == "a"
+
+
 async def test_a_worker_removes_them():
     """Nothing has to be called: a worker of the agent looks by itself."""
     store = MemoryStore()
     agent = Agent(STRATEGY, store=store, retention=timedelta(milliseconds=1))
     await agent.run("a", run_id="done")
+    await anyio.sleep(0.01)  # its time has passed at the first look; the next one is a minute later
     async with Worker(agent, sweep=0.01):
         while await list_runs(store):  # noqa: ASYNC110  the worker is waited for
             await anyio.sleep(0.005)
