@@ -9,7 +9,10 @@ from urllib.parse import unquote
 _DSN = re.compile(
     r"\s*(postgres(ql)?://|env:|(service|host|hostaddr|port|dbname|user|password|passfile|ssl\w+)\s*=)", re.IGNORECASE
 )
-_PASSWORD = re.compile(r"(?:^|(?<=\s))(?:ssl)?password\s*=\s*(?:'(?:\\.|[^'\\])*'?|\S*)\s*", re.IGNORECASE)
+_PASSWORD = re.compile(
+    r"(?:^|(?<=\s))(?:ssl)?password\s*=\s*(?!(?:'')?(?:\s|$))(?:'(?:\\.|[^'\\])*'?|\S*)\s*", re.IGNORECASE
+)
+"""A password and its name; libpq takes an empty one as none."""
 
 
 class Named(NamedTuple):
@@ -25,7 +28,7 @@ def is_dsn(text: str) -> bool:
 
 
 def without_password(dsn: str) -> str:
-    """Return a DSN without its password; one that has none is returned as it is."""
+    """Return a DSN without its password; one that has none, or an empty one, is returned as it is."""
     if "://" not in dsn:
         return dsn if dsn.startswith("env:") else _PASSWORD.sub("", dsn)
     scheme, _, rest = dsn.partition("://")
@@ -33,10 +36,10 @@ def without_password(dsn: str) -> str:
     if "@" in query and "/" not in main and ":" in main:  # a password with a question mark, which should be %3F
         return f"{scheme}://…"
     login, at, place = main.rpartition("@")
-    user = login.partition(":")[0]
-    given = query.split("&")
-    kept = [each for each in given if each.partition("=")[0] not in ("password", "sslpassword")]
-    return f"{scheme}://{user}{at}{place}{mark if kept or not query else ''}{'&'.join(kept)}"
+    user, _, password = login.partition(":")
+    given = [each.partition("=") for each in query.split("&")]
+    kept = ["".join(each) for each in given if each[0] not in ("password", "sslpassword") or not each[2]]
+    return f"{scheme}://{user if password else login}{at}{place}{mark if kept or not query else ''}{'&'.join(kept)}"
 
 
 def named_database(text: str) -> Named:

@@ -153,6 +153,15 @@ def test_a_password_in_an_argument_is_refused(run, dsn):
 
 
 @pytest.mark.parametrize(
+    "dsn",
+    ["postgresql://ada:@127.0.0.1:1/db?password=", "host=127.0.0.1 port=1 password='' user=ada", "host=127.0.0.1 port=1 password="],
+)  # fmt: skip
+def test_an_empty_password_is_none(run, dsn):
+    """To libpq there is no password then, and it looks for one elsewhere."""
+    assert "refused" in run("verify", dsn).said
+
+
+@pytest.mark.parametrize(
     ("dsn", "told"),
     [
         ("env:NOT_SET", "NOT_SET"), ("mysql://127.0.0.1/db", "PostgreSQL database"), ("service=nobody", "nobody"),
