@@ -14,6 +14,7 @@ from graphagent.store.postgres._migrations import MIGRATIONS, statements
 if TYPE_CHECKING:
     from graphagent.store.postgres._dsn import Target
 
+_OTHERS = b"SELECT tablename::text FROM pg_tables WHERE schemaname = $1 AND tablename IN ('items', 'pages', 'writers', 'claims') LIMIT 1"
 _DUPLICATES = frozenset({"42P07", "42723", "42710"})
 
 
@@ -35,7 +36,7 @@ class Database:
         """Whether there was ever a connection: a server that was there is waited for, one that never was is not."""
         self.is_sealed = False
         """Whether the store is known to be sealed; a sealed store stays sealed."""
-        self._name = quoted(schema)
+        self._schema, self._name = schema, quoted(schema)
         self._lock_keys = "hashtext('graphagent'), hashtext('{}')".format(schema.replace("'", "''"))
         self._prepared = False
         self._lock = threading.Lock()
@@ -52,14 +53,16 @@ class Database:
 
         Raises:
             NewerFormatError: a newer graphagent has migrated it.
-            StoreError: it cannot be made or migrated.
+            StoreError: it cannot be made or migrated, or has tables and not the one of its migrations.
         """
         if self._prepared:
             return True
         with self._lock:
             number = self._number(connection)
-            if number == 0 and not new:
-                return False
+            if number == 0:
+                self._check_empty(connection)
+                if not new:
+                    return False
             if number > len(MIGRATIONS):
                 raise NewerFormatError(self.where, f"with migration {number}, and this one knows {len(MIGRATIONS)}")
             if number < len(MIGRATIONS):
@@ -79,6 +82,15 @@ class Database:
             return 0
         [(number,)] = connection.run(self.sql("SELECT coalesce(max(number), 0)::bigint FROM {s}.migrations"))
         return number_of(number)
+
+    def _check_empty(self, connection: Connection) -> None:
+        """Check that nothing is where a store would be made, and that what is there does not pass for an empty store."""
+        found = connection.run(_OTHERS, [(TEXT, self._schema.encode())])
+        if found and self._number(connection) == 0:  # and no other process has made the store in between
+            raise StoreError(
+                f"{self.where} has a table {(found[0][0] or b'').decode()!r}, but nothing in a table 'migrations', which says of which version "
+                f"a store is. It is of another program, and the store needs another schema=; or it was a store, to be restored from a backup"
+            )
 
     def _migrate(self, connection: Connection) -> None:
         """Make the migrations that are missing. Of processes that begin together one makes them, while the others wait."""

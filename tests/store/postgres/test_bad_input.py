@@ -145,6 +145,25 @@ async def test_a_schema_of_another_program_is_left_alone(postgres_dsn):
         assert connection.execute("SELECT to_regclass('public.migrations')").fetchone() == (None,)
 
 
+@pytest.mark.parametrize("lost", ["DROP TABLE graphagent.migrations", "DELETE FROM graphagent.migrations"])
+async def test_a_schema_that_lost_its_migrations_is_not_an_empty_store(postgres_dsn, lost):
+    """Reading, verifying and writing say what is missing, and change nothing."""
+    async with PostgresStore(postgres_dsn) as store:
+        await store.commit(Put(("a",), b"1"))
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute(lost)
+        async with PostgresStore(postgres_dsn) as store:
+            for access in (
+                store.get(("a",)),
+                store.commit(Put(("a",), b"2")),
+                store.verify(),
+                store.claims.lapsed("runs", 1),
+            ):
+                with pytest.raises(StoreError, match="nothing in a table 'migrations'.*restored from a backup"):
+                    await access
+        assert connection.execute("SELECT value FROM graphagent.items").fetchall() == [(b"1",)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "words"),
     [
