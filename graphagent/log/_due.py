@@ -17,6 +17,8 @@ from graphagent.store import Delete, Put
 from graphagent.store._internal import checked, claims_of, collect, is_intact
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from graphagent.log._header import RunHeader
     from graphagent.protocols import Store
     from graphagent.store import Change, Key
@@ -82,7 +84,17 @@ async def read_due(store: Store, until: int, limit: int) -> list[Due]:
     Raises:
         StoreError: the store cannot be read.
     """
-    found: list[Due] = []
+    return sorted([each async for each in all_due(store, until, limit)])[:limit]
+
+
+async def all_due(store: Store, until: int, limit: int | None = None) -> AsyncGenerator[Due]:
+    """Yield the runs, of all owners, for which something is due up to a time, as `read_due` finds them, in no order.
+
+    With a `limit`, there are all of the first so many, and perhaps more.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
     for bucket in range(_BUCKETS):
         async for item in store.scan((DUE, bucket), limit=limit):
             _, _, at, owner, run_id = item.key
@@ -91,8 +103,7 @@ async def read_due(store: Store, until: int, limit: int) -> list[Due]:
             if not is_intact(item.value):
                 _log.warning("run %r is left alone: the item that something is due for it is damaged", run_id)
                 continue
-            found.append(Due(int(at), str(owner), str(run_id), _decoder.decode(memoryview(item.value)[4:])))
-    return sorted(found)[:limit]
+            yield Due(int(at), str(owner), str(run_id), _decoder.decode(memoryview(item.value)[4:]))
 
 
 async def due_of(store: Store, owner: str) -> list[Key]:

@@ -17,6 +17,7 @@ from graphagent.log._claim import LEASE as LEASE
 from graphagent.log._claim import Token as Token
 from graphagent.log._due import DUE as DUE
 from graphagent.log._due import Due as Due
+from graphagent.log._due import all_due as all_due
 from graphagent.log._due import due_changes as due_changes
 from graphagent.log._due import due_key as due_key
 from graphagent.log._due import due_of as due_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import anyio
 
 from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError, StoreError
-from graphagent.log._internal import ROOM, Due, RunHeader, due_key, header_key, read_due, read_header, time_of
+from graphagent.log._internal import RETAINED, ROOM, Due, RunHeader, due_key, header_key, read_due, read_header, time_of
 from graphagent.store import Delete
 from graphagent.store._internal import claims_of, get_many
 from graphagent.work._backlog import Backlog, Found, Name
@@ -28,10 +28,13 @@ _LONGEST = 5.0
 
 
 class Facts(NamedTuple):
-    """What never changes of a run that is due."""
+    """What does not change of a run as long as the same is due for it."""
 
     queue: str
     priority: int
+    due: int
+    at_rest: bool
+    """Whether it is to be removed, and not executed."""
 
 
 class Finder:
@@ -89,6 +92,7 @@ class Finder:
             name: Found((-facts.priority, each.at), name, each.strategy, facts.queue)
             for each in due
             if (facts := self._facts.get(name := (each.owner, each.run_id))) is not None
+            and not facts.at_rest
             and self._is_ours(each.strategy, facts.queue)
         }
         if claims is not None and self._backlog.claimed:
@@ -103,8 +107,10 @@ class Finder:
 
     async def _learn(self, due: list[Due]) -> None:
         """Read the queues and priorities of runs that were not seen before, and forget those of others."""
-        names = [(each.owner, each.run_id) for each in due]
-        self._facts = {name: self._facts[name] for name in names if name in self._facts}
+        known = [((each.owner, each.run_id), each.at) for each in due]
+        self._facts = {
+            name: facts for name, at in known if (facts := self._facts.get(name)) is not None and facts.due == at
+        }
         new = [each for each in due if (each.owner, each.run_id) not in self._facts]
         if not new:
             return
@@ -114,7 +120,8 @@ class Finder:
             if item is None:
                 await self._remove(each)
             elif (header := _read(item.value, each.run_id)) is not None:
-                self._facts[each.owner, each.run_id] = Facts(header.queue, header.priority)
+                at_rest = header.written in RETAINED
+                self._facts[each.owner, each.run_id] = Facts(header.queue, header.priority, each.at, at_rest)
 
     async def _remove(self, due: Due) -> None:
         """Remove what says that something is due for a run that is not there."""

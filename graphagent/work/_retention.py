@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING
 
 from graphagent.errors import DamagedStoreError
 from graphagent.history._internal import prune_fitting
-from graphagent.log._internal import RETAINED, RunHeader, header_key, read_due
+from graphagent.log._internal import RETAINED, Due, RunHeader, all_due, header_key
 from graphagent.store._internal import get_many
 
 if TYPE_CHECKING:
@@ -21,13 +22,26 @@ _TOGETHER = 1000
 
 
 async def remove_expired(store: Store, strategies: Collection[str], now: int) -> int:
-    """Remove the runs of some strategies that were to be kept until now. Return how many.
+    """Remove runs of some strategies that were to be kept until now, up to a thousand. Return how many; 0 if none is left.
 
     Raises:
         StoreError: the store cannot be read or written.
     """
-    due = await read_due(store, now, _TOGETHER)
-    names = {header_key(each.owner, each.run_id): each for each in due if each.strategy in strategies}
+    page: list[Due] = []
+    async with aclosing(all_due(store, now)) as due:
+        async for each in due:
+            if each.strategy in strategies:
+                page.append(each)
+            if len(page) == _TOGETHER:
+                if gone := await _remove(store, page, now):
+                    return gone
+                page = []
+    return await _remove(store, page, now)
+
+
+async def _remove(store: Store, due: list[Due], now: int) -> int:
+    """Remove those of some runs that have expired, and that nobody executes."""
+    names = {header_key(each.owner, each.run_id): each for each in due}
     found: dict[str, list[str]] = {}
     for key, item in (await get_many(store, names)).items():
         owner, run_id = names[key].owner, names[key].run_id

@@ -211,7 +211,8 @@ class Worker:
                 _log.warning("schedule %r begins nothing: %s", each.name, told(error))
         if time.monotonic() >= self._removes_next:
             self._removes_next = time.monotonic() + _BETWEEN_REMOVALS
-            await remove_expired(self.store, {agent.strategy.name for agent in self.agents}, now)
+            if await remove_expired(self.store, {agent.strategy.name for agent in self.agents}, now):
+                self._removes_next = 0.0  # there may be more, at the next look: none waits for the removal of all
         if self._health is not None:
             try:
                 await self._health.touch()

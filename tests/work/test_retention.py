@@ -10,10 +10,11 @@ import pytest
 from graphagent import END, START, Agent, Context, Strategy, _clock, node
 from graphagent.errors import NodeFailedError
 from graphagent.history import prune_runs
+from graphagent.log._internal import header_key
 from graphagent.run import list_runs
-from graphagent.store import EncryptedStore, MemoryStore
+from graphagent.store import EncryptedStore, MemoryStore, Put
 from graphagent.testing import fixed_clock
-from graphagent.work import Worker
+from graphagent.work import Worker, _finding, _retention
 from graphagent.work._execute import execute
 from graphagent.work._retention import remove_expired
 
@@ -111,12 +112,38 @@ async def test_a_run_that_goes_on_while_it_is_removed_is_kept(way):
     assert (await agent.read("r")).output == "a"
 
 
-async def test_a_worker_removes_them():
-    """Nothing has to be called: a worker of the agent looks by itself."""
+async def test_runs_that_cannot_be_removed_are_in_the_way_of_none(monkeypatch):
+    """Behind as many runs of others and damaged ones as are looked at together, those that have expired are found."""
+    monkeypatch.setattr(_retention, "_TOGETHER", 2)
+    with fixed_clock():
+        store = MemoryStore()
+        for name, strategy in (
+            ("damaged", STRATEGY),
+            ("other", Strategy("other", START >> answer >> END)),
+            ("gone", STRATEGY),
+        ):
+            for number in range(5):
+                await Agent(strategy, store=store, retention=timedelta(days=1)).run("a", run_id=f"{name}{number}")
+        damaged = [header_key("", f"damaged{number}") for number in range(5)]
+        await store.commit(*(Put(key, b"?") for key in damaged))
+        gone = 0
+        while more := await remove_expired(store, {"kept"}, _clock.now() + 2 * DAY):
+            assert more <= 2
+            gone += more
+        assert gone == 5
+        assert len(await store.get_many(damaged)) == 5
+
+
+async def test_a_worker_removes_them_all_and_executes_what_is_due_behind_them(monkeypatch):
+    """Nothing has to be called: a worker of the agent looks by itself, and those that it has not removed hide no run."""
+    monkeypatch.setattr(_retention, "_TOGETHER", 1)
+    monkeypatch.setattr(_finding, "_MOST", 1)
     store = MemoryStore()
     agent = Agent(STRATEGY, store=store, retention=timedelta(milliseconds=1))
-    await agent.run("a", run_id="done")
-    await anyio.sleep(0.01)  # its time has passed at the first look; the next one is a minute later
+    for number in range(4):
+        await agent.run("a", run_id=f"done{number}")
+    await anyio.sleep(0.01)  # their time has passed at the first look, and the next look but for more is a minute later
+    await Agent(STRATEGY, store=store).submit("b")
     async with Worker(agent, sweep=0.01):
         while await list_runs(store):  # noqa: ASYNC110  the worker is waited for
             await anyio.sleep(0.005)
