@@ -159,7 +159,7 @@ async def test_a_schema_that_lost_its_migrations_is_not_an_empty_store(postgres_
                 store.verify(),
                 store.claims.lapsed("runs", 1),
             ):
-                with pytest.raises(StoreError, match="nothing in a table 'migrations'.*restored from a backup"):
+                with pytest.raises(StoreError, match=r"nothing in a table 'migrations'.*restored from a backup"):
                     await access
         assert connection.execute("SELECT value FROM graphagent.items").fetchall() == [(b"1",)]
 
