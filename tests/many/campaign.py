@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import random
 import signal
@@ -28,6 +29,8 @@ WORKERS, RUNS = 8, 2000
 SWEEP = 1.25
 """Seconds between two looks of a worker, at most."""
 STOPPED = 2 * program.LEASE
+STARTING = 20
+"""Seconds for which a worker is waited for that takes the place of another one, at most."""
 DOWN = 3
 """Seconds for which the server is down, at most."""
 PATIENCE = 60
@@ -82,7 +85,9 @@ class Task:
             anyio.run(_Scenario(self, folder, dsn, tally).run)
             if tally.shown:
                 said = Path(folder, "said").read_text("utf-8", "replace").splitlines()
-                tally.shown += [f"  worker: {line}" for line in said if "ERROR" in line or "Error" in line][-20:]
+                tally.shown += [f"  worker: {line}" for line in said if "WARNING" in line and "no word" not in line][
+                    -20:
+                ]
                 if kept := os.environ.get("GRAPHAGENT_MANY_KEEP"):
                     Path(kept, self.name.replace(" ", "-")).write_text("\n".join(said))
         return tally
@@ -143,7 +148,21 @@ class _Scenario:
                 await self._until(every, PATIENCE)
                 troubles.cancel_scope.cancel()
             await self._until(every, PATIENCE)
+            await self._look_for(clients, every)
             working.cancel_scope.cancel()
+
+    async def _look_for(self, clients, runs):
+        """Count runs that ended and are gone, and show where those are that have not ended, and what workers are doing."""
+        for run in runs:
+            if run.over and not await clients.told(run):
+                self._tally.add("lost", said=f"{run.run_id} ended, and is not in the store")
+            elif not run.over:
+                self._tally.shown.append(f"{run.run_id}: {await clients.told(run) or 'it is not in the store'}")
+        if not all(run.over for run in runs):
+            for host, worker in self._workers:
+                await self._ask(host, "signal", worker, signal.SIGUSR1)
+            with open(f"{self._folder}/said", "a") as said:
+                faulthandler.dump_traceback(said)
 
     async def _until(self, runs, seconds):
         """Wait until all are over, or until so many seconds have passed since one was."""
@@ -189,7 +208,8 @@ class _Scenario:
         number = signal.SIGKILL if self._chance.random() < 0.8 else signal.SIGTERM
         self._tally.add("killed", await self._ask(host, "signal", worker, number))
         await self._start(host)
-        await self._until_they_work()
+        with anyio.move_on_after(STARTING):
+            await self._until_they_work()
 
     async def _stop(self):
         host, worker = self._workers.pop(self._chance.randrange(len(self._workers)))

@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 import anyio
 
 from graphagent.errors import AnswerError, RunClaimedError, RunNotFoundError, StoreError
+from graphagent.log._internal import header_key, read_header
+from graphagent.store._internal import claims_of
 from tests.many.program import BILLS, DEFAULT, NOBODY, TASK
 
 KINDS = (
@@ -96,6 +98,15 @@ class Clients:
         async with anyio.create_task_group() as group:
             for each in groups:
                 group.start_soon(self._group, each)
+
+    async def told(self, run):
+        """Return where a run is, and who has it; empty if it is in no store."""
+        store, key = self._agents[run.kind].store, header_key("", run.run_id)
+        if await store.get(key) is None:
+            return ""
+        header, _ = await read_header(store, "", run.run_id)
+        held = await claims_of(store).holders([key])
+        return f"{header.status}, due {header.due}, at {await claims_of(store).now()}, held: {list(held.values())}"
 
     async def _group(self, group):
         async with self._room, anyio.create_task_group() as together:

@@ -5,6 +5,7 @@ Two hosts have two names, and processes of the same numbers. Workers are forked 
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -108,6 +109,7 @@ def _forked(folder, clock, dsn):
         for stream, file in enumerate((null, null, said)):
             os.dup2(file, stream)
         sys.stdin = open(0)  # noqa: SIM115  the command sets how it is decoded, which is too late once something was read
+        faulthandler.register(signal.SIGUSR1)  # a worker that hangs says where
         os.environ["DSN"] = dsn
         real, by = time.time_ns, round(clock * 1e9)
         time.time_ns = lambda: real() + by
