@@ -45,7 +45,7 @@ class Link:
 
         Raises:
             Failure: PostgreSQL refuses what it asks.
-            Lost: the server cannot be reached.
+            Lost: the server cannot be reached, or ends each connection.
         """
         deadline: float | None = None
         while True:
@@ -53,7 +53,8 @@ class Link:
             try:
                 return function(connection)
             except Lost:
-                deadline = self._deadline(deadline)
+                if time.monotonic() >= (deadline := self._deadline(deadline)):
+                    raise
             except Failure as failure:
                 connection.roll_back()
                 if failure.state not in AGAIN or time.monotonic() >= (deadline := self._deadline(deadline)):

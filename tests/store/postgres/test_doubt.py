@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import anyio
@@ -123,3 +124,18 @@ async def test_a_server_that_does_not_come_back_leaves_a_doubt(postgres_dsn, mon
             assert caught.value.in_doubt == doubt
         monkeypatch.undo()
         await store.commit(Put(("a",), b"3", expected=1))
+
+
+async def test_a_read_whose_connection_breaks_each_time_fails_in_the_end(postgres_dsn):
+    """As where it takes more memory than the server has: it is not repeated for ever, and the next one succeeds."""
+    calls = itertools.count()
+
+    def break_it(connection):
+        assert next(calls) < 1000, "it would be repeated for ever"
+        connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    async with PostgresStore(postgres_dsn, timeout=0.2) as store:
+        await store.commit(Put(("a",), b"1"))
+        with pytest.raises(StoreUnavailableError):
+            await store.read(break_it)
+        assert (await store.get(("a",))).value == b"1"
