@@ -26,6 +26,8 @@ from urllib.parse import quote
 PLACE = "GRAPHAGENT_TESTS_POSTGRES"
 """The variable that names the folder of the server, for all processes of a test run."""
 USER = "graphagent"
+LONGEST = 60.0
+"""Seconds for which a server may start or end, at most."""
 SETTINGS = {
     "listen_addresses": "", "max_connections": "200", "fsync": "off", "full_page_writes": "off", "log_line_prefix": "%m [%p] %d ",
 }  # fmt: skip
@@ -54,8 +56,7 @@ def served(**settings):
     with held:
         _start(place, settings)
         yield _dsn_in(place, "postgres")
-    while place.exists():
-        time.sleep(0.01)
+    _wait_until(lambda: not place.exists(), f"the server in {place} has not ended")
 
 
 def programs():
@@ -98,7 +99,14 @@ def restart(dsn, seconds=0.0):
     (place / "down").write_text(str(seconds))
     (place / "ready").unlink()
     os.kill(keeper, signal.SIGUSR1)
-    while not (place / "ready").exists():
+    _wait_until((place / "ready").exists, f"the server in {place} has not started again", seconds)
+
+
+def _wait_until(ready, otherwise, seconds=0.0):
+    deadline = time.monotonic() + seconds + LONGEST
+    while not ready():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{otherwise} after {seconds + LONGEST:.0f} seconds")
         time.sleep(0.01)
 
 

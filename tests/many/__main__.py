@@ -8,7 +8,8 @@ import time
 from datetime import UTC, datetime
 
 from tests.faults.__main__ import PAGE, machine
-from tests.many.campaign import SWEEP, WORKERS, tasks
+from tests.many.apart import run_all
+from tests.many.campaign import SWEEP, TOGETHER, WORKERS, tasks
 from tests.many.hosts import can_be_apart
 from tests.many.oracle import COUNTS, WRONG, Tally
 from tests.many.program import HEARTBEAT, LEASE
@@ -24,14 +25,16 @@ def main():
     parser.add_argument("--share", type=float, default=1.0, help="how much of the campaign (1: all of it)")
     parser.add_argument("--kind", default="", help="only kinds of trouble with this in their names")
     parser.add_argument("--store", default="", choices=["", "plain", "sealed"], help="only plain or sealed stores")
-    parser.add_argument("--show", type=int, default=10, help="how many of each that went wrong are shown")
+    parser.add_argument("--together", type=int, default=TOGETHER, help="so many tasks side by side")
+    parser.add_argument("--show", type=int, default=30, help="how many of each that went wrong are shown")
     parser.add_argument("--write", action="store_true", help="write the table into docs/faults.md")
     given = parser.parse_args()
-    began, tallies = time.monotonic(), {}
-    for task in tasks(given.seed, given.share, given.kind, given.store):
-        tallies[task.name] = tally = task.run()
+    began, chosen = time.monotonic(), tasks(given.seed, given.share, given.kind, given.store)
+    tallies = {task.name: Tally() for task in chosen}
+    for number, (task, tally) in enumerate(run_all(chosen, given.together), 1):
+        tallies[task.name].update(tally)
         print(
-            row(task.name, tally),
+            f"{datetime.now(UTC):%H:%M:%S} {number} of {len(chosen)} parts, after {time.monotonic() - began:.0f} s: {row(task.name, tally)}",
             *(f"  {each}" for each in tally.shown[: given.show]),
             sep="\n",
             file=sys.stderr,

@@ -7,15 +7,17 @@ import faulthandler
 import os
 import random
 import signal
-import tempfile
+import sys
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import psycopg
 
+from graphagent.errors import StoreError
 from graphagent.store import new_key
 from tests import postgres
 from tests.many import program
@@ -26,15 +28,22 @@ from tests.many.oracle import Tally, judge
 from tests.many.proxy import Proxy
 
 WORKERS, RUNS = 8, 2000
+TOGETHER = 2
+"""Tasks side by side: most of their time they wait."""
 SWEEP = 1.25
 """Seconds between two looks of a worker, at most."""
 STOPPED = 2 * program.LEASE
-STARTING = 20
-"""Seconds for which a worker is waited for that takes the place of another one, at most."""
 DOWN = 3
 """Seconds for which the server is down, at most."""
-PATIENCE = 60
-"""Seconds for which nothing more happens before a run that has not ended is lost."""
+STARTING = 20
+"""Seconds for which workers are waited for until they work, at most."""
+PATIENCE = 4 * (program.LEASE + SWEEP + DOWN + program.DEADLINE)
+"""Seconds for which nothing ends before what has not ended is given up: four times what one run takes whose process dies, which is found,
+meets a server that is down, and waits until its question expires."""
+ASKING = 15
+"""Seconds for which the store is asked about a run that has not ended, at most."""
+TELLING = 15
+"""Seconds between two lines about what is going on."""
 
 
 @dataclass(frozen=True)
@@ -66,41 +75,60 @@ _PARTS = 2 * sum(kind.amount for kind in KINDS)
 
 @dataclass(frozen=True)
 class Task:
-    """One kind of trouble, plain or sealed."""
+    """A part of one kind of trouble, plain or sealed."""
 
     kind: Kind
     sealed: bool
     seed: str
     runs: int
+    part: int = 0
 
     @property
     def name(self):
-        """What it is called."""
+        """What it is called; so are all parts of the same kind."""
         return f"{self.kind.name}, sealed" if self.sealed else self.kind.name
 
-    def run(self):
-        """Do it, and return what was counted."""
+    @property
+    def most(self):
+        """Seconds for which there is trouble, at most, and after that without any."""
+        return PATIENCE + self.runs
+
+    @property
+    def limit(self):
+        """Seconds after which it is ended by force: more than all that it waits for, on a machine that is busy."""
+        return 2 * (postgres.LONGEST + STARTING + self.most + STOPPED + ASKING)
+
+    def run(self, folder):
+        """Do it in a folder, and return what was counted."""
         tally = Tally()
-        with tempfile.TemporaryDirectory(prefix="graphagent-many-") as folder, postgres.served() as dsn:
+        with postgres.served() as dsn:
             anyio.run(_Scenario(self, folder, dsn, tally).run)
-            if tally.shown:
-                said = Path(folder, "said").read_text("utf-8", "replace").splitlines()
-                tally.shown += [f"  worker: {line}" for line in said if "WARNING" in line and "no word" not in line][
-                    -20:
-                ]
-                if kept := os.environ.get("GRAPHAGENT_MANY_KEEP"):
-                    Path(kept, self.name.replace(" ", "-")).write_text("\n".join(said))
+        if tally.shown:
+            said = _said(folder)
+            tally.shown += [f"  worker {line}" for line in said if "WARNING" in line and "no word" not in line][-20:]
+            if kept := os.environ.get("GRAPHAGENT_MANY_KEEP"):
+                Path(kept, f"{self.name}, {self.part}".replace(" ", "-")).write_text("\n".join(said))
         return tally
 
 
 def tasks(seed, share=1.0, kinds="", stores=""):
     """Return the tasks of a campaign, or of a share of it; of chosen kinds, and plain or sealed ones."""
     return [
-        Task(kind, sealed, seed, max(9, round(RUNS * share * kind.amount / _PARTS)))
+        Task(kind, sealed, seed, max(9, round(RUNS * share / _PARTS)), part)
         for kind in KINDS
         for sealed in (False, True)
+        for part in range(kind.amount)
         if kinds in kind.name and stores in ("sealed" if sealed else "plain")
     ]
+
+
+def _said(folder):
+    """Return the lines that workers have printed, in the order of their times as they tell them."""
+    lines = []
+    for path in sorted(Path(folder).glob("said-*")):
+        name = path.name.removeprefix("said-")
+        lines += [f"{name}: {line}" for line in path.read_text("utf-8", "replace").splitlines()]
+    return lines
 
 
 class _Scenario:
@@ -108,32 +136,30 @@ class _Scenario:
 
     def __init__(self, task, folder, dsn, tally):
         self._task, self._folder, self._dsn, self._tally = task, folder, dsn, tally
-        self._chance = random.Random(f"{task.seed} {task.name}")
+        self._chance = random.Random(f"{task.seed} {task.name} {task.part}")
         self._key = new_key() if task.sealed else ""
         self._hosts, self._workers, self._outages = [], [], []
         self._proxy, self._speaking = None, anyio.Lock()
-        self._started, self._over, self._since = 0, 0, time.monotonic()
+        self._began = time.monotonic()
 
     async def run(self):
         """Let it happen, and judge."""
         path = f"{self._folder}/marks"
         marks, groups = Marks(path), runs(self._task.runs, self._chance)
-        for name in ("one", "two"):
-            self._hosts.append(Host(name, self._folder, {program.MARKS: path, program.SEALED: self._key}))
         try:
+            for name in ("one", "two"):
+                self._hosts.append(Host(name, self._folder, {program.MARKS: path, program.SEALED: self._key}))
             self._proxy = Proxy(f"{postgres.place_of(self._dsn)}/.s.PGSQL.5432")
             async with self._proxy.serving(), program.store_at(self._dsn, self._key) as store:
-                for number in range(WORKERS):
-                    await self._start(number % 2)
-                await self._until_they_work()
+                async with anyio.create_task_group() as starting:
+                    for number in range(WORKERS):
+                        starting.start_soon(self._start, number % 2)
                 clients = Clients(program.agents(store, marks), marks, self._chance)
                 await self._until_all_is_over(clients, groups)
-            fallen = [host.fallen() for host in self._hosts]
+                await self._see_fallen()
         finally:
             for host in self._hosts:
                 host.end()
-        if any(fallen):
-            self._tally.shown.append(f"{fallen} workers of the hosts ended by themselves")
         allowed = program.LEASE + SWEEP
         judge([run for group in groups for run in group], marks.read(), self._outages, allowed, self._tally)
 
@@ -145,32 +171,61 @@ class _Scenario:
             async with anyio.create_task_group() as troubles:
                 for each in self._task.kind.happens:
                     troubles.start_soon(self._again_and_again, getattr(self, f"_{each}"))
-                await self._until(every, PATIENCE)
+                await self._until(every)
                 troubles.cancel_scope.cancel()
-            await self._until(every, PATIENCE)
+            await self._until(every)
             await self._look_for(clients, every)
             working.cancel_scope.cancel()
 
     async def _look_for(self, clients, runs):
-        """Count runs that ended and are gone, and show where those are that have not ended, and what workers are doing."""
+        """Note which runs are not in the store, show where those are that have not ended, and what workers are doing."""
         for run in runs:
-            if run.over and not await clients.told(run):
-                self._tally.add("lost", said=f"{run.run_id} ended, and is not in the store")
-            elif not run.over:
-                self._tally.shown.append(f"{run.run_id}: {await clients.told(run) or 'it is not in the store'}")
+            told = await self._told(clients, run)
+            run.gone = run.submitted and not told
+            if not run.over:
+                self._tally.shown.append(f"{run.run_id}: {told or 'it is not in the store'}")
         if not all(run.over for run in runs):
             for host, worker in self._workers:
                 await self._ask(host, "signal", worker, signal.SIGUSR1)
-            with open(f"{self._folder}/said", "a") as said:
+            with open(f"{self._folder}/said-clients", "a") as said:  # noqa: ASYNC230  of a campaign that is over
                 faulthandler.dump_traceback(said)
+            for host in range(len(self._hosts)):
+                alive = await self._ask(host, "alive")
+                self._tally.shown.append(f"host {self._hosts[host].name}: the states of its workers are {alive}")
 
-    async def _until(self, runs, seconds):
-        """Wait until all are over, or until so many seconds have passed since one was."""
-        self._since = time.monotonic()
-        while (over := sum(run.over for run in runs)) < len(runs) and time.monotonic() - self._since < seconds:
-            if over > self._over:
-                self._over, self._since = over, time.monotonic()
+    async def _told(self, clients, run):
+        """Return where a run is, or why that is not known."""
+        try:
+            with anyio.fail_after(ASKING):
+                return await clients.told(run)
+        except (StoreError, TimeoutError) as error:
+            return f"its store does not say it: {error!r}"
+
+    async def _until(self, runs):
+        """Wait until all are over, or for as long as there is hope: until none has ended for a while, or it takes too long."""
+        now = time.monotonic()
+        end, since, tells, before = now + self._task.most, now, now + TELLING, 0
+        while (over := sum(run.over for run in runs)) < len(runs) and (now := time.monotonic()) < min(
+            end, since + PATIENCE
+        ):
+            if over > before:
+                before, since = over, now
+            if now > tells:
+                tells = now + TELLING
+                self._tell(runs, over, now - since)
             await anyio.sleep(0.2)
+
+    def _tell(self, runs, over, idle):
+        """Print how far it is, and for what it waits if nothing has ended for a while."""
+        counts = ", ".join(f"{self._tally.counts[each]} {each}" for each in ("killed", "stopped", "cut", "restarted"))
+        waits = [run.run_id for run in runs if run.submitted and not run.over]
+        names = f"; for {idle:.0f} s none has ended, of {', '.join(waits[:8])}" if idle > TELLING else ""
+        print(
+            f"{datetime.now(UTC):%H:%M:%S} {self._task.name}, part {self._task.part + 1}: {over} of {len(runs)} runs have ended after "
+            f"{time.monotonic() - self._began:.0f} s, {len(waits)} go on; {counts}{names}",
+            file=sys.stderr,
+            flush=True,
+        )
 
     async def _again_and_again(self, trouble):
         while True:
@@ -180,15 +235,8 @@ class _Scenario:
 
     # ---- workers
 
-    async def _until_they_work(self):
-        """Wait for as many workers to have begun as were started: so there are always enough of them."""
-        said = anyio.Path(self._folder, "said")
-        while not await said.exists() or (await said.read_text("utf-8", "replace")).count("Working: ") < self._started:
-            if any([await self._ask(host, "fallen") for host in range(len(self._hosts))]):
-                raise RuntimeError(f"a worker has ended:\n{await said.read_text('utf-8', 'replace')}")
-            await anyio.sleep(0.1)
-
     async def _start(self, host):
+        """Start a worker, and wait until it works: so there are always enough of them."""
         hours = self._task.kind.hours
         dsn = (
             f"postgresql://{postgres.USER}@127.0.0.1:{self._proxy.port}/postgres"
@@ -197,7 +245,18 @@ class _Scenario:
         )
         worker = await self._ask(host, "start", self._chance.uniform(-hours, hours) * 3600, dsn)
         self._workers.append((host, worker))
-        self._started += 1
+        with anyio.move_on_after(STARTING) as scope:
+            while "Working: " not in await self._ask(host, "said", worker):  # noqa: ASYNC110  it is another process
+                await anyio.sleep(0.1)
+        if scope.cancelled_caught:
+            self._tally.shown.append(f"worker {self._hosts[host].name}-{worker} did not work after {STARTING} s")
+
+    async def _see_fallen(self):
+        """Count the workers that have ended by themselves."""
+        for host in range(len(self._hosts)):
+            for worker in await self._ask(host, "fallen"):
+                last = "\n".join((await self._ask(host, "said", worker)).splitlines()[-10:])
+                self._tally.add("wrong", said=f"worker {self._hosts[host].name}-{worker} ended by itself:\n{last}")
 
     async def _ask(self, host, what, *arguments):
         async with self._speaking:
@@ -208,15 +267,15 @@ class _Scenario:
         number = signal.SIGKILL if self._chance.random() < 0.8 else signal.SIGTERM
         self._tally.add("killed", await self._ask(host, "signal", worker, number))
         await self._start(host)
-        with anyio.move_on_after(STARTING):
-            await self._until_they_work()
 
     async def _stop(self):
         host, worker = self._workers.pop(self._chance.randrange(len(self._workers)))
         self._tally.add("stopped", await self._ask(host, "signal", worker, signal.SIGSTOP))
-        await anyio.sleep(STOPPED)
-        await self._ask(host, "signal", worker, signal.SIGCONT)
-        self._workers.append((host, worker))
+        try:
+            await anyio.sleep(STOPPED)
+        finally:
+            await self._ask(host, "signal", worker, signal.SIGCONT)
+            self._workers.append((host, worker))
 
     # ---- connections and the server
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 
 from graphagent.errors import AnswerError, RunClaimedError, RunNotFoundError, StoreError
-from graphagent.log._internal import header_key, read_header
+from graphagent.log._internal import header_key, read_due, read_header
 from graphagent.store._internal import claims_of
 from tests.many.program import BILLS, DEFAULT, NOBODY, TASK
 
@@ -21,6 +21,8 @@ OF_THREAD = 4
 """The runs of a thread, of which the second asks a question."""
 AT_ONCE = 40
 """Runs that are not over."""
+HORIZON, MOST = 3_600_000, 1000
+"""Of what is due, how far ahead is looked for a run that has not ended, in milliseconds, and among how many."""
 _EFFECTS = {
     "steps": ("first", "left", "right", "last"),
     "tools": BILLS,
@@ -42,7 +44,7 @@ class Run:
         self.answer = {"expires": DEFAULT, "expires with an error": NOBODY}.get(kind)
         if kind in ("asks", "answered in time") or (kind == "thread" and len(before) == 1):
             self.answer = f"of-{run_id}"
-        self.submitted = self.over = False
+        self.submitted = self.over = self.gone = False
         self.output = self.status = None
 
     @property
@@ -100,13 +102,15 @@ class Clients:
                 group.start_soon(self._group, each)
 
     async def told(self, run):
-        """Return where a run is, and who has it; empty if it is in no store."""
+        """Return where a run is, who has it, and when something is due for it; empty if it is in no store."""
         store, key = self._agents[run.kind].store, header_key("", run.run_id)
         if await store.get(key) is None:
             return ""
         header, _ = await read_header(store, "", run.run_id)
         held = await claims_of(store).holders([key])
-        return f"{header.status}, due {header.due}, at {await claims_of(store).now()}, held: {list(held.values())}"
+        now = await claims_of(store).now()
+        due = [each.at for each in await read_due(store, now + HORIZON, MOST) if each.run_id == run.run_id]
+        return f"{header.status}, due {header.due}, at {now}, in the room of what is due: {due}, held: {list(held.values())}"
 
     async def _group(self, group):
         async with self._room, anyio.create_task_group() as together:

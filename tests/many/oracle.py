@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from tests.many.marks import Mark
 
 COUNTS = (
-    "runs", "killed", "stopped", "cut", "restarted", "ended", "lost", "wrong", "doubled", "begun twice",
+    "runs", "killed", "stopped", "cut", "restarted", "ended", "did not end", "lost", "wrong", "doubled", "begun twice",
 )  # fmt: skip
-WRONG = ("lost", "wrong", "doubled")
+WRONG = ("did not end", "lost", "wrong", "doubled")
 
 
 @dataclass
@@ -45,8 +45,10 @@ def judge(runs, marks, outages, allowed, tally):
     for run in runs:
         tally.add("runs")
         mine = of[run.run_id]
+        if run.gone:
+            tally.add("lost", said=f"{run.run_id} is not in the store: its last marks are {_told(mine[-5:])}")
         if not run.over:
-            tally.add("lost", said=f"{run.run_id}: its last marks are {_told(mine[-5:])}")
+            tally.add("did not end", said=f"{run.run_id}: its last marks are {_told(mine[-5:])}")
         else:
             tally.add("ended")
             if run.wrong:

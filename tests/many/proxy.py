@@ -10,7 +10,7 @@ class Proxy:
     """Passes bytes on, and cuts some connections when it is told to: also in the middle of a message."""
 
     def __init__(self, socket):
-        self._socket, self._open = socket, {}
+        self._socket, self._open, self._ended = socket, {}, False
         self.port = 0
 
     @contextlib.asynccontextmanager
@@ -18,12 +18,15 @@ class Proxy:
         """Serve within the block."""
         async with await asyncio.start_server(self._pass_on, "127.0.0.1") as server:
             self.port = server.sockets[0].getsockname()[1]
-            yield
-            server.close()
-            for both in self._open.values():
-                _cut(both)
-            while self._open:  # noqa: ASYNC110  they end by themselves
-                await asyncio.sleep(0.01)
+            try:
+                yield
+            finally:
+                server.close()
+                self._ended = True
+                for both in self._open.values():
+                    _cut(both)
+                while self._open:  # noqa: ASYNC110  they end by themselves
+                    await asyncio.sleep(0.01)
 
     def cut(self, chance):
         """Cut some connections; return how many."""
@@ -37,6 +40,9 @@ class Proxy:
             there, server = await asyncio.open_unix_connection(self._socket)
         except OSError:  # the server is down
             client.transport.abort()
+            return
+        if self._ended:  # it was accepted before, and nobody would cut it
+            _cut((client, server))
             return
         self._open[client] = client, server
         try:
