@@ -26,6 +26,7 @@ from graphagent._options import (
     check_flag,
     check_methods,
     check_model,
+    check_name,
     check_names,
     check_options,
     check_settings,
@@ -519,11 +520,13 @@ class Agent(Generic[I, O]):
             owner: For whom it runs.
 
         Raises:
+            TypeError, ValueError: the id is not text, or empty.
             RunError: there is no store.
         """
         from graphagent.work import RunHandle
 
-        check_text("run_id=", run_id)
+        check_name("run_id", run_id, "'order-7'")
+        check_text("owner=", owner)
         return RunHandle(self._stored_config(), run_id, owner)
 
     async def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> Run[O]:
@@ -836,8 +839,10 @@ class Agent(Generic[I, O]):
             )
         owner, run_id, steps = options.get("owner", ""), options.get("run_id"), options.get("steps")
         thread = options.get("thread")
-        for name, given in (("owner", owner), ("run_id", run_id or "")):
-            check_text(f"{name}=", given)
+        if owner != "":
+            check_name("owner", owner, "'ada'")
+        if run_id is not None:
+            check_name("run_id", run_id, "'order-7', or None for a new one")
         if steps is not None and not isinstance(steps, RunMemory):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"steps= is the transcript of a run, such as result.memory or RunMemory(steps=[…]), "
@@ -867,12 +872,7 @@ class Agent(Generic[I, O]):
         )  # fmt: skip
 
     def _check_thread(self, thread: object, steps: RunMemory | None) -> None:
-        if not isinstance(thread, str) or not thread:
-            raise TypeError(f"thread= is the name of a conversation, such as 'alice-7', not {thread!r}")
-        try:
-            thread.encode()
-        except UnicodeEncodeError:
-            raise ValueError("thread= has half of a surrogate pair, which cannot be stored") from None
+        check_name("thread", thread, "'alice-7'")
         if steps is not None:
             raise ValueError("thread= continues the transcript of its own last run; leave out steps=")
         if self.store is None:

@@ -117,6 +117,23 @@ def check_text(what: str, given: object) -> None:
         raise TypeError(f"{what} is text, not {kind_of(given)}")
 
 
+def check_name(what: str, given: object, example: str) -> None:
+    """Check that an option names something that is kept: it is text, not empty, and a store can have it.
+
+    Raises:
+        TypeError: it is not text; the error shows the example.
+        ValueError: it is empty, or has half of a surrogate pair.
+    """
+    if not isinstance(given, str):
+        raise TypeError(f"{what}= is a name, such as {example}, not {kind_of(given)}")
+    if not given:
+        raise ValueError(f"{what}='' is not a name; give one, such as {example}")
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what}= has half of a surrogate pair, which cannot be stored") from None
+
+
 def check_number(what: str, given: object) -> None:
     """Check that an option is a number.
 

@@ -526,6 +526,17 @@ CALLS = [
     (lambda: agent(store=MemoryStore()).fork(5, at=1), TypeError, "run_id= is text, not an int"),
     (lambda: read_run(MemoryStore(), 5), TypeError, "run_id= is text, not an int"),
     *(
+        (called, ValueError, f"{name}='' is not a name; give one, such as 'order-7")
+        for name, called in (
+            ("run_id", lambda: agent(store=MemoryStore()).run("a", run_id="")),
+            ("run_id", lambda: agent(store=MemoryStore()).submit("a", run_id="")),
+            ("run_id", lambda: agent(store=MemoryStore()).fork("a", at=1, run_id="")),
+            ("new_id", lambda: agent(store=MemoryStore()).rerun("a", new_id="")),
+            ("run_id", lambda: agent(store=MemoryStore()).handle("")),
+        )
+    ),
+    (lambda: agent(store=MemoryStore()).run("a", owner="\ud800"), ValueError, "owner= has half of a surrogate pair"),
+    *(
         (called, TypeError, "store= is a store, such as SqliteStore('runs.db'), not a str")
         for called in (
             lambda: list_runs("runs.db"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from graphagent import _clock
+from graphagent._options import check_name
 from graphagent.errors import RunClaimedError, RunExistsError, RunNotFoundError
 from graphagent.graph._internal import is_a, show
 from graphagent.history._carried import carried
@@ -59,9 +60,11 @@ async def fork(
     """
     if sum(each is not None for each in (at, before, after)) != 1:
         raise ValueError("a fork parts at one place: give one of at=, before= and after=")
+    if run_id is not None:
+        check_name("run_id", run_id, "'order-7-again', or None for a new one")
     entries = (await read_for(config, owner, origin)).entries
     number = number_at(origin, entries, at, before, after)
-    store, run_id = config.runs, run_id or _clock.new_id()
+    store, run_id = config.runs, _clock.new_id() if run_id is None else run_id
     if await store.get(header_key(owner, run_id)) is not None:
         raise RunExistsError(run_id, owner)
     header, _ = await read_header(store, owner, origin)

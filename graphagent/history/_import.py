@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphagent import _clock
 from graphagent._article import kind_of
-from graphagent._options import check_text
+from graphagent._options import check_name, check_text
 from graphagent.errors import RunClaimedError, RunNotFoundError, ThreadExistsError
 from graphagent.graph import Outline
 from graphagent.log._internal import Log, RunHeader, Started, read_header, title_of
@@ -44,10 +44,8 @@ async def import_thread(store: Store, thread: str, memory: RunMemory, *, owner: 
         TypeError: the thread has no name that is text, or the conversation is not a RunMemory.
         ValueError: the name of the thread is empty.
     """
-    check_text("thread=", thread)
+    check_name("thread", thread, "'alice-7'")
     check_text("owner=", owner)
-    if not thread:
-        raise ValueError("thread= is the name of the thread, and not empty")
     if not isinstance(memory, RunMemory):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"memory= is a RunMemory, such as load_messages(…) returns, not {kind_of(memory)}")
     digest = hashlib.sha256(f"{thread}\0{memory.to_json()}".encode("utf-8", "surrogatepass")).hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphagent import _clock
+from graphagent._options import check_name
 from graphagent.history._entries import read_for
 from graphagent.history._fork import number_at
 from graphagent.memory import SystemPromptStep, TaskStep
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
 async def rerun(config: RunConfig, owner: str, run_id: str, *, until: int | str | None, new_id: str | None) -> Runtime:
     """Return a run that executes another one again, on the outcomes that it recorded."""
+    if new_id is not None:
+        check_name("new_id", new_id, "'order-7-again', or None for a new one")
     entries = (await read_for(config, owner, run_id)).entries
-    name = new_id or _clock.new_id()
+    name = _clock.new_id() if new_id is None else new_id
     recording, number = Recording(config, name, live=until is not None), None
     if isinstance(until, str):
         number = number_at(run_id, entries, None, None, until)

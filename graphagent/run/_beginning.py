@@ -65,7 +65,7 @@ def begin(
         floor = given.floor
     begins = Beginning([*steps, TaskStep(task, images)], len(steps), config.system_prompt, floor)
     log = Log()
-    run = Runtime(config, log, log.state.root, run_id=run_id or _clock.new_id(), owner=owner)
+    run = Runtime(config, log, log.state.root, run_id=_clock.new_id() if run_id is None else run_id, owner=owner)
     run.thread = thread
     run.draft = Draft(task, begins, _stored(config, owner, earlier))
     run.draft.named, run.draft.ends_busy = run_id is not None, ends_busy

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from graphagent import _clock
 from graphagent._article import kind_of
-from graphagent._options import check_limit, check_text, check_whole, check_word, check_zone
+from graphagent._options import check_limit, check_name, check_whole, check_word, check_zone
 from graphagent.errors import RunClaimedError, RunExistsError, RunNotFoundError, ThreadBusyError
 from graphagent.log._internal import (
     RETAINED,
@@ -88,9 +88,7 @@ def check_submission(options: SubmitOptions) -> Settings:
     if at is not None and not isinstance(at, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"at= is a time with its zone, such as datetime(…, tzinfo=UTC), not {kind_of(at)}")
     check_zone("at", at)
-    check_text("queue=", queue)
-    if not queue:
-        raise ValueError(f"queue='' is not a name of a queue; leave it out, which means {DEFAULT!r}")
+    check_name("queue", queue, repr(DEFAULT))
     if len(queue) > _LONGEST or "\0" in queue:
         raise ValueError(
             f"the name of a queue has at most {_LONGEST} characters, and no NUL; this one has {len(queue)}"

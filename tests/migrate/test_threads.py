@@ -200,8 +200,8 @@ async def test_odd_values_of_a_conversation_are_kept():
 @pytest.mark.parametrize(
     ("thread", "memory", "kind", "said"),
     [
-        ("", RunMemory(), ValueError, "thread= is the name of the thread"),
-        (5, RunMemory(), TypeError, "thread= is text, not an int"),
+        ("", RunMemory(), ValueError, "thread='' is not a name"),
+        (5, RunMemory(), TypeError, "thread= is a name, such as 'alice-7', not an int"),
         ("a", [TaskStep("a")], TypeError, "memory= is a RunMemory, such as load_messages"),
         ("a", RunMemory("", [TaskStep(object())]), SerializationError, "step 0"),
     ],

@@ -647,7 +647,7 @@ async def test_a_forgotten_fact_is_in_no_run_of_a_thread(tmp_path):
 async def test_what_cannot_be_a_thread_is_refused():
     """At once, with what to write."""
     agent = Agent(chat, model=counting(), store=MemoryStore())
-    with pytest.raises(TypeError, match="thread= is the name of a conversation, such as 'alice-7', not ''"):
+    with pytest.raises(ValueError, match="thread='' is not a name; give one, such as 'alice-7'"):
         await agent.run("hello", thread="")
     with pytest.raises(ValueError, match="leave out steps="):
         await agent.run("hello", thread="t", steps=RunMemory())
