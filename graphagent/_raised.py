@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Generator, Iterator
+from contextlib import contextmanager
 from typing import TypeVar, cast
 
 import anyio
@@ -114,6 +115,18 @@ def one_of(error: BaseException) -> BaseException:
     if others and isinstance(first, Exception):
         first.add_note(f"the first of a group of {counted(len(others) + 1, 'exception')} of this type")
     return first
+
+
+@contextmanager
+def ungrouped() -> Generator[None]:
+    """Raise what a task group within the block raises as `one_of` says, so that callers see the error of the one task that failed."""
+    try:
+        yield
+    except ExceptionGroup as raised:
+        found = one_of(raised)
+    else:
+        return
+    raise found
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:

@@ -103,9 +103,10 @@ def store_option(text: str, default: str) -> Any:
     return place_option(f"{text}. Default: {default} in $GRAPHAGENT_HOME, or else in your user data folder")
 
 
-def file_option(what: str) -> Any:
-    """Return the option `--store` for the `runs` or the `notes`."""
-    return store_option(f"The file with the {what}, or its folder, in which it is {what}.db", f"{what}.db")
+def file_option(what: str, *, first: str = "") -> Any:
+    """Return the option `--store` for the `runs` or the `notes`, and what is meant `first` without it."""
+    before = f"{first}, or else " if first else ""
+    return store_option(f"The file with the {what}, or its folder, in which it is {what}.db", f"{before}{what}.db")
 
 
 def key_option(text: str) -> Any:
@@ -148,6 +149,7 @@ AnchorPlace = Annotated[
         "Refuse an older copy of what is encrypted: a file elsewhere, a folder with one for each store, or keyring:SERVICE/NAME.",
     ),
 ]
+AllOwners = Annotated[bool, flag("--all-owners", text="Those of all owners. Everything in the store is read for that.")]
 AnyOwner = Annotated[str | None, owner_option("Only this owner's. Default: all owners.")]
 Out = Annotated[Path | None, option("--out", "FILE", "A new file that only you can read. Default: standard output.")]
 Json = Annotated[bool, flag("--json", text="Print JSON, for programs.")]

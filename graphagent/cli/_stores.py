@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -265,6 +265,44 @@ def sealed_store(plain: Store, place: StorePlace, key: KeySource, anchor: str | 
         return EncryptedStore(plain, key, anchor=anchor_of(anchor, place))
 
 
+@contextmanager
+def opening(what: str, place: StorePlace) -> Generator[None]:
+    """Say which option is missing, or too much, where something opens a store within the block.
+
+    Raises:
+        BadParameter: it is encrypted and there is no key, or it is plain and there is one.
+    """
+    try:
+        yield
+    except SealedStoreError:
+        raise typer.BadParameter(
+            f"the store {str(place)!r} is sealed; say where its key is: --key, where {KEY_PLACES}"
+        ) from None
+    except PlainStoreError:
+        raise typer.BadParameter(
+            f"the store {str(place)!r} is plain; leave out --key, or move its {what} into a sealed one: graphagent {what} "
+            f"export, then graphagent {what} import with another --store and --key"
+        ) from None
+
+
+@asynccontextmanager
+async def unopened_store(
+    place: StorePlace, key: KeySource | None, anchor: str | None = None, *, new: bool = False
+) -> AsyncGenerator[Store]:
+    """Yield a store, encrypted if there is a key, and close it. It is opened by its first use.
+
+    Raises:
+        BadParameter: it is not a key, or not an anchor.
+    """
+    check_anchor(key, anchor)
+    async with open_plain(place, new=new) as plain:
+        if key is None:
+            yield plain
+        else:
+            is_first = key == PASSPHRASE and await is_new(place, plain)
+            yield sealed_store(plain, place, key_source(key, new=is_first), anchor)
+
+
 @asynccontextmanager
 async def open_store(
     what: str, store: StorePlace | None, key: KeySource | None, anchor: str | None = None, *, new: bool = False
@@ -278,24 +316,9 @@ async def open_store(
         StoreError: the store cannot be read, or the default place is meant, and nothing has been kept there yet.
     """
     place = place_of(what, store, new=new)
-    check_anchor(key, anchor)
-    async with open_plain(place, new=new) as plain:
-        opened: Store = plain
-        if key is not None:
-            opened = sealed_store(plain, place, key_source(key, new=await is_new(place, plain)), anchor)
-        try:
-            await opened.get(
-                (what,)
-            )  # there is no such item; but a wrong or a missing key fails here, before any change
-        except SealedStoreError:
-            raise typer.BadParameter(
-                f"the store {str(place)!r} is sealed; say where its key is: --key, where {KEY_PLACES}"
-            ) from None
-        except PlainStoreError:
-            raise typer.BadParameter(
-                f"the store {str(place)!r} is plain; leave out --key, or move its {what} into a sealed one: graphagent {what} "
-                f"export, then graphagent {what} import with another --store and --key"
-            ) from None
+    async with unopened_store(place, key, anchor, new=new) as opened:
+        with opening(what, place):
+            await opened.get((what,))  # there is no such item; but a wrong key fails here, before any change
         yield opened
 
 

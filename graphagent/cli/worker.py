@@ -12,10 +12,11 @@ import anyio
 import typer
 from anyio.abc import TaskStatus
 
+from graphagent._raised import ungrouped
 from graphagent.cli import _stores
 from graphagent.cli._options import argument, option, value_of
 from graphagent.cli._output import aside
-from graphagent.cli.runs._target import RunsStore
+from graphagent.cli.runs._target import AgentStore
 from graphagent.work import Worker
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def worker(
         ),
     ],
     *,
-    at: RunsStore,
+    at: AgentStore,
     concurrency: Annotated[int, option("--concurrency", "N", "How many runs are executed at once. Default: 10.")] = 10,
     queue: Annotated[
         list[str] | None, option("--queue", "NAME", "Take runs from this queue; can be repeated. Default: from all.")
@@ -51,8 +52,7 @@ def worker(
 ) -> None:
     """Execute submitted runs, go on with those whose time has come, and begin those of schedules.
 
-    Without --store, the agents' own store is used. On SIGTERM and Ctrl-C, runs stop before their next step, and other workers go on with
-    them; a second signal ends the process at once.
+    On SIGTERM and Ctrl-C, runs stop before their next step, and other workers go on with them; a second signal ends the process at once.
     """
     from graphagent.cli._user_code import work_at
 
@@ -78,7 +78,7 @@ def _limits(given: list[str] | tuple[()]) -> dict[str, int]:
 
 
 async def _work(
-    agents: list[Agent[Any, Any]], schedules: list[Schedule], at: RunsStore, options: dict[str, Any]
+    agents: list[Agent[Any, Any]], schedules: list[Schedule], at: AgentStore, options: dict[str, Any]
 ) -> None:
     every = [*agents, *(each.agent for each in schedules)]
     if at.store is None and all(each.store is not None for each in every):
@@ -90,12 +90,14 @@ async def _work(
             made = Worker(agents, schedules=schedules, **options)
         await _until_stopped(made)
         return
-    async with _stores.open_store("runs", at.store, at.key, at.anchor, new=True) as store:
+    place = _stores.place_of("runs", at.store, new=True)
+    async with _stores.unopened_store(place, at.key, at.anchor, new=True) as store:
         for each in every:
             each.store = store
         with value_of():
             made = Worker(agents, schedules=schedules, **options)
-        await _until_stopped(made)
+        with _stores.opening("runs", place):
+            await _until_stopped(made)
 
 
 async def _until_stopped(worker: Worker) -> None:
@@ -110,9 +112,10 @@ async def _until_stopped(worker: Worker) -> None:
                 worker.stop()
                 aside("Stopping: runs are left before their next step. A second signal ends the process at once.")
 
-    async with anyio.create_task_group() as group:
-        await group.start(listen)
-        aside(f"Working: {', '.join(sorted({each.strategy.name for each in worker.agents}))}.")
-        await worker.run()
-        group.cancel_scope.cancel()
+    with ungrouped():
+        async with anyio.create_task_group() as group:
+            await group.start(listen)
+            aside(f"Working: {', '.join(sorted({each.strategy.name for each in worker.agents}))}.")
+            await worker.run()
+            group.cancel_scope.cancel()
     aside("Stopped.")

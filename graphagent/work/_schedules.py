@@ -12,7 +12,7 @@ from msgspec import MsgspecError, Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from graphagent._article import kind_of
-from graphagent._options import check_options, check_text
+from graphagent._options import check_options, check_text, check_zone
 from graphagent.errors import ConflictError, DamagedStoreError, MissingExtraError, RunExistsError, StoreError
 from graphagent.store import Put
 from graphagent.store._internal import checked, is_intact
@@ -90,8 +90,9 @@ class Schedule:
         """Return the first time after a moment, in UTC.
 
         Raises:
-            ValueError: there is none.
+            ValueError: there is none, or the moment has no time zone.
         """
+        check_zone("moment", moment)
         found = next(self._times(moment, back=False), None)
         if found is None:
             raise ValueError(f"the cron line {self.cron!r} never comes")
@@ -104,7 +105,12 @@ class Schedule:
         return first
 
     def until(self, moment: datetime) -> datetime | None:
-        """Return the last time up to a moment, in UTC."""
+        """Return the last time up to a moment, in UTC; None if there was none.
+
+        Raises:
+            ValueError: the moment has no time zone.
+        """
+        check_zone("moment", moment)
         ahead = moment.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
         # Times of one zone are compared by what its clocks show, which may be the same for two of them.
         found = (each.astimezone(UTC) for each in self._times(ahead, back=True))
@@ -117,11 +123,21 @@ class Schedule:
         return last
 
     def task(self, time: datetime) -> Any:
-        """Return the task of the run that begins at a time."""
+        """Return the task of the run that begins at a time.
+
+        Raises:
+            ValueError: the time has no zone.
+        """
+        check_zone("time", time)
         return self._task(time.astimezone(self._zone)) if callable(self._task) else self._task
 
     def run_id(self, time: datetime) -> str:
-        """Return the id of the run that begins at a time."""
+        """Return the id of the run that begins at a time.
+
+        Raises:
+            ValueError: the time has no zone.
+        """
+        check_zone("time", time)
         return f"{self.name}@{time.astimezone(UTC):%Y%m%dT%H%MZ}"
 
     async def begin_due(self, store: Store, now: datetime, begin: Callable[..., Any]) -> None:

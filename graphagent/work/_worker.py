@@ -15,7 +15,9 @@ import anyio
 
 from graphagent._article import kind_of
 from graphagent._options import check_limit, check_number, check_path, check_text
-from graphagent.errors import StoreError
+from graphagent._raised import ungrouped
+from graphagent.errors import StoreError, StoreUnavailableError
+from graphagent.log._internal import ROOM
 from graphagent.store._internal import claims_of
 from graphagent.work._backlog import Backlog, Found, Name
 from graphagent.work._dispatch import dispatcher_of
@@ -38,7 +40,7 @@ _log = logging.getLogger("graphagent")
 _BETWEEN_REMOVALS = 60.0
 """Seconds between two looks for runs whose time to be kept has passed: a file of SQLite is rewritten for them, once for all of them."""
 _FAILED, _LONGEST = 5.0, 30.0
-"""Seconds for which a run is left alone, at most: one whose store failed, and one that cannot be executed here."""
+"""Seconds for which a store that failed, and its runs, are left alone, at most; and a run that cannot be executed here."""
 
 
 class Worker:
@@ -118,10 +120,11 @@ class Worker:
         self._group: TaskGroup | None = None
 
     async def run(self) -> None:
-        """Work until `stop` is called, or until it is cancelled.
+        """Work until `stop` is called, or until it is cancelled. A server that cannot be reached when the work begins is waited for.
 
         Raises:
             RuntimeError: it works already.
+            StoreError: the store cannot be opened when the work begins, since its DSN or its key is not right, for example.
         """
         if self._seeking is not None:
             raise RuntimeError("this worker works already; make another one")
@@ -132,12 +135,15 @@ class Worker:
                     "runs of strategy %r are left alone: its nodes or tools take deps, and the agent has no deps_factory=",
                     agent.strategy.name,
                 )
-        strategies = {agent.strategy.name for agent in self._able}
-        finder = Finder(
-            self.store, self._backlog, dispatcher_of(self.store, self.agents[0].dispatcher), queues=self._queues,
-            strategies=strategies, pause=self._sweep, is_free=self._is_free, looked=self._looked,
-        )  # fmt: skip
         try:
+            with anyio.CancelScope() as self._seeking:
+                if not self._stopping:
+                    await self._reach_store()
+            strategies = {agent.strategy.name for agent in self._able}
+            finder = Finder(
+                self.store, self._backlog, dispatcher_of(self.store, self.agents[0].dispatcher), queues=self._queues,
+                strategies=strategies, pause=self._sweep, is_free=self._is_free, looked=self._looked,
+            )  # fmt: skip
             async with anyio.create_task_group() as runs:
                 with anyio.CancelScope() as self._seeking:
                     if self._stopping:
@@ -151,6 +157,23 @@ class Worker:
             if self._health is not None:
                 with anyio.CancelScope(shield=True), suppress(OSError):
                     await self._health.unlink()
+
+    async def _reach_store(self) -> None:
+        """Wait for as long as the server of the store cannot be reached.
+
+        Raises:
+            StoreError: the store cannot be opened, and waiting is of no use.
+        """
+        pause = self._sweep
+        while True:
+            try:
+                await self.store.get((ROOM,))  # there is no such item
+            except StoreUnavailableError as error:
+                _log.warning("the store is waited for: %s", error)
+            else:
+                return
+            await anyio.sleep(pause)
+            pause = min(max(pause, 0.05) * 2, _FAILED)
 
     def stop(self) -> None:
         """Begin nothing more, and have the runs stop before their next effect or node; other workers go on with them.
@@ -176,7 +199,8 @@ class Worker:
         group, self._group = self._group, None
         assert group is not None
         self.stop()
-        return await group.__aexit__(kind, error, trace)
+        with ungrouped():
+            return await group.__aexit__(kind, error, trace)
 
     def __repr__(self) -> str:
         return f"<worker of {', '.join(sorted({each.strategy.name for each in self.agents}))}: {len(self._busy)} of {self.concurrency} runs>"

@@ -38,6 +38,14 @@ def moment_of(day, hour, minute, zone):
     return found
 
 
+def test_a_moment_without_a_time_zone_is_refused():
+    """It would be another moment on another machine."""
+    schedule, naive = Schedule("0 9 * * *", AGENT), datetime.fromisoformat("2026-03-30T09:00")
+    for ask in (schedule.after, schedule.until, schedule.task, schedule.run_id):
+        with pytest.raises(ValueError, match="=2026-03-30T09:00:00 has no time zone"):
+            ask(naive)
+
+
 @pytest.mark.parametrize("zone", ZONES)
 def test_a_time_of_the_day_comes_once_a_day_also_when_clocks_change(zone):
     """Twice shown, it counts once; left out, it counts as the end of the gap. Looking back finds the same times."""

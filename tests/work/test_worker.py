@@ -9,8 +9,9 @@ import anyio
 import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, node, parallel
-from graphagent.errors import MissingExtraError, StoreError
-from graphagent.store import MemoryStore, SqliteStore
+from graphagent.errors import MissingExtraError, StoreError, StoreUnavailableError
+from graphagent.store import EncryptedStore, MemoryStore, Put, SqliteStore, new_key
+from graphagent.store.postgres import PostgresStore
 from graphagent.testing import fixed_clock
 from graphagent.work import Schedule, Worker
 from tests.store.leased import SqliteClaims
@@ -229,6 +230,41 @@ async def test_a_store_that_fails_for_a_while_fails_no_run(caplog):
         await anyio.sleep(0.1)
         store.fails = False
         assert (await handle.wait()).output == "X"
+
+
+class Away(MemoryStore):
+    """A store whose server comes at the third try."""
+
+    tries = 0
+
+    async def get(self, key):
+        self.tries += 1
+        if self.tries < 3:
+            raise StoreUnavailableError("the store", "connection refused")
+        return await super().get(key)
+
+
+async def test_a_server_that_is_down_at_the_start_is_waited_for_and_a_store_that_cannot_be_opened_ends_the_worker(
+    caplog,
+):
+    """Whoever waits for a variable that is not set waits for ever; the error is that of the store, and not in a group."""
+    caplog.set_level(logging.CRITICAL)
+    agent = loud(Away())
+    async with Worker(agent, sweep=0.01):
+        while agent.store.tries < 3:
+            await anyio.sleep(0.01)
+        assert (await (await agent.submit("x")).wait()).output == "X"
+    key, sealed = new_key(), MemoryStore()
+    await EncryptedStore(sealed, key).commit(Put(("a",), b""))
+    for store, error in [
+        (PostgresStore("env:NO_SUCH_VARIABLE"), "the variable 'NO_SUCH_VARIABLE'"),
+        (sealed, "sealed"),
+    ]:
+        with pytest.raises(StoreError, match=error):
+            async with Worker(loud(store)):
+                await anyio.sleep_forever()
+        with pytest.raises(StoreError, match=error):
+            await Worker(loud(store)).run()
 
 
 class Clock(SqliteClaims):

@@ -57,7 +57,7 @@ InStates = Annotated[
 InThread = Annotated[
     str | None, option("--thread", "NAME", "Only the runs of this thread.", autocompletion=thread_names)
 ]
-_STORE_OF_AGENT = "Without --store, the agent's own store is used."
+_AgentsOrNamed = Annotated[StorePlace | None, file_option("runs", first="that of the agent, if it has one")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +74,38 @@ class RunsStore:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentStore(RunsStore):
+    """The store of the runs of an agent."""
+
+    store: _AgentsOrNamed = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunsTarget(RunsStore):
     """The runs of one owner, without a name those that have no owner."""
 
-    owner: Annotated[str, owner_option("Whose runs.")] = ""
+    owner: Annotated[str, owner_option("Whose runs. Default: those without an owner.")] = ""
+
+    async def owners(self, store: Store, *, everybody: bool) -> list[str]:
+        """Return the owners whose runs are meant."""
+        from graphagent.history import run_owners
+
+        return await run_owners(store) if everybody else [self.owner]
+
+    def say_whose(self, *, everybody: bool) -> None:
+        """Say that a list has the runs of one owner alone, if nobody was named."""
+        if not (self.owner or everybody):
+            _output.aside("What has an owner is listed with --owner NAME, or --all-owners.")
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTarget(RunsTarget):
     """Runs to read, with an agent that knows their facts and step types."""
 
+    store: _AgentsOrNamed = None
     agent: Annotated[
         str | None,
-        option(
-            "--agent", "MODULE:AGENT", f"The agent, if the run has step types of your own, or facts. {_STORE_OF_AGENT}"
-        ),
+        option("--agent", "MODULE:AGENT", "The agent, if the run has step types of your own, or facts."),
     ] = None
 
     def answer(self, run_id: str, questions: Sequence[Question]) -> str:
@@ -163,7 +180,7 @@ class ExecuteTarget(ReadTarget):
         typer.Option(
             "--agent",
             metavar="MODULE:AGENT",
-            help=f"A module or file, and the name of an agent in it, or of a function that returns one. {_STORE_OF_AGENT}",
+            help="A module or file, and the name of an agent in it, or of a function that returns one.",
         ),
     ] = cast("str", ...)  # makes it a required option
 

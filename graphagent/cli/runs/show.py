@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.text import Text
@@ -14,7 +14,7 @@ from rich.text import Text
 from graphagent import _clock
 from graphagent._article import counted
 from graphagent.cli import _output
-from graphagent.cli._options import AnyOwner, Json, argument, flag, option
+from graphagent.cli._options import AllOwners, AnyOwner, Json, argument, flag, option
 from graphagent.cli._phrases import whose
 from graphagent.cli.runs._completion import run_ids
 from graphagent.cli.runs._progress import Progress, spent
@@ -36,10 +36,12 @@ from graphagent.llm._internal import chat_messages
 from graphagent.memory import ActionStep
 
 if TYPE_CHECKING:
-    from graphagent.history import Diff, Entry, RunSize, StoredRun
+    from graphagent.history import Diff, Entry, RunSize, StoredRun, Thread
     from graphagent.protocols import Store
     from graphagent.run import Question, RunHeader
 
+_Sizes: TypeAlias = "dict[tuple[str, str], RunSize]"
+"""The sizes of runs, by their owners and ids."""
 _MADE = re.compile(r"[0-9a-f]{32}")
 """An id that was generated."""
 _SHORTEST = 12
@@ -56,31 +58,42 @@ def list_(
     size: Annotated[
         bool, flag("--size", text="Show the space that each takes in the store, which reads all of it.")
     ] = False,
+    all_owners: AllOwners = False,
     as_json: Json = False,
 ) -> None:
-    """List the runs, newest first, with the runs of sub-agents below their callers."""
+    """List the runs of an owner, newest first, with the runs of sub-agents below their callers."""
     from graphagent.history import measure_runs
     from graphagent.history._internal import family
     from graphagent.run import list_runs
 
-    owner, wanted = target.owner, states(status)
+    wanted = states(status)
 
-    async def read(store: Store) -> tuple[list[RunHeader], dict[str, RunSize], str]:
-        heads = await list_runs(store, owner=owner)
-        sizes = await measure_runs(store, owner=owner) if size else {}
-        return heads, sizes, "" if heads else await no_runs(store, owner)
+    async def read(store: Store) -> tuple[list[list[RunHeader]], _Sizes, str]:
+        found: list[list[RunHeader]] = []
+        sizes: _Sizes = {}
+        for owner in await target.owners(store, everybody=all_owners):
+            found.append(await list_runs(store, owner=owner))
+            measured = await measure_runs(store, owner=owner) if size else {}
+            sizes.update({(owner, run_id): each for run_id, each in measured.items()})
+        return found, sizes, "" if any(found) else await no_runs(store, target.owner)
 
-    heads, sizes, nothing = target.use(read)
-    parts = family(heads)
-    whole = [
-        head
-        for head in reversed(parts.get("", []))
-        if (wanted is None or head.status in wanted) and (thread is None or head.thread == thread)
-    ]
-    shown = [each for head in whole[:limit] for each in with_parts(head, parts)]
+    found, sizes, nothing = target.use(read)
+    families = [family(heads) for heads in found]  # an id is that of one run of an owner
+    every = [(head, parts) for parts in families for head in reversed(parts.get("", []))]
+    whole = sorted(
+        (
+            (head, parts)
+            for head, parts in every
+            if (wanted is None or head.status in wanted) and (thread is None or head.thread == thread)
+        ),
+        key=lambda each: each[0].started,
+        reverse=True,
+    )
+    shown = [each for head, parts in whole[:limit] for each in with_parts(head, parts)]
     if as_json:
         rows = [
-            plain(head) | ({"size": asdict(sizes[head.run_id])} if head.run_id in sizes else {}) for head, _ in shown
+            plain(head) | ({"size": asdict(each)} if (each := sizes.get((head.owner, head.run_id))) else {})
+            for head, _ in shown
         ]
         print(_output.json_text(rows))
         return
@@ -88,22 +101,28 @@ def list_(
         _output.aside(nothing)
         return
     if not shown:
-        _output.aside(f"There are no such runs{whose(owner)} here, but {counted(len(parts.get('', [])), 'other')}.")
+        _output.aside(f"There are no such runs{whose(target.owner)} here, but {counted(len(every), 'other')}.")
+        target.say_whose(everybody=all_owners)
         return
-    _output.table(*_table(shown, sizes), fold=False, essential=("run", "task", "status"))
+    _output.table(*_table(shown, sizes, owners=all_owners), fold=False, essential=("run", "task", "status"))
     if size:
         _output.aside(
-            f"All together: {_bytes(sum(each.bytes for each in sizes.values()))} in {counted(len(heads), 'run')}."
+            f"All together: {_bytes(sum(each.bytes for each in sizes.values()))} in {counted(sum(map(len, found)), 'run')}."
         )
     if len(whole) > limit:
         _output.aside(f"{len(whole) - limit:,} more; --limit shows them.")
+    target.say_whose(everybody=all_owners)
 
 
-def threads(target: RunsTarget, as_json: Json = False) -> None:
-    """List the threads: conversations in which each run continues the one before. The one that was continued last comes first."""
+def threads(target: RunsTarget, all_owners: AllOwners = False, as_json: Json = False) -> None:
+    """List the threads of an owner: conversations in which each run continues the one before. The one that was continued last comes first."""
     from graphagent.history import list_threads
 
-    found = target.use(lambda store: list_threads(store, owner=target.owner))
+    async def read(store: Store) -> list[Thread]:
+        owners = await target.owners(store, everybody=all_owners)
+        return [each for owner in owners for each in await list_threads(store, owner=owner)]
+
+    found = sorted(target.use(read), key=lambda each: each.updated, reverse=True)
     if as_json:
         rows = [
             {
@@ -115,15 +134,18 @@ def threads(target: RunsTarget, as_json: Json = False) -> None:
         print(_output.json_text(rows))
     elif not found:
         _output.aside(f"There are no threads{whose(target.owner)} here.")
+        target.say_whose(everybody=all_owners)
     else:
         _output.table(
-            ("thread", "began with", "runs", "status", "last written"),
+            ("thread", "began with", "runs", "status", "last written", *(["owner"] if all_owners else [])),
             [
-                (each.name, each.title or "(not text)", f"{each.runs:,}", each.last.status, _output.moment(each.updated))
+                (each.name, each.title or "(not text)", f"{each.runs:,}", each.last.status, _output.moment(each.updated),
+                 *([each.last.owner] if all_owners else []))
                 for each in found
             ],
             fold=False, essential=("thread", "began with"),
         )  # fmt: skip
+        target.say_whose(everybody=all_owners)
 
 
 def questions(target: RunsStore, owner: AnyOwner = None, as_json: Json = False) -> None:
@@ -171,10 +193,21 @@ def _plain_question(question: Question) -> dict[str, object]:
 
 
 def _table(
-    shown: Sequence[tuple[RunHeader, int]], sizes: dict[str, RunSize]
+    shown: Sequence[tuple[RunHeader, int]], sizes: _Sizes, *, owners: bool
 ) -> tuple[Sequence[str], list[Sequence[str]]]:
     names = _short([head.run_id for head, depth in shown if not depth])
-    heads = ["run", "task", "status", "strategy", "started", "turns", "tokens", "cost", *(["size"] if sizes else [])]
+    heads = [
+        "run",
+        "task",
+        "status",
+        "strategy",
+        "started",
+        "turns",
+        "tokens",
+        "cost",
+        *(["size"] if sizes else []),
+        *(["owner"] if owners else []),
+    ]
     rows: list[Sequence[str]] = []
     for head, depth in shown:
         name = names.get(head.run_id, head.run_id)
@@ -183,7 +216,8 @@ def _table(
         rows.append([
             name, head.title, _status(head), _strategy(head), _output.moment(head.started or None), f"{head.turns:,}" if head.turns else "",
             f"{head.tokens:,}" if head.tokens else "", _money(head.cost),
-            *([_bytes(sizes[head.run_id].bytes) if head.run_id in sizes else ""] if sizes else []),
+            *([_bytes(each.bytes) if (each := sizes.get((head.owner, head.run_id))) else ""] if sizes else []),
+            *([head.owner] if owners else []),
         ])  # fmt: skip
     return heads, rows
 

@@ -18,6 +18,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from graphagent._concurrency import Reply, turn
 from graphagent._options import check_limit, check_number, check_text
 from graphagent.errors import SealedStoreError, StoreError, StoreNotFoundError
+from graphagent.store._dsn import named_database
 from graphagent.store._encoding import check_change, checked_limit, encode_key
 from graphagent.store._fork_safety import OwnLock
 from graphagent.store._items import only_removes
@@ -72,7 +73,7 @@ class PostgresStore:
 
     Raises:
         TypeError: `dsn` or `schema` is not text.
-        ValueError: no schema can have this name, or a number is too small.
+        ValueError: no schema can have this name, the DSN names one as commands take it, or a number is too small.
     """
 
     def __init__(
@@ -87,6 +88,10 @@ class PostgresStore:
     ) -> None:
         check_text("dsn=", dsn)
         check_text("schema=", schema)
+        if named_database(dsn).dsn != dsn:
+            raise ValueError(
+                "the schema is not a part of the DSN; leave out ?schema=…, and write PostgresStore(dsn, schema='…')"
+            )
         if not 0 < len(schema.encode("utf-8", "replace")) <= 63 or "\0" in schema or schema.startswith("pg_"):
             raise ValueError(f"schema={schema!r}: the name of a schema has 1 to 63 bytes and does not begin with pg_")
         check_limit("connections=", connections)

@@ -61,6 +61,14 @@ def test_a_list_is_narrowed(run, begun):
     assert listed("--status", "done") == ["mail-1"]
     assert listed("--status", "done", "--status", "waiting", "--limit", "1") == ["mail-2"]
     assert listed("--owner", "ada") == ["secret"]
+    assert listed("--all-owners") == ["secret", "mail-2", "mail-1"]
+    everybody = run("runs", "list", "--all-owners", *STORE)
+    assert [line.split("\t")[-1] for line in everybody.out.splitlines()] == ["owner", "ada", "", ""]
+    assert "--all-owners" not in everybody.err
+    whose = "What has an owner is listed with --owner NAME, or --all-owners."
+    for words in ("list", "list --status failed", "threads"):
+        assert whose in run("runs", *words.split(), *STORE).err
+    assert whose not in run("runs", "list", "--owner", "ada", *STORE).err
     assert "1 more; --limit shows them." in run("runs", "list", "--limit", "1", *STORE).err
     assert "There are no such runs here, but 2 others." in run("runs", "list", "--status", "failed", *STORE).err
     assert "There are no runs of owner 'bob' here. Owners with runs: 'ada'." in run(

@@ -170,6 +170,7 @@ async def test_a_schema_that_lost_its_migrations_is_not_an_empty_store(postgres_
         ({"dsn": None}, TypeError, "dsn="),
         ({"schema": ""}, ValueError, "schema=''"),
         ({"schema": "pg_mine"}, ValueError, "pg_"),
+        ({"dsn": "env:DATABASE_URL?schema=mine"}, ValueError, "leave out .schema="),
         ({"schema": "é" * 32}, ValueError, "63 bytes"),
         ({"connections": 1}, ValueError, "connections=1"),
         ({"timeout": -1}, ValueError, "timeout=-1"),
