@@ -251,7 +251,7 @@ async def test_a_server_that_is_down_at_the_start_is_waited_for_and_a_store_that
     caplog.set_level(logging.CRITICAL)
     agent = loud(Away())
     async with Worker(agent, sweep=0.01):
-        while agent.store.tries < 3:
+        while agent.store.tries < 3:  # noqa: ASYNC110  another task is waited for
             await anyio.sleep(0.01)
         assert (await (await agent.submit("x")).wait()).output == "X"
     key, sealed = new_key(), MemoryStore()
