@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import MissingExtraError, StoreError
-from graphagent.store.postgres._failures import TRANSIENT, Failure, Lost
+from graphagent.store.postgres._failures import STATEMENT_POOLING, TRANSIENT, Failure, Lost
 
 if TYPE_CHECKING:
     from graphagent.store.postgres._dsn import Target
@@ -168,7 +168,8 @@ class Connection:
 
         state, message = field(DiagnosticField.SQLSTATE), field(DiagnosticField.MESSAGE_PRIMARY)
         if self.is_broken or state.startswith(_ENDED) or not state:
-            return self._lost(message or result.get_error_message())
+            # Of a pooler that says why and closes the connection at once, the result has the closing alone.
+            return self._lost(message or self._conn.error_message.decode("utf-8", "replace").partition("\n")[0])
         return Failure(state, message, field(DiagnosticField.MESSAGE_DETAIL))
 
     def failure_of(self, error: psycopg.Error) -> Failure | Lost:
@@ -179,7 +180,8 @@ class Connection:
 
     def _lost(self, message: str) -> Lost:
         self.close()
-        return Lost(self._target.without_secrets(message) or "the connection broke")
+        lost = self._target.without_secrets(message) or "the connection broke"
+        return Lost(lost, hopeless=STATEMENT_POOLING in lost)
 
     def roll_back(self) -> None:
         """End a transaction, if there is one, without its changes.

@@ -14,6 +14,8 @@ UNDEFINED = frozenset({"3F000", "42P01", "42883"})
 """The states of statements about a schema, a table or a function that does not exist."""
 TRANSIENT = frozenset({"53300", "57P03", "57P01", "57P02"})
 """The states of servers that may take a connection soon: none is left, or they are starting or stopping."""
+STATEMENT_POOLING = "statement pooling"
+"""What a pooler says that gives each statement another connection."""
 
 _DISK_FULL = frozenset({"53100", "58030"})
 _DAMAGED = frozenset({"XX001", "XX002"})
@@ -48,6 +50,9 @@ def error_of(failure: Failure | Lost, where: str) -> StoreError:
     """Return the error that a failure is for users."""
     if isinstance(failure, Lost):
         reason = str(failure).rstrip(".")
+        if STATEMENT_POOLING in reason:
+            mode = "A store has transactions: have the pooler give each transaction another connection (pool_mode = transaction)"
+            return StoreUnavailableError(where, reason, mode)
         if failure.state == "53300":
             fewer = "Have fewer processes, a smaller connections=, or a pooler between them and the server"
             return StoreUnavailableError(where, reason, fewer, in_doubt=failure.in_doubt)

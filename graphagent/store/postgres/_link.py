@@ -26,6 +26,26 @@ class SealedMeanwhile(Exception):
     """The store turned out to be sealed; nothing was sent."""
 
 
+class _Patience:
+    """How long a server that was there is waited for: it is asked again at once, and then after pauses that become longer."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: float | None = None
+        self._pause = 0.0
+
+    def wait(self, error: Lost | Failure) -> None:
+        """Wait before what failed is tried again, or raise the error if that is of no use, or the time is over."""
+        now = time.monotonic()
+        hopeless = isinstance(error, Lost) and error.hopeless
+        if hopeless or (self._until is not None and now + self._pause >= self._until):
+            raise error
+        if self._until is None:
+            self._until = now + self._seconds
+        time.sleep(self._pause)
+        self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
+
+
 class Link:
     """A connection and its writer. It is used by one thread."""
 
@@ -47,18 +67,18 @@ class Link:
             Failure: PostgreSQL refuses what it asks.
             Lost: the server cannot be reached, or ends each connection.
         """
-        deadline: float | None = None
+        patience = _Patience(self.database.seconds)
         while True:
-            connection = self._connected(deadline)
+            connection = self._connected(patience)
             try:
                 return function(connection)
-            except Lost:
-                if time.monotonic() >= (deadline := self._deadline(deadline)):
-                    raise
+            except Lost as lost:
+                patience.wait(lost)
             except Failure as failure:
                 connection.roll_back()
-                if failure.state not in AGAIN or time.monotonic() >= (deadline := self._deadline(deadline)):
+                if failure.state not in AGAIN:
                     raise
+                patience.wait(failure)
             except BaseException:
                 with suppress(Lost, Failure):
                     connection.roll_back()
@@ -78,9 +98,9 @@ class Link:
             Lost: the server cannot be reached. Where the commit was sent, `in_doubt` of the error says that it may be made.
             SealedMeanwhile: the store is sealed, and `sealed` says that it was not; nothing was sent.
         """
-        deadline, tries = None, 0
+        patience, tries = _Patience(self.database.seconds), 0
         while True:
-            connection = self._connected(deadline)
+            connection = self._connected(patience)
             sent = False
             try:
                 if not self.database.is_ready(connection, new=new):
@@ -92,11 +112,9 @@ class Link:
                 attempt(connection, [(UUID, self._writer), int8(self._epoch), int8(self._number)])
             except Lost as lost:
                 connection.close()  # the row of the writer is looked at from outside of the transaction
-                deadline = self._deadline(deadline)
-                if sent and self._was_made(deadline):
+                if sent and self._was_made(patience):
                     return
-                if time.monotonic() >= deadline:
-                    raise Lost(str(lost), lost.state) from None
+                patience.wait(lost)
             except Failure as failure:
                 connection.roll_back()
                 self._in_doubt = False
@@ -129,18 +147,20 @@ class Link:
         self._epoch = 1
         self.database.is_sealed = self.database.is_sealed or sealed == b"\x01"
 
-    def _was_made(self, deadline: float) -> bool:
+    def _was_made(self, patience: _Patience) -> bool:
         """Return whether the commit was made whose connection broke. If it was not, it never will be.
 
         Raises:
-            Lost: that cannot be known before the deadline.
+            Lost: that cannot be known in time.
         """
-        while True:
-            try:
-                return self._settle(self._connected(deadline))
-            except Lost as lost:
-                if lost.hopeless or time.monotonic() >= deadline:
-                    raise Lost(str(lost), lost.state, in_doubt=True) from None
+        try:
+            while True:
+                try:
+                    return self._settle(self._connected(patience))
+                except Lost as lost:
+                    patience.wait(lost)
+        except Lost as lost:
+            raise Lost(str(lost), lost.state, in_doubt=True) from None
 
     def _settle(self, connection: Connection) -> bool:
         rows = connection.run(self.database.sql("SELECT * FROM {s}.settle($1)"), [(UUID, self._writer)])
@@ -152,22 +172,16 @@ class Link:
         self._epoch = number_of(epoch)
         return number_of(made) == self._number
 
-    def _deadline(self, deadline: float | None) -> float:
-        return time.monotonic() + self.database.seconds if deadline is None else deadline
-
-    def _connected(self, deadline: float | None) -> Connection:
+    def _connected(self, patience: _Patience) -> Connection:
         if self._connection is not None and not self._connection.is_broken:
             return self._connection
-        pause, deadline = _FIRST_PAUSE, self._deadline(deadline)
         while True:
             try:
                 self._connection = Connection(self.database.target, self.database.seconds)
             except Lost as lost:
-                waits = self.database.was_reached or lost.state in TRANSIENT
-                if lost.hopeless or not waits or time.monotonic() + pause >= deadline:
+                if not self.database.was_reached and lost.state not in TRANSIENT:
                     raise
-                time.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                patience.wait(lost)
             else:
                 self.database.was_reached = True
                 return self._connection
