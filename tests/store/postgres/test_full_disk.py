@@ -42,7 +42,7 @@ async def test_a_full_disk_loses_nothing_and_is_no_end():
                         connection.execute("INSERT INTO public.others VALUES (%s)", [random.randbytes(size)])
             kept = {}
             for each in (store, sealed):
-                with pytest.raises(StoreError, match="no disk left.*nothing of the commit was kept"):
+                with pytest.raises(StoreError, match=r"no disk left.*nothing of the commit was kept"):
                     await each.commit(Put(("room", "a"), b"no"), Put(("room", "large"), large))
                 kept[each] = 0
                 with pytest.raises(StoreError, match="no disk left"):
