@@ -52,7 +52,7 @@ class Kind:
 
     name: str
     happens: tuple = ()
-    """What happens, by the names of the methods of Troubles."""
+    """What happens, by the names of the methods of a scenario; what is there twice may happen twice at the same time."""
     through: bool = False
     """Whether workers reach the server through a proxy."""
     hours: float = 0
@@ -62,13 +62,19 @@ class Kind:
 
 
 KINDS = (
-    Kind("workers killed", ("kill",)),
-    Kind("workers stopped for twice their lease", ("stop",)),
+    Kind("workers killed", ("kill", "kill")),
+    Kind("workers stopped for twice their lease", ("stop", "stop")),
     Kind("connections ended by the server", ("terminate",)),
     Kind("connections cut by a proxy", ("cut",), through=True),
     Kind("the server crashes and is started again", ("restart",)),
     Kind("clocks hours apart", hours=12),
-    Kind("all of it at once", ("kill", "stop", "terminate", "cut", "restart"), through=True, hours=12, amount=4),
+    Kind(
+        "all of it at once",
+        ("kill", "kill", "stop", "stop", "terminate", "cut", "restart"),
+        through=True,
+        hours=12,
+        amount=4,
+    ),
 )
 _PARTS = 2 * sum(kind.amount for kind in KINDS)
 
@@ -229,7 +235,7 @@ class _Scenario:
 
     async def _again_and_again(self, trouble):
         while True:
-            await anyio.sleep(self._chance.uniform(0.5, 2.5) * min(len(self._task.kind.happens), 2))
+            await anyio.sleep(self._chance.uniform(0.5, 2.5) * min(len(set(self._task.kind.happens)), 2))
             with anyio.CancelScope(shield=True):
                 await trouble()
 

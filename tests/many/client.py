@@ -19,7 +19,7 @@ KINDS = (
 )  # fmt: skip
 OF_THREAD = 4
 """The runs of a thread, of which the second asks a question."""
-AT_ONCE = 40
+AT_ONCE = 24
 """Runs that are not over."""
 HORIZON, MOST = 3_600_000, 1000
 """Of what is due, how far ahead is looked for a run that has not ended, in milliseconds, and among how many."""

@@ -154,6 +154,8 @@ def _forked(folder, name, clock, dsn):
         time.time_ns = lambda: real() + by
         sys.argv = ["graphagent", "worker", f"{program.__name__}:work"]
         graphagent()
+    except SystemExit as end:
+        print("The process ends with", end.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
     finally:
