@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from graphagent.errors import DamagedStoreError, MissingExtraError
-from graphagent.memory.notes.index._vector_bytes import counts_of_words
+from graphagent.memory.notes.index._vector_bytes import counts_of_words, divided_words
 from graphagent.memory.notes.index._vectors import LateScores, Nearest, RebuiltError, deviation, deviation_of
 
 if TYPE_CHECKING:
@@ -86,6 +86,30 @@ class Matrix:
         self._held = _Held(
             np.empty((0, dimensions), np.float32), np.empty(0, np.int64), 0, no_words if words else None
         )  # fmt: skip
+
+    @classmethod
+    def of_words(cls, dimensions: int, notes: Iterable[tuple[int, bytes]]) -> Matrix:
+        """Return a matrix for `late` alone, of the rows of notes in their order, each with what follows the vectors of its texts.
+
+        Raises:
+            DamagedStoreError: that is not what was written.
+        """
+        np = numpy()
+        rows, bits, counts = list[int](), list[bytes](), list[int]()
+        for row, packed in notes:
+            if (found := divided_words(packed, dimensions)) is None:
+                remedy = "Make it anew: reindex()."
+                raise DamagedStoreError(
+                    "the index of the vectors of words", "they are not what was written", remedy=remedy
+                )
+            rows += [row] * len(found[1])
+            bits.append(found[0])
+            counts += found[1]
+        matrix, of_texts = cls(dimensions), np.asarray(counts, np.int32)
+        joined = np.frombuffer(b"".join(bits), np.uint8).reshape(-1, (dimensions + 7) // 8)
+        words = _Words(joined, _firsts(of_texts), of_texts, len(joined))
+        matrix._held = _Held(np.empty((len(rows), 0), np.float32), np.asarray(rows, np.int64), len(rows), words)
+        return matrix
 
     def __len__(self) -> int:
         return self._held.used

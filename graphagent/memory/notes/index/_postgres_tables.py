@@ -14,11 +14,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphagent.errors import NewerFormatError
 from graphagent.memory.notes.index._filter import entries_of, stretch, tags_of, tags_that_fit
-from graphagent.memory.notes.index._postgres_sql import Statements, as_json, condition, hash_of, plain, safe, uuid_of
+from graphagent.memory.notes.index._postgres_sql import (
+    Statements,
+    array,
+    as_json,
+    condition,
+    hash_of,
+    plain,
+    safe,
+    uuid_of,
+)
 from graphagent.memory.notes.index._postgres_vectors import PGVECTOR, PGVECTOR_USED, PostgresVectors
 from graphagent.memory.notes.index._tables import CHUNKS, Near, Row, batches, fields_of
 from graphagent.memory.notes.index._tokens import bounds_of_alike, most_alike
@@ -294,7 +303,7 @@ class PostgresTables:
             " WHERE old.owner = %s AND old.stem = stems.stem AND old.texts <= stems.texts)"
             " UPDATE {s}.notes_owners AS old SET texts = old.texts - of.texts, words = old.words - of.words"
             " FROM (SELECT count(*) AS texts, coalesce(sum(size), 0) AS words FROM texts) AS of WHERE old.owner = %s",
-            [uuid_of(owner), list(map(hash_of, ids)), list(map(safe, ids)), *[uuid_of(owner)] * 3],
+            [uuid_of(owner), array(map(hash_of, ids)), list(map(safe, ids)), *[uuid_of(owner)] * 3],
         )
 
     def purge(self) -> None:
@@ -319,10 +328,11 @@ class PostgresTables:
             timely = f" AND place / {CHUNKS} IN (SELECT row FROM {{s}}.notes_rows WHERE owner = %s AND coalesce(said, created) BETWEEN %s AND %s)"
             times = [uuid_of(fits.owner), *stretch(fits)]
         limit = "" if most < 0 else f" LIMIT {int(most)}"
-        one = f"(SELECT %s::int, place FROM {{s}}.notes_texts WHERE words @@ %s::tsquery{timely}{limit})"
+        having = f"SELECT place FROM {{s}}.notes_texts WHERE words @@ %s::tsquery{timely}{limit}"
+        one = f"SELECT %s::int, array_agg(place) FROM ({having}) AS its"
         values = [value for number, query in queries for value in (number, f"({query}){tags}", *times)]
-        for number, place in sorted(self._rows(" UNION ALL ".join([one] * len(queries)), values)):
-            found[given[number]].append(place)
+        for number, places in self._rows(" UNION ALL ".join([one] * len(queries)), values):
+            found[given[number]] = sorted(places or ())
         return found
 
     def _query(self, term: Term) -> str:
@@ -344,7 +354,7 @@ class PostgresTables:
 
     def lengths(self, places: Iterable[int]) -> dict[int, int]:
         """Return the number of words of texts."""
-        return dict(self._rows("SELECT place, size FROM {s}.notes_texts WHERE place = ANY(%s)", [list(places)]))
+        return dict(self._rows("SELECT place, size FROM {s}.notes_texts WHERE place = ANY(%s)", [array(places)]))
 
     def totals(self, owner: str) -> tuple[int, float]:
         """Return the number of texts of an owner, and the mean of their lengths in words."""
@@ -417,8 +427,8 @@ class PostgresTables:
     def rows_of(self, rows: Iterable[int], fits: Filter) -> dict[int, Row]:
         """Return the fields of those of some rows that exist and fit."""
         where, values = condition(fits)
-        found = self._rows(f"{_ROW} WHERE row = ANY(%s) AND {where} ORDER BY row", [list(rows), *values])
-        return {each[0]: Row._make(map(plain, each)) for each in found}
+        found = self._rows(f"{_ROW} WHERE row = ANY(%s) AND {where} ORDER BY row", [array(rows), *values])
+        return {each[0]: _row(each) for each in found}
 
     def beside(self, rows: Iterable[Row], fits: Filter) -> dict[int, Row]:
         """Return the two turns before and the two after turns of conversations, as far as they fit."""
@@ -430,25 +440,21 @@ class PostgresTables:
         found = self._rows(
             f"{_ROW} WHERE owner = %s AND session <> '' AND (session_hash, place) IN (SELECT * FROM unnest(%s::bigint[], %s::bigint[]))"
             f" AND {where} ORDER BY row",
-            [uuid_of(fits.owner), list(map(hash_of, sessions)), list(places), *values],
+            [uuid_of(fits.owner), array(map(hash_of, sessions)), array(places), *values],
         )
-        return {
-            each.row: each
-            for each in (Row._make(map(plain, each)) for each in found)
-            if (each.session, each.place) in wanted
-        }
+        return {each.row: each for each in map(_row, found) if (each.session, each.place) in wanted}
 
     def rows_named(self, owner: str, ids: Iterable[str]) -> dict[str, int]:
         """Return the rows of records by their ids; ids without one are left out."""
         wanted = set(ids)
         statement = "SELECT id, row FROM {s}.notes_rows WHERE owner = %s AND id_hash = ANY(%s)"
-        found = ((plain(id_), row) for id_, row in self._rows(statement, [uuid_of(owner), list(map(hash_of, wanted))]))
+        found = ((plain(id_), row) for id_, row in self._rows(statement, [uuid_of(owner), array(map(hash_of, wanted))]))
         return {id_: row for id_, row in found if id_ in wanted}
 
     def same(self, owner: str, numbers: Iterable[int]) -> list[str]:
         """Return the ids of notes that have one of these values of `sameness`, the oldest first."""
         statement = "SELECT id FROM {s}.notes_rows WHERE owner = %s AND sameness = ANY(%s) ORDER BY id"
-        return [plain(id_) for (id_,) in self._rows(statement, [uuid_of(owner), list(numbers)])]
+        return [plain(id_) for (id_,) in self._rows(statement, [uuid_of(owner), array(numbers)])]
 
     def speakers(self, owner: str) -> list[str]:
         """Return the speakers in an owner's notes, in alphabetical order, at most 10,000."""
@@ -535,6 +541,12 @@ class PostgresTables:
         statement = "SELECT coalesce(max(place), 0) FROM {s}.notes_rows WHERE owner = %s AND session <> '' AND session_hash = %s AND session = %s"
         [(place,)] = self._rows(statement, [uuid_of(owner), hash_of(session), safe(session)])
         return int(place)
+
+
+def _row(found: tuple[Any, ...]) -> Row:
+    """Return the fields of a row of `_ROW`."""
+    row, id_, session, place, speaker, role, *rest = found
+    return Row(row, plain(id_), plain(session), place, plain(speaker), plain(role), *rest)
 
 
 def _lexeme(stem: str) -> str:

@@ -14,7 +14,7 @@ import orjson
 
 from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.index._matrix import Matrix, numpy, vectors_of_texts
-from graphagent.memory.notes.index._postgres_sql import as_json, condition, hash_of, plain, safe, uuid_of
+from graphagent.memory.notes.index._postgres_sql import array, as_json, condition, hash_of, plain, safe, uuid_of
 from graphagent.memory.notes.index._vector_bytes import counts_of_words
 from graphagent.memory.notes.index._vectors import LateScores, Nearest, RebuiltError, deviation, deviation_of
 from graphagent.store import Delete, DeleteAll
@@ -57,7 +57,7 @@ _FIELDS = "generation bigint, id_hash bigint, id text, number int, dimensions in
 
 _EXACT = 10_000
 """How many vectors are compared one by one, at most, if there is a graph of them."""
-_SAMPLE = 1000
+_SAMPLE = 400
 """Of how many cosines the deviation is told that of all."""
 _MOST, _MOST_IN_GRAPH = 16_000, 4_000
 """How many dimensions pgvector has a place for, and how many in a graph of numbers of half the precision."""
@@ -173,7 +173,7 @@ class PostgresVectors:
     def _remove(self, owner: str, generation: int, ids: Sequence[str]) -> None:
         self.sql.do(
             "DELETE FROM {s}.notes_vectors WHERE owner = %s AND generation = %s AND id_hash = ANY(%s) AND id = ANY(%s)",
-            [uuid_of(owner), generation, list(map(hash_of, ids)), list(map(safe, ids))],
+            [uuid_of(owner), generation, array(map(hash_of, ids)), list(map(safe, ids))],
         )
 
     # The graph
@@ -186,7 +186,7 @@ class PostgresVectors:
     def has_graph(self, dimensions: int) -> bool:
         """Return whether there is a graph of vectors of so many dimensions."""
         name = self.sql.named(f"{{s}}.notes_near_{dimensions}")
-        return bool(self.sql.rows("SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(%s)", [name]))
+        return bool(self.sql.rows("SELECT to_regclass(%s) IS NOT NULL", [name])[0][0])
 
     def make_graph(self, dimensions: int) -> None:
         """Make the graph of vectors of so many dimensions. Until the transaction ends, others write no vectors."""
@@ -280,18 +280,15 @@ class _Search:
         source = "{s}.notes_vectors AS v WHERE v.owner = %s AND v.generation = %s"
         if where:
             source = f"(SELECT id, id_hash FROM {{s}}.notes_rows WHERE {where} OFFSET 0) AS its {_OF_NOTE}"
-        found = self._sql.rows(
-            f"WITH scored AS MATERIALIZED (SELECT v.id_hash, v.id, {_COSINE} AS cosine FROM {source}),"
-            " found AS MATERIALIZED"
-            " (SELECT id_hash, id, max(cosine) AS cosine FROM scored GROUP BY id_hash, id ORDER BY 3 DESC LIMIT %s),"
-            " every AS MATERIALIZED (SELECT count(*), sum(cosine), sum(cosine * cosine), max(cosine) FROM scored)"
-            f" SELECT row, cosine, every.* FROM every CROSS JOIN found {_ROW_OF} ORDER BY cosine DESC, row",
-            [_written(vector), *values, *self._mine, most, self._mine[0]],
+        found = self._best(
+            f"found AS MATERIALIZED (SELECT v.id_hash, v.id, {_COSINE} AS cosine FROM {source})",
+            "found",
+            [_written(vector), *values, *self._mine],
+            most,
         )
-        if not found:
+        if not found.cosines:
             self._check()
-            return Nearest({}, deviation(()))
-        return Nearest({row: cosine for row, cosine, *_ in found}, deviation_of(*found[0][2:]))
+        return found
 
     def _by_graph(self, vector: Floats, most: int, where: str, values: Sequence[object]) -> Nearest | None:
         """Return the same as far as the graph tells, with the deviation of some cosines; None if it has not enough that fit."""
@@ -300,35 +297,37 @@ class _Search:
         if where:
             its = "its.id_hash = v.id_hash AND its.id = v.id"
             fits += f" AND EXISTS (SELECT FROM {{s}}.notes_rows AS its WHERE {its} AND {where} OFFSET 0)"
-        # Of several texts of a note, the best one counts. What is in order by an index need not be sorted.
-        self._plan("off")
         self._sql.rows(
-            "SELECT set_config('hnsw.iterative_scan', 'strict_order', true), set_config('hnsw.ef_search', %s, true)",
-            [str(min(_LOOKED_AT, 4 * most))],
+            f"SELECT {_PLAN.format('off')}, set_config('hnsw.iterative_scan', 'strict_order', true), set_config('hnsw.ef_search', %s, true)",
+            [str(min(_LOOKED_AT, 2 * most))],
         )
+        # Of several texts of a note, the best one counts. What is in order by an index need not be sorted: hashes of ids are in a
+        # random order.
         half = f"{{v}}.halfvec({dimensions})"
-        near = self._sql.rows(
-            f"WITH found AS MATERIALIZED (SELECT v.id_hash, v.id, {_COSINE} AS cosine FROM {{s}}.notes_vectors AS v WHERE {fits}"
-            f" ORDER BY (v.e::{half}) OPERATOR({{v}}.<=>) %s::{half} LIMIT %s)"
-            f" SELECT row, max(cosine) FROM found {_ROW_OF}"
-            " GROUP BY row ORDER BY 2 DESC, row",
-            [asked, *self._mine, *values, asked, 2 * most, self._mine[0]],
+        one = f"SELECT v.id_hash, v.id, {_COSINE} AS cosine FROM {{s}}.notes_vectors AS v WHERE {fits} ORDER BY"
+        found = self._best(
+            f"found AS MATERIALIZED ({one} (v.e::{half}) OPERATOR({{v}}.<=>) %s::{half} LIMIT %s),"
+            f" sample AS MATERIALIZED ({one} v.owner, v.generation, v.id_hash, v.number LIMIT {_SAMPLE}),"
+            " compared AS (SELECT cosine FROM sample UNION ALL SELECT max(cosine) FROM found)",
+            "compared",
+            [asked, *self._mine, *values, asked, 2 * most, asked, *self._mine, *values],
+            most,
         )
-        self._plan("on")
-        if len(near) < most:
-            return None
-        # Hashes of ids are in a random order.
-        some = self._sql.rows(
-            f"SELECT {_COSINE} FROM {{s}}.notes_vectors AS v WHERE {fits} ORDER BY v.owner, v.generation, v.id_hash, v.number LIMIT {_SAMPLE}",
-            [asked, *self._mine, *values],
-        )
-        cosines = [near[0][1], *(cosine for (cosine,) in some)]
-        return Nearest(dict(near[:most]), deviation(cosines))
+        self._sql.rows(f"SELECT {_PLAN.format('on')}")
+        return found if len(found.cosines) == most else None
 
-    def _plan(self, sorting: str) -> None:
-        """Let the planner put rows into another order, or not."""
-        some = (f"set_config('enable_{each}', '{sorting}', true)" for each in ("sort", "incremental_sort"))
-        self._sql.rows(f"SELECT {', '.join(some)}")
+    def _best(self, parts: str, compared: str, values: Sequence[object], most: int) -> Nearest:
+        """Return the best of the part `found` of a statement, and the deviation of the cosines of another part of it."""
+        found = self._sql.rows(
+            f"WITH {parts}, best AS MATERIALIZED"
+            " (SELECT id_hash, id, max(cosine) AS cosine FROM found GROUP BY id_hash, id ORDER BY 3 DESC LIMIT %s),"
+            f" every AS MATERIALIZED (SELECT count(*), sum(cosine), sum(cosine * cosine), max(cosine) FROM {compared})"
+            f" SELECT row, cosine, every.* FROM every CROSS JOIN best {_ROW_OF} ORDER BY cosine DESC, row",
+            [*values, most, self._mine[0]],
+        )
+        if not found:
+            return Nearest({}, deviation(()))
+        return Nearest({row: cosine for row, cosine, *_ in found}, deviation_of(*found[0][2:]))
 
     def _check(self) -> None:
         """Raise RebuiltError if there are no vectors of this generation any more."""
@@ -342,25 +341,17 @@ class _Search:
             return {}
         found = self._sql.rows(
             f"SELECT its.row, max({_COSINE}) {_AMONG} GROUP BY its.row ORDER BY 2 DESC, row",
-            [_written(vector), list(among), *self._mine],
+            [_written(vector), array(among), *self._mine],
         )
         return dict(found)
 
     def late(self, words: Floats, among: Sequence[int]) -> LateScores:
         """Return how well the words of rows fit those of a question."""
         found = self._sql.rows(
-            f"SELECT its.row, v.id, {{v}}.vector_send(v.e), v.words {_AMONG} ORDER BY its.row, v.number",
-            [list(among), *self._mine],
+            f"SELECT its.row, v.words {_AMONG} WHERE v.words IS NOT NULL ORDER BY its.row",
+            [array(among), *self._mine],
         )
-        notes: dict[int, tuple[str, list[bytes], bytes]] = {}
-        for row, id_, vector, of_words in found:
-            _, vectors, its = notes.get(row, ("", [], b""))
-            notes[row] = plain(id_), [*vectors, _received(vector)], of_words or its
-        matrix = Matrix(self._vectors.dimensions, words=True)
-        matrix.add(
-            (row, id_, b"".join(vectors) + of_words) for row, (id_, vectors, of_words) in notes.items() if of_words
-        )
-        return matrix.late(words, among)
+        return Matrix.of_words(self._vectors.dimensions, found).late(words, among)
 
 
 _COSINE = "1 - (v.e OPERATOR({v}.<=>) %s::{v}.vector)"
@@ -369,10 +360,12 @@ _OF_NOTE = (
     "CROSS JOIN LATERAL (SELECT * FROM {s}.notes_vectors AS one WHERE one.owner = %s AND one.generation = %s"
     " AND one.id_hash = its.id_hash AND one.id = its.id OFFSET 0) AS v"
 )
+_PLAN = "set_config('enable_sort', '{0}', true), set_config('enable_incremental_sort', '{0}', true)"
+"""Lets the planner put rows into another order, or not."""
 _AMONG = f"FROM (SELECT row, id, id_hash FROM {{s}}.notes_rows WHERE row = ANY(%s) OFFSET 0) AS its {_OF_NOTE}"
 _ROW_OF = (
     "CROSS JOIN LATERAL (SELECT row FROM {s}.notes_rows AS one WHERE one.owner = %s"
-    " AND one.id_hash = found.id_hash AND one.id = found.id OFFSET 0) AS its"
+    " AND one.id_hash = best.id_hash AND one.id = best.id OFFSET 0) AS its"
 )
 
 
@@ -391,8 +384,3 @@ def _divided(id_: str, packed: bytes, dimensions: int, *, words: bool) -> tuple[
 def _written(vector: Floats) -> str:
     """Return a vector as pgvector reads it."""
     return orjson.dumps(numpy().asarray(vector, numpy().float32), option=orjson.OPT_SERIALIZE_NUMPY).decode()
-
-
-def _received(sent: bytes) -> bytes:
-    """Return the numbers of a vector as pgvector sends it, in the form of the items."""
-    return bytes(numpy().frombuffer(sent, ">f4", offset=4).astype("<f4").tobytes())

@@ -138,13 +138,14 @@ class NoteRepository:
         await self.catch_up(owner)
         return await self.backend.read(lambda tables: tables.last_place(owner, session))
 
-    async def speakers(self, owner: str) -> Mapping[str, Sequence[str]]:
+    async def speakers(self, owner: str, changes: int) -> Mapping[str, Sequence[str]]:
         """Return the speakers in an owner's notes, of at most 10,000, by the first words of their names, as `words_of_name` has them.
+
+        The index is up to date with so many changes of the owner.
 
         Raises:
             StoreError: the store cannot be read.
         """
-        changes = await self.catch_up(owner)
         cached = self._speakers.get(owner)
         if cached is not None and cached[0] == changes:
             return cached[1]
@@ -177,15 +178,15 @@ class NoteRepository:
         found = [_storage.unpack_pending(item) async for item in self.store.scan(prefix)]
         return sorted(found, key=lambda each: each.id)
 
-    async def vectors_of(self, owner: str) -> NoteVectors | None:
-        """Return the current vectors of all notes; None if there are none.
+    async def vectors_of(self, owner: str, changes: int) -> NoteVectors | None:
+        """Return the vectors of all notes; None if there are none. The index is up to date with so many changes of the owner.
 
         Raises:
             EmbedderChangedError: another embedder made them.
             StoreError: they cannot be read.
         """
         while True:
-            stamp = (await self.catch_up(owner), self._sync.edits(owner))
+            stamp = (changes, self._sync.edits(owner))
             found = self.vectors.loaded(owner, stamp)
             if found is not None:
                 return found

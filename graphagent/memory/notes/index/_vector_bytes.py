@@ -60,6 +60,16 @@ def _tail(counts: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(counts)}iI", *counts, len(counts))
 
 
+def divided_words(words: bytes, dimensions: int) -> tuple[bytes, tuple[int, ...]] | None:
+    """Return the bits of the words of a note, and how many each text has, of what follows the vectors of its texts; None if it is not that."""
+    texts = int.from_bytes(words[-4:], "little")
+    start = len(words) - 4 - 4 * texts
+    if start < 0:
+        return None
+    counts = struct.unpack_from(f"<{texts}i", words, start)
+    return (words[:start], counts) if sum(max(each, 0) for each in counts) * ((dimensions + 7) // 8) == start else None
+
+
 def counts_of_words(packed: bytes, dimensions: int) -> tuple[int, ...]:
     """Return how many words each text of a note has, -1 if their vectors were not made; nothing if these are no vectors of a note."""
     texts = int.from_bytes(packed[-4:], "little")

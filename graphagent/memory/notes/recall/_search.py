@@ -127,7 +127,8 @@ async def candidates(repository: NoteRepository, text: str, fits: Filter) -> Can
 
 async def _find(repository: NoteRepository, text: str, fits: Filter, pool: int, use: Callable[[Candidates], T]) -> T:
     """Return what a function makes of the candidates, in the worker thread in which they are found."""
-    speakers = await repository.speakers(fits.owner)
+    changes = await repository.catch_up(fits.owner)
+    speakers = await repository.speakers(fits.owner, changes)
     there = await _analysed(speakers_in, text, speakers)
     if there:
         # Who has said nothing that fits must not change how the question is read.
@@ -141,7 +142,7 @@ async def _find(repository: NoteRepository, text: str, fits: Filter, pool: int, 
         told = await engine_scores(repository.note_index, query.text, fits, pool)
         return await read(partial(_from_note_index, told=told))
     while True:
-        vectors = await repository.vectors_of(fits.owner) if repository.embedder is not None else None
+        vectors = await repository.vectors_of(fits.owner, changes) if repository.embedder is not None else None
         # Where nothing else is asked than who spoke and when, the nearest vectors would be so by chance.
         if vectors is None or vectors.is_empty or not query.bare:
             return await read(partial(_by_words, nearest={}))

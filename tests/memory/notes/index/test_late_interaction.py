@@ -79,7 +79,7 @@ def question(count, dimensions):
 @settings(deadline=None, max_examples=examples(60))
 @given(NOTES, NOTES, st.sampled_from([1, 7, 8, 33]), st.integers(1, 9), st.data())
 def test_scores_are_those_of_comparing_word_by_word(sizes, later, dimensions, count, data):
-    """Of some notes, after some were removed and others added."""
+    """Of some notes, after some were removed and others added; and where the vectors of their texts are not at hand."""
     notes = of_notes(sizes, dimensions)
     matrix = matrix_of(notes, dimensions)
     gone = data.draw(st.sets(st.sampled_from(sorted(notes))))
@@ -93,6 +93,11 @@ def test_scores_are_those_of_comparing_word_by_word(sizes, later, dimensions, co
     assert scores_of(matrix.late(asked, some)) == pytest.approx(expected, abs=1e-5)
     assert scores_of(matrix.late(asked[:0], some)) == {}
     assert matrix.has_words
+    alone = [(row, packed(left[row], dimensions)[4 * dimensions * len(left[row]) :]) for row in sorted(left)]
+    assert scores_of(Matrix.of_words(dimensions, alone).late(asked, some)) == pytest.approx(expected, abs=1e-5)
+    for damaged in (b"", b"\xff" * 4, alone[0][1] + b"\x01", alone[0][1][4:] or b"\x01"):
+        with pytest.raises(DamagedStoreError, match="reindex"):
+            Matrix.of_words(dimensions, [*alone, (9999, damaged)])
 
 
 def test_scores_are_the_same_however_many_words_there_are():
@@ -206,7 +211,7 @@ async def scores(notes, text):
     """Give the late score of each note for a question, by its content; None if words are not compared."""
     repository = notes._service.repository
     owner = notes._visibility.owner
-    vectors = await repository.vectors_of(owner)
+    vectors = await repository.vectors_of(owner, await repository.catch_up(owner))
     if vectors is None or not vectors.has_words:
         return None
     _, words = await repository.vectors.embedded_question(text, vectors.dimensions, words=True)

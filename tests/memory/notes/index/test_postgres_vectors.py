@@ -132,7 +132,7 @@ async def test_all_that_is_rare_is_found_and_among_much_the_graph_finds_what_an_
 
     async def nearest(fits, question):
         """Give the nearest notes, and whether the graph was used."""
-        vectors = await repository.vectors_of(fits.owner)
+        vectors = await repository.vectors_of(fits.owner, await repository.catch_up(fits.owner))
         vector, _ = await repository.vectors.embedded_question(question, vectors.dimensions, words=False)
 
         def call(tables):
