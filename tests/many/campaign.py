@@ -22,7 +22,7 @@ from graphagent.store import new_key
 from tests import postgres
 from tests.many import program
 from tests.many.client import Clients, runs
-from tests.many.hosts import Host
+from tests.many.hosts import ENDING, Host
 from tests.many.marks import Marks
 from tests.many.oracle import Tally, judge
 from tests.many.proxy import Proxy
@@ -40,8 +40,8 @@ STARTING = 20
 PATIENCE = 4 * (program.LEASE + SWEEP + DOWN + program.DEADLINE)
 """Seconds for which nothing ends before what has not ended is given up: four times what one run takes whose process dies, which is found,
 meets a server that is down, and waits until its question expires."""
-ASKING = 15
-"""Seconds for which the store is asked about a run that has not ended, at most."""
+ASKING = 60
+"""Seconds for which the store is asked where the runs are in the end, at most."""
 TELLING = 15
 """Seconds between two lines about what is going on."""
 
@@ -52,7 +52,7 @@ class Kind:
 
     name: str
     happens: tuple = ()
-    """What happens, by the names of the methods of a scenario; what is there twice may happen twice at the same time."""
+    """What happens, by the names of the methods of a scenario; what is there twice may happen twice at a time."""
     through: bool = False
     """Whether workers reach the server through a proxy."""
     hours: float = 0
@@ -63,7 +63,7 @@ class Kind:
 
 KINDS = (
     Kind("workers killed", ("kill", "kill")),
-    Kind("workers stopped for twice their lease", ("stop", "stop")),
+    Kind("workers stopped for twice their lease", ("stop",) * 3),
     Kind("connections ended by the server", ("terminate",)),
     Kind("connections cut by a proxy", ("cut",), through=True),
     Kind("the server crashes and is started again", ("restart",)),
@@ -101,8 +101,18 @@ class Task:
 
     @property
     def limit(self):
-        """Seconds after which it is ended by force: more than all that it waits for, on a machine that is busy."""
-        return 2 * (postgres.LONGEST + STARTING + self.most + STOPPED + ASKING)
+        """Seconds after which it is ended by force: more than all that it waits for, in the order in which it does."""
+        ending_trouble = max(STOPPED, DOWN + postgres.LONGEST, STARTING)
+        return (
+            postgres.LONGEST
+            + STARTING
+            + self.most
+            + ending_trouble
+            + self.most
+            + ASKING
+            + 2 * ENDING
+            + postgres.LONGEST
+        )
 
     def run(self, folder):
         """Do it in a folder, and return what was counted."""
@@ -185,8 +195,9 @@ class _Scenario:
 
     async def _look_for(self, clients, runs):
         """Note which runs are not in the store, show where those are that have not ended, and what workers are doing."""
+        until = time.monotonic() + ASKING
         for run in runs:
-            told = await self._told(clients, run)
+            told = await self._told(clients, run, until - time.monotonic())
             run.gone = run.submitted and not told
             if not run.over:
                 self._tally.shown.append(f"{run.run_id}: {told or 'it is not in the store'}")
@@ -199,10 +210,10 @@ class _Scenario:
                 alive = await self._ask(host, "alive")
                 self._tally.shown.append(f"host {self._hosts[host].name}: the states of its workers are {alive}")
 
-    async def _told(self, clients, run):
+    async def _told(self, clients, run, seconds):
         """Return where a run is, or why that is not known."""
         try:
-            with anyio.fail_after(ASKING):
+            with anyio.fail_after(max(seconds, 0)):
                 return await clients.told(run)
         except (StoreError, TimeoutError) as error:
             return f"its store does not say it: {error!r}"

@@ -106,6 +106,8 @@ class Clients:
         store, key = self._agents[run.kind].store, header_key("", run.run_id)
         if await store.get(key) is None:
             return ""
+        if run.over:
+            return "it has ended"
         header, _ = await read_header(store, "", run.run_id)
         held = await claims_of(store).holders([key])
         now = await claims_of(store).now()
