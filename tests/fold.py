@@ -11,7 +11,8 @@ from graphagent.codec._internal import HeldBlobs, encode
 from graphagent.log._bytes import row_of
 from graphagent.log._log import Log
 from graphagent.log._segments import read_segments
-from graphagent.log._state import UNSET, Activation, Frame, State
+from graphagent.log._state import Activation, Frame, State
+from graphagent.log._visits import UNSET, Visit
 from graphagent.memory.transcript._fields import write_step
 from graphagent.memory.transcript._prompt import Versions
 from graphagent.memory.transcript._transcript import Transcript
@@ -81,12 +82,25 @@ def _frame(frame: Frame, transcripts: dict[int, str]) -> dict[str, Any]:
             found[name] = None if value is None else value.path
         elif name == "transcript":
             found[name] = _transcript(value, transcripts)
-        elif name == "inside":
-            found[name] = {key: [_frame(each, transcripts) for each in frames] for key, frames in value.items()}
+        elif name == "visit":
+            found[name] = _visit(value, transcripts)
         elif name == "activation":
             found[name] = None if value is None else value.path
+        else:
+            found[name] = _plain(value)
+    return found
+
+
+def _visit(visit: Visit, transcripts: dict[int, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in Visit.__struct_fields__:
+        value = getattr(visit, name)
+        if name == "inside":
+            found[name] = {key: [_frame(each, transcripts) for each in frames] for key, frames in value.items()}
         elif name == "effects":
             found[name] = {place: _plain(each) for place, each in value.items()}
+        elif name in ("started", "attempts"):
+            found[name] = dict(value)
         else:
             found[name] = _plain(value)
     return found

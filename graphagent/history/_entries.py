@@ -152,7 +152,7 @@ class Reader:
         frame = state.frames.get(entry.at)
         where, begins, source = "", tuple[str, ...](), Source("")
         if frame is not None and not isinstance(entry, Started | Stopped | Ended) and entry.tag_name != "resumed":
-            where = frame.node_path if frame.node else frame.path.rstrip("/")
+            where = frame.node_path if frame.visit.node else frame.path.rstrip("/")
         given = None
         if isinstance(entry, NodeFinished):
             begins = (entry.at + entry.to,) if entry.to else ()
@@ -167,7 +167,9 @@ class Reader:
         elif isinstance(entry, BranchesStarted):
             begins = tuple(
                 f"{where}/{branch}/{first}" if entry.own else f"{where}/{first}"
-                for branch, first in enumerate(entry.firsts, len(state.frames[entry.at].inside.get("branches", ())))
+                for branch, first in enumerate(
+                    entry.firsts, len(state.frames[entry.at].visit.inside.get("branches", ()))
+                )
             )
         if isinstance(entry, EffectRecorded | EffectStarted):
             key = name_of_effect(entry.kind, _TASKS.sub("", entry.key))
@@ -222,14 +224,14 @@ class Reader:
 def _given(frame: Frame) -> tuple[tuple[Any, tuple[int, ...]], Source]:
     """Return the input of the current node of a frame, as a stored value with the places of the items in it, and its origin."""
     places: list[int] = []
-    while frame.value is UNSET and frame.parent is not None:
+    while frame.visit.input is UNSET and frame.parent is not None:
         inside, frame = frame, frame.parent
         strategy = frame.agent.strategy
         path = frame.node_path[len(frame.agent.frame.path) :]
         with suppress(LookupError):
             if strategy is not None and strategy.find(path)[1].kind == "each":
                 places.insert(0, inside.place)
-    return (frame.value, tuple(places)), frame.source
+    return (frame.visit.input, tuple(places)), frame.visit.source
 
 
 @dataclass(slots=True)
@@ -327,7 +329,7 @@ def snapshot(config: RunConfig, log: Log, number: int, before: str | None = None
     ends = innermost(state.root)
     frame = frame_at(state.root, before)
     items: dict[Frame, Sequence[Any]] = {}
-    places = {each.node_path: input_of(config, log, each, items) for each in ends if each.node}
+    places = {each.node_path: input_of(config, log, each, items) for each in ends if each.visit.node}
     return Snapshot(
         number, RunMemory(editor=Detached(frame.transcript)), {} if state.status in OVER else places,
         input_of(config, log, frame, items), questions_of(log, config), state.root.nodes, state.root.turns, state.root.usage,
@@ -336,7 +338,7 @@ def snapshot(config: RunConfig, log: Log, number: int, before: str | None = None
 
 def innermost(frame: Frame) -> list[Frame]:
     """Return the frames of a strategy that contain no others. Those of sub-agents belong to the node that called them."""
-    inside = frame.inside.get("branches", ())
+    inside = frame.visit.inside.get("branches", ())
     return [each for one in inside for each in innermost(one)] if inside else [frame]
 
 
@@ -349,8 +351,8 @@ def frame_at(root: Frame, before: str | None) -> Frame:
 
 def input_of(config: RunConfig, log: Log, frame: Frame, items: dict[Frame, Sequence[Any]]) -> Any:
     """Return the input of the current node of a frame. What an `each` has as its input is read once, into `items`."""
-    if frame.value is not UNSET:
-        return log.take(frame.value, config.kind_of(*frame.source))
+    if frame.visit.input is not UNSET:
+        return log.take(frame.visit.input, config.kind_of(*frame.visit.source))
     parent = frame.parent
     assert parent is not None
     node = config.find(parent.node_path)

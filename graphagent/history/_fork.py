@@ -172,7 +172,7 @@ def _edit(run: Runtime, edit: Callable[[Snapshot], None], number: int, before: s
 
 def _put(config: RunConfig, log: Log, frame: Frame, value: Any) -> None:
     """Put another value into a frame. The effects of its node, and the frames inside it, are gone."""
-    node = frame.node or ""
+    node = frame.visit.node or ""
     kind = config.kind_of(frame.path + node, PLACED)
     if not is_a(value, kind):
         where = f"before node {frame.node_path!r}" if node else f"at the end of {frame.path[:-1] or 'the strategy'!r}"

@@ -152,7 +152,7 @@ def _at(state: State, frame: Frame, agent: Activation, asked: Sequence[str]) -> 
     """Return the paths of the nodes that come next, without those around other ones."""
     if state.status in OVER or agent.status in (*OVER, "failed"):
         return ()
-    paths = {each.node_path for each in innermost(frame) if each.node} | {*asked}
+    paths = {each.node_path for each in innermost(frame) if each.visit.node} | {*asked}
     inside = len(frame.path)
     return tuple(sorted(path[inside:] for path in paths if not any(other.startswith(f"{path}/") for other in paths)))
 

@@ -13,7 +13,7 @@ from graphagent.log._internal import Log, Replay, hindrance, known_as, scope_of,
 
 if TYPE_CHECKING:
     from graphagent.graph import PathRule
-    from graphagent.log._internal import Called, Executing, Frame, Scope
+    from graphagent.log._internal import Called, Frame, RuleScope, Tracked
     from graphagent.protocols import Store
 
 
@@ -36,8 +36,8 @@ class RuleCheck:
         return self._found[path]
 
     def begins(
-        self, run: Executing, names: AbstractSet[str], path: str, at: int, scope: Scope = ("", 0), part_of: AbstractSet[str] = frozenset()
-    ) -> list[tuple[Scope, str]]:  # fmt: skip
+        self, run: Tracked, names: AbstractSet[str], path: str, at: int, scope: RuleScope = ("", 0), part_of: AbstractSet[str] = frozenset()
+    ) -> list[tuple[RuleScope, str]]:  # fmt: skip
         """Check that something may begin, and return what it is noted as.
 
         Args:
@@ -99,12 +99,12 @@ async def broken_rules(
         if isinstance(each, Strategy) and each.path_rules:
             checks[path] = RuleCheck(each, each.path_rules, whole.broken)
 
-    def names(run: Replay, frame: Frame, number: int, called: Called | None) -> list[tuple[Scope, str]]:
+    def names(run: Replay, frame: Frame, number: int, called: Called | None) -> list[tuple[RuleScope, str]]:
         name = "" if called is not None else _place(whole, frame, frame.node_path)
         if name is None:
             raise StrategyChangedError(run_id, [f"- node {frame.node_path!r}, to which entry {number} led"])
         path = frame.node_path if called is None else f"{frame.node_path}: {called.name}"
-        found: list[tuple[Scope, str]] = []
+        found: list[tuple[RuleScope, str]] = []
         outer: Frame | None = frame
         while outer is not None:
             around = None if outer.agent.parent is not None else _place(whole, outer, outer.path.rstrip("/"))
@@ -118,7 +118,9 @@ async def broken_rules(
         return found
 
     def skipped(frame: Frame) -> None:  # it has not been executed, so it has not broken a rule
-        whole.broken[:] = [each for each in whole.broken if each.node != frame.node_path or each.at < frame.entered]
+        whole.broken[:] = [
+            each for each in whole.broken if each.node != frame.node_path or each.at < frame.visit.entered
+        ]
 
     run = Replay(names, skipped)
     run.end((await Log.read(store, owner, run_id, watch=run.watch)).state)

@@ -20,18 +20,8 @@ from graphagent.llm import Message, ToolResult
 from graphagent.llm._internal import BROKEN_OFF
 from graphagent.log._executed import began, ended, scope_of, take_back
 from graphagent.log._ledger import Charge, spent
-from graphagent.log._state import (
-    PLACED,
-    TASK,
-    UNSET,
-    Activation,
-    Effect,
-    Executions,
-    Frame,
-    OpenQuestion,
-    QuestionKind,
-    Source,
-)
+from graphagent.log._state import Activation, Frame, Occurrences, OpenQuestion, QuestionKind
+from graphagent.log._visits import PLACED, TASK, UNSET, Effect, Source
 from graphagent.memory import ActionStep
 from graphagent.memory._internal import FORGOTTEN, Edit, Item, MessageStep, Transcript
 
@@ -173,7 +163,7 @@ class NodeFinished(Entry, tag="finished", frozen=True):
         if self.error is not None:  # the error may contain what the branches that it ended had read
             _lower_to(frame.transcript, frame)
         if self.tap:
-            finish_node(state, frame, self.to, frame.value, frame.source, self.nodes)
+            finish_node(state, frame, self.to, frame.visit.input, frame.visit.source, self.nodes)
         else:
             source = Source(frame.node_path, self.edge if self.mapped else None)
             finish_node(state, frame, self.to, self.value, source, self.nodes)
@@ -181,7 +171,7 @@ class NodeFinished(Entry, tag="finished", frozen=True):
 
 def finish_node(state: State, frame: Frame, to: str, value: Stored, source: Source, nodes: int) -> None:
     """Put a frame before the next node."""
-    if frame.inside or frame.started or state.questions:
+    if frame.visit.inside or frame.visit.started or state.questions:
         _settle_calls(frame, state.number)
         state.drop(frame)
     frame.nodes += nodes
@@ -213,19 +203,19 @@ class NodeRetried(Entry, tag="retried", frozen=True):
         state.drop(frame)
         frame.count(self.nodes)
         _lower_to(frame.transcript, frame)
-        attempts = {**frame.attempts, self.policy: frame.attempts.get(self.policy, 0) + 1}
-        frame.retried(state.number)
+        frame.retried(state.number, self.policy)
         again = frame.transcript.calling
         if calling is not None and again is not None and again[0].id == calling[0].id:
             frame.transcript.answer(state.number, known)
         if self.first:
+            attempts = frame.visit.attempts
             frame.moved(self.first, frame.agent.task, TASK, state.number)
-        frame.attempts = attempts
+            frame.visit.attempts = attempts
 
     def takes_back(self, state: State) -> list[tuple[str, int]]:
         """Return what the attempt executed."""
         frame = state.frames[self.at]
-        return [(frame.path, frame.born) if self.first else (f"{frame.node_path}/", frame.since)]
+        return [(frame.path, frame.born) if self.first else (f"{frame.node_path}/", frame.visit.since)]
 
 
 class NodeFailed(Entry, tag="failed", frozen=True):
@@ -245,9 +235,9 @@ class NodeFailed(Entry, tag="failed", frozen=True):
             return
         _settle_calls(frame, state.number)
         frame.count(self.nodes)
-        frame.effects = {place: effect for place, effect in frame.effects.items() if effect.error is None}
+        frame.visit.forget_errors()
         if not self.cancelled:
-            frame.attempts = {}
+            frame.visit.attempts = {}
 
 
 class BranchFailed(Entry, tag="branch failed", frozen=True):
@@ -278,16 +268,16 @@ class BranchesStarted(Entry, tag="branches started", frozen=True):
         """Put a frame before each first node."""
         frame = state.frames[self.at]
         if not self.firsts:  # a fork without branches counts as an execution, since there are none inside that count
-            frame.inside["branches"] = []
+            frame.visit.add_inside("branches")
             frame.count(1)
-        for place, first in enumerate(self.firsts, len(frame.inside.get("branches", ()))):
+        for place, first in enumerate(self.firsts, len(frame.visit.inside.get("branches", ()))):
             path = f"{frame.node_path}/{place}/" if self.own else f"{frame.node_path}/"
             transcript = frame.transcript.branch() if self.own else frame.transcript
             inside = Frame(path, frame, transcript, state.number)
             inside.ran = self.ran
-            inside.moved(first, UNSET, frame.source, state.number)
+            inside.moved(first, UNSET, frame.visit.source, state.number)
             state.add_frame(inside, "branches")
-        frame.latest = state.number
+        frame.visit.latest = state.number
 
 
 class BranchesJoined(Entry, tag="joined", frozen=True):
@@ -301,7 +291,7 @@ class BranchesJoined(Entry, tag="joined", frozen=True):
     def apply(self, state: State) -> None:
         """Merge the transcripts."""
         frame = state.frames[self.at]
-        branches = frame.inside.get("branches", [])
+        branches = frame.visit.inside.get("branches", [])
         transcript = frame.transcript
         _settle_calls(frame, state.number)
         take_back(state, self.takes_back(state))
@@ -312,12 +302,11 @@ class BranchesJoined(Entry, tag="joined", frozen=True):
             if self.merged:
                 transcript.joined_by(state.number, branch.transcript)
             _lower_to(transcript, branch)
-        frame.effects["join", ""] = Effect(state.number, self.winner)
-        frame.latest = state.number
+        frame.visit.record("join", "", Effect(state.number, self.winner))
 
     def takes_back(self, state: State) -> list[tuple[str, int]]:
         """Return the branches that lost."""
-        branches = enumerate(state.frames[self.at].inside.get("branches", ()))
+        branches = enumerate(state.frames[self.at].visit.inside.get("branches", ()))
         return [(each.path, each.born) for place, each in branches if self.winner not in (None, place)]
 
 
@@ -359,7 +348,7 @@ class AgentStarted(Entry, tag="agent started", frozen=True):
         frame.agent.children.append(activation)
         inside.moved(self.first, self.value, TASK, state.number)
         state.add_frame(inside, f"agent {self.key}")
-        frame.latest = state.number
+        frame.visit.latest = state.number
 
 
 class AgentStopped(Entry, tag="agent stopped", frozen=True):
@@ -374,7 +363,7 @@ class AgentStopped(Entry, tag="agent stopped", frozen=True):
         """Note its end. Its caller trusts the result no more than what the agent had read."""
         frame = state.frames[self.at]
         activation = frame.agent
-        activation.status, activation.output = self.status, frame.value
+        activation.status, activation.output = self.status, frame.visit.input
         if self.step is not None:
             frame.transcript.settle(state.number)
             frame.transcript.add(state.number, self.step)
@@ -395,8 +384,7 @@ class EffectStarted(Entry, tag="effect started", frozen=True):
     def apply(self, state: State) -> None:
         """Note that it was begun."""
         frame = state.frames[self.at]
-        frame.started[self.kind, self.key] = frame.started.get((self.kind, self.key), 0) + 1
-        frame.latest = state.number
+        frame.visit.start(self.kind, self.key, state.number)
 
 
 class EffectRecorded(Entry, tag="effect", frozen=True):
@@ -450,10 +438,7 @@ class EffectRecorded(Entry, tag="effect", frozen=True):
             state.questions = {
                 id_: each for id_, each in state.questions.items() if (each.at, each.key) != (self.at, self.key)
             }
-        frame.effects[self.kind, self.key] = Effect(number, outcome, self.error)
-        frame.started.pop((self.kind, self.key), None)
-        if not self.lasting:  # a node that is executed again never looks for it, and would wait for it in vain
-            frame.latest = number
+        frame.visit.record(self.kind, self.key, Effect(number, outcome, self.error), lasting=self.lasting)
         if self.charges or self.turns:
             frame.count(turns=self.turns, usage=spent(self.charges))
             frame.agent.charges += self.charges
@@ -461,7 +446,7 @@ class EffectRecorded(Entry, tag="effect", frozen=True):
             transcript.lower("inferred")
         if self.finish is not None:
             agent = frame.agent
-            agent.finish_reason, agent.last_model_node = self.finish, agent.frame.node or ""
+            agent.finish_reason, agent.last_model_node = self.finish, agent.frame.visit.node or ""
 
 
 class RuledExecution(Entry, tag="ruled", frozen=True):
@@ -525,8 +510,7 @@ class ResultsAdded(Entry, tag="results", frozen=True):
                 transcript.edit(number, Edit(place, place + 1, (turn.with_results(self.results.value),)))
         if not self.open and transcript.open is not None and transcript.open.id == self.turn:
             transcript.settle(number)
-        frame.effects["results", self.key] = Effect(number, self.turn)
-        frame.latest = number
+        frame.visit.record("results", self.key, Effect(number, self.turn))
 
 
 class StepFinished(Entry, tag="step", frozen=True):
@@ -541,9 +525,7 @@ class StepFinished(Entry, tag="step", frozen=True):
         """Put the open step among the steps."""
         frame = state.frames[self.at]
         frame.transcript.settle(state.number, lasting=self.lasting)
-        frame.effects["settle", self.key] = Effect(state.number)
-        if not self.lasting:
-            frame.latest = state.number
+        frame.visit.record("settle", self.key, Effect(state.number), lasting=self.lasting)
 
 
 class TranscriptEdited(Entry, tag="edited", frozen=True):
@@ -570,9 +552,8 @@ class TranscriptEdited(Entry, tag="edited", frozen=True):
             raise DecodeError("it replaces steps that do not exist")
         transcript.edit(number, Edit(self.start, self.end, self.steps, self.rules, self.trust), lasting=lasting)
         if self.key:
-            frame.effects["edit", self.key] = Effect(number)
-            frame.latest = number
-        elif lasting and frame.latest == frame.entered == frame.since and frame.owns:
+            frame.visit.record("edit", self.key, Effect(number))
+        elif lasting and frame.visit.latest == frame.visit.entered == frame.visit.since and frame.owns:
             transcript.forget_changes()
 
 
@@ -646,8 +627,7 @@ class Expired(Entry, tag="expired", frozen=True):
         state.expired[self.id] = self.deadline
         error = None if self.has_default else (QuestionExpiredError.__name__, "")
         outcome = self.value if self.has_default else self.deadline
-        frame.effects["answer", self.key] = Effect(state.number, outcome, error)
-        frame.latest = state.number
+        frame.visit.record("answer", self.key, Effect(state.number, outcome, error))
 
 
 class ToolsListed(Entry, tag="tools", frozen=True):
@@ -703,16 +683,17 @@ class Migrated(Entry, tag="migrated", frozen=True):
     def apply(self, state: State) -> None:
         """Have the frame be at the node."""
         frame, was = state.frames[self.at], state.frames[self.at].node_path
-        if frame.node and frame.node != self.to:
-            frame.executions[self.to] = frame.executions.pop(frame.node, 0)
-            frame.node = self.to
+        visit = frame.visit
+        if visit.node and visit.node != self.to:
+            frame.visits[self.to] = frame.visits.pop(visit.node, 0)
+            visit.node = self.to
             for name, asked in state.questions.items():
                 if asked.at == self.at and asked.node == was:
                     state.questions[name] = asked._replace(node=frame.node_path)
         if self.converted:
-            frame.value, frame.source = self.value, Source(frame.node_path, PLACED)
+            visit.input, visit.source = self.value, Source(frame.node_path, PLACED)
         else:
-            frame.source = Source(self.source, frame.source.edge)
+            visit.source = Source(self.source, visit.source.edge)
 
 
 class TaskShown(Entry, tag="shown", frozen=True):
@@ -721,8 +702,7 @@ class TaskShown(Entry, tag="shown", frozen=True):
     def apply(self, state: State) -> None:
         """Put the beginning of the first node after what the callbacks have done."""
         frame = state.frames[self.at]
-        frame.since = frame.latest = state.number
-        frame.effects = {}
+        frame.visit = frame.visit.begun_again(state.number)
         frame.transcript.forget_changes()
 
 
@@ -759,7 +739,7 @@ class Resumed(Entry, tag="resumed", frozen=True):
     """The names of the declarations of its nodes, if they were changed."""
     ruled: tuple[tuple[str, str], ...] | None = None
     """What its rules name, if that was changed."""
-    executed: tuple[tuple[str, str, Executions], ...] = ()
+    executed: tuple[tuple[str, str, Occurrences], ...] = ()
     """What had been executed of things that rules did not name before: the path of the frame of the strategy that has the rules, and
     the name."""
 
@@ -799,7 +779,7 @@ class Stopped(Entry, tag="stopped", frozen=True):
         if self.status == "failed":  # it waits for nobody, and asks again when it continues
             state.questions = {}
         elif self.status == "done":
-            state.run.status, state.run.output, state.questions = "done", state.root.value, {}
+            state.run.status, state.run.output, state.questions = "done", state.root.visit.input, {}
             transcript = state.root.transcript
             transcript.settle(state.number)
             if self.step is not None:
@@ -822,7 +802,7 @@ class Ended(Entry, tag="ended", frozen=True):
                 _leave(agent.frame, state.number)
         _lower_to(root.transcript, root)
         state.drop(root)
-        root.inside, root.started = {}, {}
+        root.visit.leave_inside()
         state.status, state.failure, state.questions, state.due = "ended", None, {}, 0
         state.reason = f"it was ended: {self.reason}" if self.reason else "it was ended"
 
@@ -850,7 +830,7 @@ def known_results(frame: Frame) -> list[ToolResult]:
         if there is None or there[0].id != item.id:
             continue  # a branch whose model has been asked since
         found.update((result.call_id, result) for result in there[1].results if result is not own.get(result.call_id))
-        begun.update(key for kind, key in each.started if kind == "tool")
+        begun.update(key for kind, key in each.visit.started if kind == "tool")
     for call in turn.tool_calls:
         known = found.get(call.id)
         if (known is None or known.is_error) and any(f"/{key}".endswith(f"/{call.id}") for key in begun):
@@ -860,7 +840,7 @@ def known_results(frame: Frame) -> list[ToolResult]:
 
 def _settle_calls(frame: Frame, number: int) -> None:
     """Put what is known of the calls of the last model turn into it: the node that made them may not end with their results."""
-    if frame.inside or frame.started:
+    if frame.visit.inside or frame.visit.started:
         frame.transcript.answer(number, known_results(frame))
 
 
@@ -873,7 +853,7 @@ def _leave(frame: Frame, number: int) -> None:
     if frame.owns:
         _settle_calls(frame, number)
         transcript.settle(number)
-    for each in [each for frames in frame.inside.values() for each in frames if each.activation is None]:
+    for each in [each for frames in frame.visit.inside.values() for each in frames if each.activation is None]:
         _leave(each, number)
         if each.owns:
             transcript.joined_by(number, each.transcript)

@@ -9,25 +9,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from graphagent.graph._internal import declaration_of, is_tool
-from graphagent.log._state import Executions, Standing
+from graphagent.log._state import Occurrences, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from graphagent.graph._internal import RuleNode
-    from graphagent.log._state import Frame, Scope
+    from graphagent.log._state import Frame, RuleScope
 
 _CALLED = "()"
 
 
-class Executing(Protocol):
+class Tracked(Protocol):
     """A run whose executions are noted: its state, or a reader that follows it."""
 
     number: int
     """The number of the last entry."""
     frames: dict[str, Frame]
     """The frames by their paths."""
-    executed: dict[Scope, dict[str, Executions]]
+    executed: dict[RuleScope, dict[str, Occurrences]]
     """What was executed, by its names."""
 
 
@@ -54,13 +54,13 @@ def known_as(node: RuleNode) -> frozenset[str]:
     return frozenset(found)
 
 
-def scope_of(frame: Frame) -> Scope:
+def scope_of(frame: Frame) -> RuleScope:
     """Return the execution of the strategy of a frame. A subgraph that is tried again is still being executed."""
     parent = frame.parent
-    return frame.path, frame.born if parent is None or frame.activation is not None else parent.entered
+    return frame.path, frame.born if parent is None or frame.activation is not None else parent.visit.entered
 
 
-def began(state: Executing, scope: Scope, name: str, path: str, frame: Frame) -> None:
+def began(state: Tracked, scope: RuleScope, name: str, path: str, frame: Frame) -> None:
     """Note that something began, or continues: that began when it did."""
     found = state.executed.get(scope)
     if found is None:
@@ -76,13 +76,13 @@ def began(state: Executing, scope: Scope, name: str, path: str, frame: Frame) ->
     before, since = standing(state, scope), state.number
     if (known := _continuing(found, path, frame)) is not None:
         since, before = known[2:]
-    own = found.setdefault(name, Executions())
+    own = found.setdefault(name, Occurrences())
     is_call = name.endswith(_CALLED) and not name.startswith("/") and path != frame.node_path
     own.node = f"{frame.node_path}: {name.removesuffix(_CALLED)}" if is_call else path
-    own.running[path] = frame.path, frame.node or "", since, before
+    own.running[path] = frame.path, frame.visit.node or "", since, before
 
 
-def never_began(state: Executing, scope: Scope, name: str, path: str) -> None:
+def never_began(state: Tracked, scope: RuleScope, name: str, path: str) -> None:
     """Note that it was not executed, although its turn had come."""
     own = state.executed[scope][name]
     del own.running[path]
@@ -90,7 +90,7 @@ def never_began(state: Executing, scope: Scope, name: str, path: str) -> None:
         del state.executed[scope][name]
 
 
-def ended(state: Executing, scope: Scope, name: str, path: str) -> None:
+def ended(state: Tracked, scope: RuleScope, name: str, path: str) -> None:
     """Note that it came to its end."""
     own = state.executed[scope][name]
     number = own.running.pop(path)[2]
@@ -100,7 +100,7 @@ def ended(state: Executing, scope: Scope, name: str, path: str) -> None:
     own.ended[path] = first, number
 
 
-def take_back(state: Executing, attempts: Iterable[tuple[str, int]]) -> None:
+def take_back(state: Tracked, attempts: Iterable[tuple[str, int]]) -> None:
     """Note that what was executed below paths, since entries, was taken back, or its branch lost: that it ended does not count."""
     for around, since in attempts:
         for each in [each for found in state.executed.values() for each in found.values()]:
@@ -112,12 +112,12 @@ def take_back(state: Executing, attempts: Iterable[tuple[str, int]]) -> None:
                     vars(each).pop("latest", None)
 
 
-def standing(state: Executing, scope: Scope, path: str = "", frame: Frame | None = None) -> dict[str, Standing]:
+def standing(state: Tracked, scope: RuleScope, path: str = "", frame: Frame | None = None) -> dict[str, Standing]:
     """Return how things stand for what begins; or how they stood when it began, if it only continues at a path.
 
     One that was interrupted is begun again, and what it had executed itself by then was not before it.
     """
-    found: Mapping[str, Executions] = state.executed.get(scope, {})
+    found: Mapping[str, Occurrences] = state.executed.get(scope, {})
     known = None if frame is None else _continuing(found, path, frame)
     if known is not None:
         return known[3]
@@ -141,17 +141,17 @@ def hindrance(found: Mapping[str, Standing], first: frozenset[str], between: fro
 
 def continues(number: int, path: str, frame: Frame) -> bool:
     """Return whether what began at a path with an entry is still being executed: a node, or a tool call in an attempt of one."""
-    return number >= (frame.entered if path == frame.node_path else frame.since)
+    return number >= (frame.visit.entered if path == frame.node_path else frame.visit.since)
 
 
 def _continuing(
-    found: Mapping[str, Executions], path: str, frame: Frame
+    found: Mapping[str, Occurrences], path: str, frame: Frame
 ) -> tuple[str, str, int, dict[str, Standing]] | None:
     known = next((each.running[path] for each in found.values() if path in each.running), None)
     return known if known is not None and continues(known[2], path, frame) else None
 
 
-def _is_running(state: Executing, known: tuple[str, str, int, dict[str, Standing]]) -> bool:
+def _is_running(state: Tracked, known: tuple[str, str, int, dict[str, Standing]]) -> bool:
     at, node, number, _ = known
     frame = state.frames.get(at)
-    return frame is not None and frame.node == node and frame.entered <= number
+    return frame is not None and frame.visit.node == node and frame.visit.entered <= number

@@ -204,7 +204,7 @@ class Log:
             self.append(entry)
         else:
             self.state.number += 1
-            finish_node(self.state, frame, to, frame.value if tap else value, frame.source, nodes)
+            finish_node(self.state, frame, to, frame.visit.input if tap else value, frame.visit.source, nodes)
 
     def _note_agent(self, entry: AgentStarted | AgentStopped) -> None:
         agent = self.state.frames[entry.at].agent

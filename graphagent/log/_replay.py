@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from graphagent.log._entries import Entry
-    from graphagent.log._state import Executions, Frame, Scope, State
+    from graphagent.log._state import Frame, Occurrences, RuleScope, State
 
 
 class Called(NamedTuple):
@@ -34,7 +34,7 @@ class Called(NamedTuple):
     """How it is called."""
     known_as: frozenset[str]
     """The names by which the log knows it."""
-    within: tuple[tuple[Scope, str], ...] = ()
+    within: tuple[tuple[RuleScope, str], ...] = ()
     """What the node, or the call of a tool that runs the agent, is noted as: the agent is a part of that."""
 
 
@@ -49,16 +49,16 @@ class Replay:
 
     def __init__(
         self,
-        names: Callable[[Replay, Frame, int, Called | None], list[tuple[Scope, str]]],
+        names: Callable[[Replay, Frame, int, Called | None], list[tuple[RuleScope, str]]],
         skipped: Callable[[Frame], None] | None = None,
     ) -> None:
-        self.executed: dict[Scope, dict[str, Executions]] = {}
+        self.executed: dict[RuleScope, dict[str, Occurrences]] = {}
         """As that of a state."""
         self.frames: dict[str, Frame] = {}
         self.number = 0
         self._names_of = names
         self._skipped = skipped
-        self._names: dict[str, list[tuple[Scope, str]]] = {}
+        self._names: dict[str, list[tuple[RuleScope, str]]] = {}
         """The names of what has begun, by its path."""
         self._begun: dict[str, int] = {}
         """The entries with which that began."""
@@ -79,7 +79,7 @@ class Replay:
         if isinstance(entry, AgentStopped):
             if entry.status == "done":
                 self._end(entry.at.rstrip("/"))
-        elif frame is None or not frame.node:
+        elif frame is None or not frame.visit.node:
             pass
         elif isinstance(entry, NodeFinished) and entry.error is None:
             self._end(frame.node_path)
@@ -114,9 +114,9 @@ class Replay:
         frame = state.frames.get(self._at)
         if frame is None:
             return
-        if frame.entered == state.number:
+        if frame.visit.entered == state.number:
             self._begin_node(frame, state.number)
-        inside = frame.inside.get(self._key, ())
+        inside = frame.visit.inside.get(self._key, ())
         for each in [*takewhile(lambda each: each.born == state.number, reversed(inside))][::-1]:
             if each.owns and each.activation is None and _is_each(frame):
                 self._items.add(each.path)
@@ -125,10 +125,10 @@ class Replay:
 
     def _begin_node(self, frame: Frame, number: int) -> None:
         self._items.discard(frame.path)
-        if frame.node:
+        if frame.visit.node:
             self._begin(frame.node_path, frame, number)
 
-    def _within(self, frame: Frame, key: str) -> tuple[tuple[Scope, str], ...]:
+    def _within(self, frame: Frame, key: str) -> tuple[tuple[RuleScope, str], ...]:
         """Return what the node is noted as, and the calls in which an agent begins under a key."""
         at = f"{frame.node_path}:{key}"
         around = (path for path in self._names if path == frame.node_path or at.startswith(f"{path}/"))

@@ -14,6 +14,7 @@ import msgspec
 
 from graphagent.llm import Usage
 from graphagent.log._ledger import NOTHING, Charge
+from graphagent.log._visits import TASK, UNSET, Source, Visit
 from graphagent.memory._internal import Transcript
 
 QuestionKind = Literal["question", "approval", "result", "in_flight"]
@@ -21,44 +22,6 @@ QuestionKind = Literal["question", "approval", "result", "in_flight"]
 if TYPE_CHECKING:
     from graphagent.graph import Outline
     from graphagent.log._status import Status
-
-UNSET: Any = object()
-"""The input of a frame that its caller passes: that of the enclosing node, or an item of it."""
-
-UNDONE_BY_RETRY = frozenset(("add", "decision", "edit", "out", "results", "settle", "sleep", "turn"))
-"""The kinds of effects that a retry of the node discards. All others are kept, and the next attempt finds them."""
-
-_NAMES_OF_KINDS = {"turn": "model", "tool": "call"}
-
-
-def name_of_effect(kind: str, key: str) -> str:
-    """Return what an effect is called in histories and errors, such as `model:1` or `call:<id>`; users name what is done once."""
-    return key if kind == "once" else f"{_NAMES_OF_KINDS.get(kind, kind)}:{key}"
-
-
-class Source(NamedTuple):
-    """The origin of a value, by which its declared type is found."""
-
-    path: str
-    """The path of the node that returned it; empty for the task."""
-    edge: int | None = None
-    """The number of the edge that passed it on, where there was a choice."""
-
-
-TASK = Source("")
-PLACED = -1
-"""The edge of a value that came along none: an entry `Placed` put it before a node, or at the end of a strategy."""
-
-
-class Effect(NamedTuple):
-    """The recorded outcome of an effect."""
-
-    number: int
-    """The entry that has it."""
-    value: Any = None
-    """The outcome: an object without a store, and its bytes with one. Of a turn the id of its step."""
-    error: tuple[str, str] | None = None
-    """The type and the text of the error that is the outcome."""
 
 
 @final
@@ -84,7 +47,7 @@ class OpenQuestion(NamedTuple):
     """When it expires, in milliseconds UTC; 0: never."""
 
 
-Scope: TypeAlias = tuple[str, int]
+RuleScope: TypeAlias = tuple[str, int]
 """One execution of a strategy that has rules: the path of its frame, and the entry with which it was entered."""
 
 
@@ -93,7 +56,7 @@ Standing: TypeAlias = tuple[str, int, int]
 running or over, and the entry with which the last that came to its end began; 0 if none did."""
 
 
-class Executions(msgspec.Struct, omit_defaults=True, dict=True):
+class Occurrences(msgspec.Struct, omit_defaults=True, dict=True):
     """What was executed of one declaration."""
 
     @cached_property
@@ -162,14 +125,14 @@ class Activation:
 
 
 class Frame:
-    """One activation of a strategy, or of a branch of a fork: where it is, and what the current execution of its node has done.
+    """One activation of a strategy, or of a branch of a fork: its place in the run, its transcript, its totals, and its current visit.
 
-    The frames of a run are a tree: those inside a frame are branches, subgraphs and sub-agents of its current node.
+    The frames of a run are a tree: those inside a frame are branches, subgraphs and sub-agents of its current visit.
     """
 
     __slots__ = (
-        "activation", "attempts", "born", "effects", "ended", "entered", "executions", "inside", "key", "latest", "node", "nodes",
-        "owns", "parent", "path", "place", "ran", "since", "source", "started", "transcript", "turns", "usage", "value",
+        "activation", "born", "ended", "key", "nodes", "owns", "parent", "path", "place", "ran", "transcript", "turns",
+        "usage", "visit", "visits",
     )  # fmt: skip
 
     def __init__(self, path: str, parent: Frame | None, transcript: Transcript, born: int = 0) -> None:
@@ -183,27 +146,9 @@ class Frame:
         """Whether the frame has its own transcript. If so, the inverses of changes are dropped as soon as a node ends."""
         self.born = born
         """The entry with which it began."""
-        self.node: str | None = None
-        """The name of the node that is executed, or comes next; empty at END; None before the first one."""
-        self.value: Any = UNSET
-        """The input of that node, as a stored value."""
-        self.source = TASK
-        """The origin of that value."""
-        self.entered = born
-        """The entry with which the node was entered."""
-        self.since = born
-        """The entry with which this attempt of the node began."""
-        self.latest = born
-        """The last entry with an effect of the node. A node that is executed again has passed its effects when it has come to it."""
-        self.effects: dict[tuple[str, str], Effect] = {}
-        """What this execution has done, by kind and key."""
-        self.started: dict[tuple[str, str], int] = {}
-        """How often each effect that has no outcome yet was begun, by kind and key."""
-        self.inside: dict[str, list[Frame]] = {}
-        """The frames inside the node: `branches` of a fork or a subgraph, and `agent <key>` of a sub-agent."""
-        self.attempts: dict[str, int] = {}
-        """How often something was begun here that is being retried, by the names of the policies."""
-        self.executions: dict[str, int] = {}
+        self.visit = Visit(None, UNSET, TASK, born, born, born)
+        """The execution of its current node, or that before the first node, or at END."""
+        self.visits: dict[str, int] = {}
         """How often each node was entered."""
         self.nodes = self.turns = 0
         """How many nodes were executed, and how many model turns there were, here and inside, without sub-agents."""
@@ -219,12 +164,7 @@ class Frame:
     @property
     def node_path(self) -> str:
         """The path of the current node."""
-        return self.path + (self.node or "")
-
-    @property
-    def attempt(self) -> int:
-        """The number of this attempt of the node."""
-        return 1 + sum(count for name, count in self.attempts.items() if name.isdecimal())
+        return self.path + (self.visit.node or "")
 
     @property
     def agent(self) -> Activation:
@@ -238,8 +178,8 @@ class Frame:
 
     @property
     def is_new(self) -> bool:
-        """Whether the current node has done nothing, so that nothing of it is to be forgotten when it ends."""
-        return not (self.effects or self.started or self.inside or self.attempts or self.transcript.changes)
+        """Whether the current visit has done nothing, so that nothing of it is to be forgotten when it ends."""
+        return self.visit.is_new and not self.transcript.changes
 
     def counted_around(self) -> Iterator[Frame]:
         """Yield the frames around this one in which its nodes count too: those of a sub-agent are its own."""
@@ -250,24 +190,18 @@ class Frame:
 
     def moved(self, node: str, value: Any, source: Source, number: int) -> None:
         """It is before a node: the first one, or that after one that ended."""
-        self.node, self.value, self.source = node, value, source
-        # Most nodes leave none of these.
-        if self.effects or self.started or self.inside or self.attempts:
-            self.attempts, self.effects, self.started, self.inside = {}, {}, {}, {}
-        self.entered = self.since = self.latest = number
+        self.visit = Visit(node, value, source, number, number, number)
         if node:
-            self.executions[node] = self.executions.get(node, 0) + 1
+            self.visits[node] = self.visits.get(node, 0) + 1
         else:
             self.ended = number
         if self.owns and self.transcript.changes:
             self.transcript.forget_changes()
 
-    def retried(self, number: int) -> None:
+    def retried(self, number: int, policy: str) -> None:
         """The current node is tried again: what the attempt did under numbers is taken back."""
-        self.transcript.rewind(self.since)
-        self.effects = {place: effect for place, effect in self.effects.items() if place[0] not in UNDONE_BY_RETRY}
-        self.inside = {}
-        self.since = self.latest = number
+        self.transcript.rewind(self.visit.since)
+        self.visit = self.visit.again(number, policy)
 
     def count(self, nodes: int = 0, turns: int = 0, usage: Usage | None = None) -> None:
         """Count what was spent, here and in the frames around. The nodes and turns of a sub-agent are its own."""
@@ -284,20 +218,20 @@ class Frame:
     def frames(self) -> Iterator[Frame]:
         """Yield the frame and those inside it."""
         yield self
-        for frames in self.inside.values():
+        for frames in self.visit.inside.values():
             for frame in frames:
                 yield from frame.frames()
 
     def of_agent(self) -> Iterator[Frame]:
         """Yield the frame and those inside it, without those of sub-agents."""
         yield self
-        for frames in self.inside.values():
+        for frames in self.visit.inside.values():
             for frame in frames:
                 if frame.activation is None:
                     yield from frame.of_agent()
 
     def __repr__(self) -> str:
-        return f"<frame {self.path!r} at {self.node!r}, entry {self.entered}>"
+        return f"<frame {self.path!r} at {self.visit.node!r}, entry {self.visit.entered}>"
 
 
 @final
@@ -333,7 +267,7 @@ class State:
         """The open questions, by their ids."""
         self.expired: dict[str, int] = {}
         """The deadlines of questions that nobody answered in time, by their ids, in milliseconds UTC."""
-        self.executed: dict[Scope, dict[str, Executions]] = {}
+        self.executed: dict[RuleScope, dict[str, Occurrences]] = {}
         """What was executed of the declarations that rules name, by their names."""
         self.unlearned: tuple[str, ...] = ()
         """The paths of the taps, and after a slash the names of the features, that have not learned from the run yet."""
@@ -341,9 +275,8 @@ class State:
     def add_frame(self, frame: Frame, key: str) -> None:
         """Add a frame inside the current node of its parent."""
         assert frame.parent is not None
-        beside = frame.parent.inside.setdefault(key, [])
-        frame.key, frame.place = key, len(beside)
-        beside.append(frame)
+        beside = frame.parent.visit.add_inside(key, frame)
+        frame.key, frame.place = key, len(beside) - 1
         self.frames[frame.path] = frame
 
     def drop(self, frame: Frame, *, itself: bool = False) -> None:

@@ -39,8 +39,8 @@ from graphagent.run._heartbeat import with_heartbeat
 from graphagent.run._learning import FAILURES, report
 from graphagent.run._reading import read_run
 from graphagent.run._runtime import Runtime
-from graphagent.run._scope import Execution
 from graphagent.run._sites import sites
+from graphagent.run._walk import Walk
 from graphagent.store import Delete
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ async def _learn_all(run: Runtime, due: Collection[str]) -> None:
             model = next(each.model for each in sites(config.strategy, (), model=config.model) if each.path == path)
             effects, node = _after_the_end(run, _log_after(run), path, model), config.find(path)
             assert node is not None
-            learn = partial(node.call, effects.execution, None)
+            learn = partial(node.call, effects.walk, None)
         try:
             learned = await _learned(run, path, learn)
         finally:
@@ -292,4 +292,4 @@ def _after_the_end(run: Runtime, log: Log, path: str = "", model: Model | None =
     limits.max_tokens -= spent.total_tokens
     if isinstance(limits.max_cost, Decimal):
         limits.max_cost -= spent.cost
-    return Effects(Execution(after, frame, config.compiled, limits, model or config.model, config.tools, lambda: None))
+    return Effects(Walk(after, frame, config.compiled, limits, model or config.model, config.tools, lambda: None))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 async def begin_features(run: Runtime) -> None:
     """Let the features see the beginning of the run, or refuse it."""
     for feature in run.features.values():
-        await awaited(feature.begin(Effects(run.execution()).context()), f"{type(feature).__name__}.begin")
+        await awaited(feature.begin(Effects(run.walk()).context()), f"{type(feature).__name__}.begin")
 
 
 async def execute_until_accepted(run: Runtime) -> FinalAnswerStep:
@@ -71,11 +71,11 @@ async def _answer(run: Runtime) -> FinalAnswerStep:
 
 async def _accepted(run: Runtime, unheard: Unheard) -> FinalAnswerStep:
     while True:
-        execution = run.execution()
-        execution.unheard = unheard
-        output = await run.config.call(execution, None)
+        walk = run.walk()
+        walk.unheard = unheard
+        output = await run.config.call(walk, None)
         if run.frame.transcript.open is not None:
-            await close_open(Effects(execution))
+            await close_open(Effects(walk))
         step = FinalAnswerStep(output)
         refusal = await _refusal(run, step) if run.checks_answer else None
         if refusal is None:
@@ -106,12 +106,12 @@ async def _refusal(run: Runtime, step: FinalAnswerStep) -> tuple[RunError, str] 
 async def _show_task(run: Runtime) -> None:
     """Let the callbacks see the task, once."""
     frame, transcript = run.frame, run.frame.transcript
-    if not run.step_callbacks or frame.since != frame.born:
+    if not run.step_callbacks or frame.visit.since != frame.born:
         return
     for item in transcript.items[transcript.begun :]:
         step = transcript.versions[item.version]
         if isinstance(step, TaskStep) and run.calls_back(step):
-            with run.calling_back(Effects(run.execution(), "task@")):
+            with run.calling_back(Effects(run.walk(), scope="task@")):
                 veto, failure = await call_all(run.step_callbacks, run.memory.handle(item, transcript), run.handle)
             if failure is not None:
                 run.fail(failure)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from graphagent.graph._internal import Declaration, Element
-    from graphagent.run._scope import Execution
+    from graphagent.run._walk import Walk
 
 
 def compile_root(strategy: Strategy[Any, Any], calling: Sequence[Within] = ()) -> tuple[CompiledStrategy, Call]:
@@ -56,20 +56,20 @@ def compile_root(strategy: Strategy[Any, Any], calling: Sequence[Within] = ()) -
         for name, known_as in ScopeRules(each, names).known_as.items()
     }
 
-    def enter(execution: Execution, value: Any) -> Awaitable[Any]:
-        return execute(execution)
+    def enter(walk: Walk, value: Any) -> Awaitable[Any]:
+        return execute(walk)
 
     if not strategy.policies:
         return compiled, enter
     call = with_policies(enter, strategy, strategy.name, whole=True)
 
-    async def named(execution: Execution, value: Any) -> Any:
+    async def named(walk: Walk, value: Any) -> Any:
         try:
-            return await call(execution, value)
+            return await call(walk, value)
         except RunError:
             raise
         except Exception as error:  # of its policies; errors of nodes are RunErrors
-            raise execution.run.of_run(NodeFailedError(strategy.name, error)) from error
+            raise walk.run.of_run(NodeFailedError(strategy.name, error)) from error
 
     return compiled, named
 
@@ -77,8 +77,9 @@ def compile_root(strategy: Strategy[Any, Any], calling: Sequence[Within] = ()) -
 def in_context(function: Callable[[Any, Any], Awaitable[Any]]) -> Call:
     """Return the call of a user's function: the one place that makes a context for it."""
 
-    async def call(execution: Execution, value: Any) -> Any:
-        return await function(Context(execution, execution.frame.latest), value)
+    async def call(walk: Walk, value: Any) -> Any:
+        visit = walk.frame.visit
+        return await function(Context(walk, visit, visit.latest), value)
 
     return call
 
@@ -86,8 +87,8 @@ def in_context(function: Callable[[Any, Any], Awaitable[Any]]) -> Call:
 def _checked(call: Call, declared: Any) -> Call:
     """Return a call that fails if what it returns is not of the declared type."""
 
-    async def checked(execution: Execution, value: Any) -> Any:
-        returned = await call(execution, value)
+    async def checked(walk: Walk, value: Any) -> Any:
+        returned = await call(walk, value)
         if not is_a(returned, declared):
             raise wrong_output(declared, returned)
         return returned
@@ -169,22 +170,22 @@ def _strategy_call(compiled: CompiledStrategy, strategy: Strategy[Any, Any]) -> 
     most = None if setting is None else setting.max_seconds
     selection = setting.tools if setting is not None and isinstance(setting.tools, ToolSelection) else None
 
-    async def enter(execution: Execution, value: Any) -> Any:
-        frame, log = execution.frame, execution.run.log
-        inside = frame.inside.get("branches")
+    async def enter(walk: Walk, value: Any) -> Any:
+        frame, log = walk.frame, walk.run.log
+        inside = frame.visit.inside.get("branches")
         if inside is None:
             if selection is not None and setting is not None:
-                always = execution.of_features()
-                tools = [tool for tool in execution.available(setting) if tool.name not in always]
-                await choose_tools(Context(execution, frame.latest), selection, setting, tools, value)
-            ran = 0 if most is None else round(execution.run.top.elapsed * 1000)
+                always = walk.of_features()
+                tools = [tool for tool in walk.available(setting) if tool.name not in always]
+                await choose_tools(Context(walk, frame.visit, frame.visit.latest), selection, setting, tools, value)
+            ran = 0 if most is None else round(walk.run.top.elapsed * 1000)
             log.append(BranchesStarted(at=frame.path, firsts=(compiled.first.name,), ran=ran))
-            inside = frame.inside["branches"]
-        given = execution.stored_input(value) if log.durable else lambda: value
-        own = execution.inside(inside[0], compiled, given, setting)
+            inside = frame.visit.inside["branches"]
+        given = walk.stored_input(value) if log.durable else lambda: value
+        own = walk.inside(inside[0], compiled, given, setting)
         if most is None:
             return await execute(own)
-        left = most - (execution.run.top.elapsed - inside[0].ran / 1000)
+        left = most - (walk.run.top.elapsed - inside[0].ran / 1000)
         if left > 0:
             with limited_to(left, own) as in_time:
                 returned = await execute(own)

@@ -52,11 +52,11 @@ def check_approval(effects: Effects, call: ToolCall) -> None:
     Raises:
         RuleError: one does.
     """
-    execution, key = effects.execution, f"{effects.scope}{call.id}"
-    if execution.node is not None and execution.node.within and ("tool", key) not in effects.frame.effects:
-        for tool in execution.offered:
+    walk, key = effects.walk, f"{effects.scope}{call.id}"
+    if walk.node is not None and walk.node.within and ("tool", key) not in effects.visit.effects:
+        for tool in walk.offered:
             if tool.name == call.name and tool.approve:
-                check_tool(execution, tool, key)
+                check_tool(walk, tool, key)
 
 
 async def call_tool(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResult:
@@ -69,9 +69,9 @@ async def call_tool(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
     entry = None if again is None else again.result(run.log, effects.frame, key, call)
     result, ended = (None, None) if entry is None else (cast("ToolResult", entry.held.value), entry.ended)
     if entry is not None and tool is not None and effects.times_started("tool", key):
-        named = begin_tool(effects.execution, tool, key)
+        named = begin_tool(effects.walk, tool, key)
         if named and entry.is_ended:
-            end_tool(effects.execution, named, key)
+            end_tool(effects.walk, named, key)
     if result is None:
         refusal = await check_call(effects, call)
         if refusal is not None:
@@ -92,13 +92,13 @@ async def _made(effects: Effects, tool: Tool | None, call: ToolCall) -> tuple[To
         return await _called(effects, tool, call)
     key = f"{effects.scope}{call.id}"
     if tool.deferred:
-        named = begin_tool(effects.execution, tool, key)
+        named = begin_tool(effects.walk, tool, key)
         if not effects.times_started("tool", key):  # whoever is asked may act before the run waits
             await effects.start("tool", key, durable=False, tool=tool.name)
         answer = await ask(effects, f"What is the result of {call.name!r}?", kind="result", about=call)
         result = tool.result_of(call, answer)
         if named and not result.is_error:
-            end_tool(effects.execution, named, key)
+            end_tool(effects.walk, named, key)
         return result, not result.is_error
     unknown = await _in_flight(effects, tool, call) if tool.in_flight != "retry" else None
     return (unknown, False) if unknown is not None else await _called(effects, tool, call)
@@ -153,7 +153,7 @@ async def _called(effects: Effects, tool: Tool | None, call: ToolCall) -> tuple[
 
 async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResult:
     run, node, key = effects.run, effects.node, f"{effects.scope}{call.id}"
-    named = begin_tool(effects.execution, tool, key) if tool is not None else ()
+    named = begin_tool(effects.walk, tool, key) if tool is not None else ()
     run.emit(ToolCalled(run.run_id, node, call))
     entry = None if tool is None or call.malformed else _entry(run, tool, call)
     found = await entry.get(ToolResult) if entry is not None else None
@@ -161,11 +161,11 @@ async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
         result: ToolResult = replace(found[0], call_id=call.id, name=call.name)
         await effects.start("cached", key, durable=False, tool=call.name)
         if named:
-            end_tool(effects.execution, named, key)
+            end_tool(effects.walk, named, key)
         run.emit(CacheUsed(run.run_id, node, call))
         return result
     started, inside = _clock.ticks(), effects.within(call.id, call)
-    known: Mapping[str, Tool] = {each.name: each for each in effects.execution.offered}
+    known: Mapping[str, Tool] = {each.name: each for each in effects.walk.offered}
     context = inside.context()
     if tool is None or not tool.is_held(context):  # one that is held has begun
         # Of a call that is simply repeated, the beginning is durable with whatever comes next.
@@ -183,7 +183,7 @@ async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
     if _ends_run(result.value, run):
         raise result.value
     if named and not result.is_error:
-        end_tool(effects.execution, named, key)
+        end_tool(effects.walk, named, key)
     if entry is not None and not result.is_error:
         await entry.put(replace(result, call_id=""), ToolResult)
     children = run.children_of(effects.frame, inside.scope)

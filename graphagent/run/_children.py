@@ -52,13 +52,13 @@ async def run_agent(agent: Any, effects: Effects, task: Any) -> Any:
         return run.answer_read()
     run.since, run.at_rest = _clock.ticks(), None
     try:
-        started = RunStarted if run.frame.latest == run.frame.born and not run.begun else RunResumed
+        started = RunStarted if run.frame.visit.latest == run.frame.born and not run.begun else RunResumed
         if not run.begun:
             await look_up_again_in(run)
             await begin_features(run)
             run.begun = True
         run.emit(started(run.run_id, config.strategy.name, run.owner))
-        run.deadline = effects.execution.deadline
+        run.deadline = effects.walk.deadline
         step = await execute_until_accepted(run)
         log.append(AgentStopped(at=run.frame.path, status="done", step=copy.copy(step)))
         end_agent(run, named)
@@ -100,9 +100,9 @@ def _child(
     """
     parent, frame, log = effects.run, effects.frame, effects.log
     key, within = effects.next("agent"), _within(config, effects)
-    found = frame.inside.get(f"agent {key}")
+    found = frame.visit.inside.get(f"agent {key}")
     is_done = found is not None and found[0].agent.status == "done"
-    ruled = [] if is_done else check_agent(effects.execution, agent, name, key, None if found is None else found[0])
+    ruled = [] if is_done else check_agent(effects.walk, agent, name, key, None if found is None else found[0])
     if found is None:
         effects.record(
             AgentStarted(
@@ -114,22 +114,22 @@ def _child(
                 began=_clock.now(),
             )
         )  # fmt: skip
-        found = frame.inside[f"agent {key}"]
+        found = frame.visit.inside[f"agent {key}"]
     inside = found[0]
     assert inside.activation is not None
-    named = begin_agent(effects.execution, ruled, inside)
+    named = begin_agent(effects.walk, ruled, inside)
     effects.position = max(effects.position, inside.born)
     run_id = parent.child_id(inside.activation)
     run = parent.children.get(run_id)
     if run is None or run.frame is not inside or not run.begun:  # one that was only looked at knows less of its parent
         run = parent.children[run_id] = Runtime(
-            within, log, inside, run_id=run_id, owner=parent.owner, parent=parent, limits=effects.execution.limits
+            within, log, inside, run_id=run_id, owner=parent.owner, parent=parent, limits=effects.walk.limits
         )
-    node = effects.execution.node
+    node = effects.walk.node
     speaks = node is not None and isinstance(node.element, AgentNode) and parent.run_id in parent.speakers
     if speaks:
         run.speakers[run_id] = inside.path
-    run.unheard = effects.execution.unheard if speaks else None
+    run.unheard = effects.walk.unheard if speaks else None
     run.handlers = handlers_of_child(parent.handlers, config.handlers, speaks=speaks)
     if log.durable:
         log.codec.refers[inside.path] = within.refers
@@ -138,20 +138,20 @@ def _child(
 
 def _within(config: RunConfig, effects: Effects) -> RunConfig:
     """Return the configuration of an agent whose run is a part of another one: it takes from the parent what it lacks."""
-    parent, execution, tools = effects.run, effects.execution, config.tools
+    parent, walk, tools = effects.run, effects.walk, config.tools
     if config.inherits_tools:  # without itself: a call would begin another one, and so on
         strategy = config.strategy
         tools = tuple(
-            each for each in execution.tools if not (isinstance(each, AgentTool) and each.agent.strategy is strategy)
+            each for each in walk.tools if not (isinstance(each, AgentTool) and each.agent.strategy is strategy)
         )
     if not tools and config.takes_calls:  # beside tools, those of features are offered anyway
         tools = tuple(tool for feature in implementing(parent.features, "tools") for tool in feature.tools)
-    node = execution.node
+    node = walk.node
     if node is not None and node.within:  # the rules of the callers hold for what it executes
         compiled, call = config.compile(config.strategy, node.within)
         config = replace(config, compiled=compiled, call=call)
     return replace(
-        config, tools=tools, store=parent.config.store, model=config.model or execution.model,
+        config, tools=tools, store=parent.config.store, model=config.model or walk.model,
         features={**parent.features, **config.features}, handlers=handlers_of_child(parent.handlers, config.handlers),
         deps=parent.config.deps,
     )  # fmt: skip

@@ -49,11 +49,12 @@ if TYPE_CHECKING:
         ToolResults,
         Usage,
     )
+    from graphagent.log._internal import Visit
     from graphagent.memory import Step
     from graphagent.memory._internal import RunMemory
     from graphagent.protocols import Model, Store
     from graphagent.run._budgets import Budgets
-    from graphagent.run._scope import Execution
+    from graphagent.run._walk import Walk
 
 A = TypeVar("A")
 D = TypeVar("D")
@@ -83,7 +84,8 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
     __graphagent_context__: ClassVar[bool] = True  # how a tool's parameter is recognised without importing this room
 
     # One is made for every node, and most nodes use nothing of it: a struct is made in a tenth of the time of another object.
-    _execution: Execution
+    _walk: Walk
+    _visit: Visit
     _known: int
     """The last entry that there was when this process began to execute the node."""
     _made: Effects | None = None
@@ -96,7 +98,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
     @property
     def _effects(self) -> Effects:
         if self._made is None:
-            self._made = Effects(self._execution, "", self._position, known=self._known)
+            self._made = Effects(self._walk, self._visit, "", self._position, known=self._known)
         return self._made
 
     # ---- where it is
@@ -124,13 +126,12 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
     @property
     def attempt(self) -> int:
         """The number of the attempt: 1, and more if the node is retried."""
-        return self._effects.frame.attempt
+        return self._effects.visit.attempt
 
     @property
-    def executions(self) -> int:
+    def visits(self) -> int:
         """How often the node has been entered since its strategy was entered, including this time."""
-        frame = self._effects.frame
-        return frame.executions.get(frame.node or "", 1)
+        return self._effects.frame.visits.get(self._effects.visit.node or "", 1)
 
     @property
     def idempotency_key(self) -> str:
@@ -142,7 +143,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
         call = f":{self.call.id}" if self.call is not None else ""
         # Owners may have runs of one id. Who they are is nothing that the service need know.
         whose = f"{hashlib.sha256(top.owner.encode()).hexdigest()[:16]}:" if top.owner else ""
-        return f"{whose}{top.run_id}:{frame.node_path}:{frame.entered}{call}"
+        return f"{whose}{top.run_id}:{frame.node_path}:{frame.visit.entered}{call}"
 
     # ---- what it can use
 
@@ -159,12 +160,12 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
     @property
     def model(self) -> Model | None:
         """The model of the enclosing strategy or agent, or None."""
-        return self._effects.execution.model
+        return self._effects.walk.model
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools available here, including those of tool servers and, where there are others, those of features."""
-        return self._effects.execution.offered
+        return self._effects.walk.offered
 
     @property
     def remaining(self) -> Budgets:
@@ -172,8 +173,8 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
 
         `max_seconds` is the time until the first of the time limits here, timeouts included.
         """
-        execution = self._effects.execution
-        return replace(execution.limits.remaining(), max_seconds=execution.seconds_left)
+        walk = self._effects.walk
+        return replace(walk.limits.remaining(), max_seconds=walk.seconds_left)
 
     @property
     def planning_interval(self) -> int | None:
@@ -366,7 +367,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
             outcome = await work()
             effects.record(EffectRecorded(at=effects.frame.path, kind="once", key=key, value=log.keep(outcome)))
             await log.commit()
-            return log.take(effects.frame.effects["once", key].value) if log.durable else outcome
+            return log.take(effects.visit.effects["once", key].value) if log.durable else outcome
         return cast("T", log.take(found.value))
 
     def next_key(self, name: str) -> str:
@@ -466,7 +467,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
     def emit(self, event: Event) -> None:
         """Deliver an event to the handlers of its type, unless the node is executed again and did this before."""
         if self._effects.is_live:
-            report(self._effects.run.emit, self._effects.execution.unheard, event)
+            report(self._effects.run.emit, self._effects.walk.unheard, event)
 
     # ---- people and agents
 
@@ -552,4 +553,4 @@ def missing(kind: type[Any], node: str) -> FeatureError:
 
 def context_of(effects: Effects) -> Context[Any]:
     """Return the context of a node, or of a part of it such as a tool call, that has these effects."""
-    return Context(effects.execution, 0, effects)
+    return Context(effects.walk, effects.visit, 0, effects)

@@ -15,14 +15,10 @@ from graphagent.memory._internal import Detached, RunMemory
 
 if TYPE_CHECKING:
     from graphagent.llm import ToolCall
-    from graphagent.log._internal import Effect, Entry, Frame, Log
+    from graphagent.log._internal import Effect, Entry, Frame, Log, Visit
     from graphagent.memory._internal import Edit, Transcript
     from graphagent.run._runtime import Runtime
-    from graphagent.run._scope import Execution
-
-
-_ENDED = -1
-"""The beginning of an attempt that has ended."""
+    from graphagent.run._walk import Walk
 
 
 class EndedError(RunError):
@@ -33,27 +29,24 @@ class EndedError(RunError):
 class Effects:
     """The effects of an execution of a node, or of a part of it such as a tool call, and its position in the log, as of which it sees the transcript."""
 
-    __slots__ = ("_known", "_memory", "_numbers", "_since", "asked", "call", "execution", "position", "scope")
+    __slots__ = ("_known", "_memory", "_numbers", "asked", "call", "position", "scope", "visit", "walk")
 
     def __init__(
-        self, execution: Execution, scope: str = "", position: int = 0, call: ToolCall | None = None,
+        self, walk: Walk, visit: Visit | None = None, scope: str = "", position: int = 0, call: ToolCall | None = None,
         known: int | None = None,
     ) -> None:  # fmt: skip
-        frame = execution.frame
-        known = frame.latest if known is None else known
-        # Where the attempt began after what is known, it is another one than that for which these are.
-        since = frame.since if frame.since <= known else _ENDED
-        self.execution = execution
+        visit = walk.frame.visit if visit is None else visit
+        self.walk = walk
+        self.visit = visit
+        """The execution of the node. A task that it left behind, or that an earlier attempt did, must not record anything in the next one."""
         self.scope = scope
         """The beginning of the keys of its effects. Tools, middleware and tasks of a node have keys of their own."""
-        self.position = position or since
+        self.position = position or visit.since
         """The last entry that it has recorded or passed."""
         self.call = call
         """The tool call that is being executed, or None outside of a tool."""
-        self._known = known
+        self._known = visit.latest if known is None else known
         """The last entry that there was when this process began to execute the node: up to it, recorded effects are found again."""
-        self._since = since
-        """The entry with which this attempt of the node began: a task that an earlier attempt left behind must not record any more."""
         self._numbers: dict[str, int] | None = None
         self._memory: RunMemory | None = None
         self.asked: dict[str, str] = {}
@@ -64,29 +57,29 @@ class Effects:
     @property
     def run(self) -> Runtime:
         """The run."""
-        return self.execution.run
+        return self.walk.run
 
     @property
     def frame(self) -> Frame:
         """The frame whose node is executed."""
-        return self.execution.frame
+        return self.walk.frame
 
     @property
     def log(self) -> Log:
         """The log of the run."""
-        return self.execution.run.log
+        return self.walk.run.log
 
     @property
     def node(self) -> str:
         """The path of the node within the run."""
-        return self.execution.run.node_of(self.execution.frame)
+        return self.walk.run.node_of(self.walk.frame)
 
     @property
     def transcript(self) -> Transcript:
         """The transcript as the node sees it."""
-        frame = self.execution.frame
+        frame = self.walk.frame
         transcript = frame.transcript
-        return transcript if self.position >= frame.latest else transcript.as_of(self.position)
+        return transcript if self.position >= frame.visit.latest else transcript.as_of(self.position)
 
     @property
     def memory(self) -> RunMemory:
@@ -102,11 +95,11 @@ class Effects:
 
     def within(self, scope: str, call: ToolCall | None = None) -> Effects:
         """Return effects with keys of their own: those of a tool, or of middleware."""
-        return Effects(self.execution, f"{self.scope}{scope}/", self.position, call or self.call, self._known)
+        return Effects(self.walk, self.visit, f"{self.scope}{scope}/", self.position, call or self.call, self._known)
 
     def of_callbacks(self, name: str) -> Effects:
         """Return the effects of the callbacks that see a step."""
-        return Effects(self.execution, f"{self.scope}{name}@", self.position, self.call, self._known)
+        return Effects(self.walk, self.visit, f"{self.scope}{name}@", self.position, self.call, self._known)
 
     @property
     def is_live(self) -> bool:
@@ -115,7 +108,7 @@ class Effects:
 
     def context(self) -> Any:
         """Return the `Context` that users' functions get."""
-        return self.execution.run.config.context(self)
+        return self.walk.run.config.context(self)
 
     # ---- keys
 
@@ -134,17 +127,17 @@ class Effects:
 
     def find(self, kind: str, key: str) -> Effect | None:
         """Return the recorded outcome of an effect, and note that the node has come to it."""
-        frame = self.execution.frame
-        if frame.since != self._since:
+        visit = self.visit
+        if visit is not self.walk.frame.visit:
             raise self._ended()
-        found = frame.effects.get((kind, key))
+        found = visit.effects.get((kind, key))
         if found is not None and found.number > self.position:
             self.position = found.number
         return found
 
     def find_or_copy(self, kind: str, key: str) -> Effect | None:
         """Return the recorded outcome of an effect: of this run, or of the one that it does again; then it is recorded here too."""
-        found, run = self.find(kind, key), self.execution.run
+        found, run = self.find(kind, key), self.walk.run
         recorded = run.top.recorded
         if found is not None or recorded is None:
             return found
@@ -152,11 +145,11 @@ class Effects:
         if entry is None:
             return None
         self.record(entry)
-        return self.frame.effects[kind, key]
+        return self.visit.effects[kind, key]
 
     def times_started(self, kind: str, key: str) -> int:
         """Return how often something was begun that has no outcome."""
-        return self.frame.started.get((kind, key), 0)
+        return self.visit.started.get((kind, key), 0)
 
     # ---- recording
 
@@ -167,8 +160,8 @@ class Effects:
             SerializationError: a value in it cannot be stored; nothing has changed.
             EndedError: the execution has ended.
         """
-        frame, log = self.execution.frame, self.execution.run.log
-        if frame.since != self._since:
+        log = self.walk.run.log
+        if self.visit is not self.walk.frame.visit:
             raise self._ended()
         log.append(entry)
         self.position = log.state.number
@@ -192,7 +185,7 @@ class Effects:
             Suspend: it is to pause.
             RunError: a callback refused a step, or raised, or the claim is over.
         """
-        run = self.execution.run
+        run = self.walk.run
         top = run.top
         if run.log.lease is not None:
             run.log.check_claim()
@@ -207,8 +200,8 @@ class Effects:
             RunError: a callback refused a step, or raised.
         """
         self.stop_if_due()
-        if self.execution.deadline is not None:
-            await self.execution.stop_if_late(self.execution.deadline)
+        if self.walk.deadline is not None:
+            await self.walk.stop_if_late(self.walk.deadline)
 
     def _ended(self) -> RunError:
         text = f"this execution of node {self.node!r} has ended, and can record nothing more"

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from graphagent.graph._internal import Each, Parallel, Race
     from graphagent.log._internal import Frame
     from graphagent.run._compiled import Call, CompiledNode
-    from graphagent.run._scope import Execution
+    from graphagent.run._walk import Walk
 
 
 def parallel_call(node: Parallel, branches: tuple[CompiledNode, ...]) -> Call:
     """Return the call of a fork whose branches have the same input."""
 
-    async def fork(execution: Execution, value: Any) -> Any:
-        return tuple(await _join(execution, node, branches, value))
+    async def fork(walk: Walk, value: Any) -> Any:
+        return tuple(await _join(walk, node, branches, value))
 
     return fork
 
@@ -50,7 +50,7 @@ def parallel_call(node: Parallel, branches: tuple[CompiledNode, ...]) -> Call:
 def each_call(node: Each, branches: tuple[CompiledNode, ...]) -> Call:
     """Return the call of a fork that has a branch for each item of its input."""
 
-    async def fork(execution: Execution, values: Any) -> Any:
+    async def fork(walk: Walk, values: Any) -> Any:
         if isinstance(values, str | bytes):
             raise NodeTypeError(
                 f"it was given {kind_of(values)}, of which it would take each character; give it a list"
@@ -58,13 +58,13 @@ def each_call(node: Each, branches: tuple[CompiledNode, ...]) -> Call:
         items = items_of(values)
         if not items:
             # Nothing in it is executed and counted, so a loop around it would have no end, and let no other task run.
-            if "branches" not in execution.frame.inside:
-                execution.limits.enter_node()
-                execution.limits.count_running(-1)
-                _frames(execution, ())
+            if "branches" not in walk.frame.visit.inside:
+                walk.limits.enter_node()
+                walk.limits.count_running(-1)
+                _frames(walk, ())
             await checkpoint()
             return []
-        return await _join(execution, node, branches * len(items), values, items)
+        return await _join(walk, node, branches * len(items), values, items)
 
     return fork
 
@@ -72,64 +72,62 @@ def each_call(node: Each, branches: tuple[CompiledNode, ...]) -> Call:
 def with_same_items(call: Call) -> Call:
     """Return a call that finds its items again when it is made again: an iterator yields them only once."""
 
-    async def again(execution: Execution, values: Any) -> Any:
+    async def again(walk: Walk, values: Any) -> Any:
         if not isinstance(values, Iterator):
-            return await call(execution, values)
+            return await call(walk, values)
         iterator = cast("Any", values)
-        known = execution.run.items.get(id(execution.frame))
+        known = walk.run.items.get(id(walk.frame))
         if known is None or known[0] is not iterator:
-            known = execution.run.items[id(execution.frame)] = iterator, items_of(iterator)
-        return await call(execution, known[1])
+            known = walk.run.items[id(walk.frame)] = iterator, items_of(iterator)
+        return await call(walk, known[1])
 
     return again
 
 
-def _frames(execution: Execution, branches: Sequence[CompiledNode]) -> list[Frame]:
+def _frames(walk: Walk, branches: Sequence[CompiledNode]) -> list[Frame]:
     """Return the frames of the branches: those that they had before they were interrupted, or new ones."""
-    frame = execution.frame
-    found = frame.inside.get("branches")
+    frame = walk.frame
+    found = frame.visit.inside.get("branches")
     if found is None or len(found) < len(branches):  # a strategy that was changed may have more
         firsts = tuple(branch.name for branch in branches[len(found or ()) :])
-        execution.run.log.append(BranchesStarted(at=frame.path, firsts=firsts, own=True))
-        found = frame.inside["branches"]
+        walk.run.log.append(BranchesStarted(at=frame.path, firsts=firsts, own=True))
+        found = frame.visit.inside["branches"]
     return found
 
 
-def _inside(
-    execution: Execution, branches: Sequence[CompiledNode], value: Any, items: Sequence[Any] | None = None
-) -> list[Execution]:
+def _inside(walk: Walk, branches: Sequence[CompiledNode], value: Any, items: Sequence[Any] | None = None) -> list[Walk]:
     """Return the executions of the branches, each with one of `items`, or with the whole input."""
-    frames = _frames(execution, branches)
+    frames = _frames(walk, branches)
     given: Sequence[Callable[[], Any]]
-    if not execution.run.log.durable:
+    if not walk.run.log.durable:
         given = (
             [lambda: value] * len(branches)
             if items is None
             else [partial(items.__getitem__, each) for each in range(len(items))]
         )
     elif items is None:
-        given = [execution.stored_input(value).shared()] * len(branches)
+        given = [walk.stored_input(value).shared()] * len(branches)
     else:
-        given = execution.stored_input(value).items()
+        given = walk.stored_input(value).items()
     return [
-        execution.inside(frame, CompiledStrategy.of_branch(node), each)
+        walk.inside(frame, CompiledStrategy.of_branch(node), each)
         for frame, node, each in zip(frames, branches, given, strict=False)
     ]
 
 
 async def _join(
-    execution: Execution,
+    walk: Walk,
     node: Parallel | Each,
     branches: Sequence[CompiledNode],
     value: Any,
     items: Sequence[Any] | None = None,
 ) -> list[Any]:
     """Execute branches concurrently, as many as the node allows, and return their results in order."""
-    run, outer = execution.run, execution.frame
+    run, outer = walk.run, walk.frame
     log = run.log
     results: list[Any] = [None] * len(branches)
     suspended: list[int] = []
-    inside = _inside(execution, branches, value, items)
+    inside = _inside(walk, branches, value, items)
 
     async def execute_branch(number: int) -> None:
         frame = inside[number].frame
@@ -149,12 +147,12 @@ async def _join(
             log.append(BranchFailed(at=frame.path, value=log.keep(error)))
             await log.commit()
 
-    if ("join", "") not in outer.effects:
+    if ("join", "") not in outer.visit.effects:
         await together(execute_branch, len(branches), node.limit, of=run.top.tasks)
         if suspended:
             raise Suspend
         if node.transcript == "keep":
-            await _close_turns(execution, inside)
+            await _close_turns(walk, inside)
         log.append(BranchesJoined(at=outer.path, merged=node.transcript == "keep"))
     else:
         for number in range(len(branches)):
@@ -162,15 +160,15 @@ async def _join(
     return results
 
 
-async def _executed(execution: Execution) -> Any:
+async def _executed(walk: Walk) -> Any:
     """Execute a branch, in a task of its own.
 
     Raises:
         NodeFailedError: among others, if that task alone was cancelled.
     """
-    run, frame = execution.run, execution.frame
+    run, frame = walk.run, walk.frame
     try:
-        return await execute(execution)
+        return await execute(walk)
     except asyncio.CancelledError as cancelled:
         path = run.node_of(frame)
         leaked = leak_of_task(cancelled, f"node {path!r}") if run.log.stale is None and not frame.ended else None
@@ -182,14 +180,14 @@ async def _executed(execution: Execution) -> Any:
 def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
     """Return the call of a fork whose first result counts."""
 
-    async def fork(execution: Execution, value: Any) -> Any:
-        run, outer = execution.run, execution.frame
-        log, failed = run.log, _failed_before(execution, len(branches))
+    async def fork(walk: Walk, value: Any) -> Any:
+        run, outer = walk.run, walk.frame
+        log, failed = run.log, _failed_before(walk, len(branches))
         suspended: list[int] = []
         known = None if run.top.recorded is None else run.top.recorded.winner(log, outer)
-        inside = _inside(execution, branches, value)
+        inside = _inside(walk, branches, value)
         frames = [each.frame for each in inside]
-        joined = outer.effects.get(("join", ""))
+        joined = outer.visit.effects.get(("join", ""))
         if joined is not None:
             return inside[cast("int", joined.value)].input()
 
@@ -204,7 +202,7 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
             except Exception as error:  # noqa: BLE001  a race fails only when all branches do, and then raises the first one's
                 failed[number] = error
                 if not ends_all(error, run):
-                    await _note_failure(execution, number, error)
+                    await _note_failure(walk, number, error)
                     return
             scope.cancel()
 
@@ -221,16 +219,16 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
             raise broken or _all_failed(failed)
         winner = won[1]
         if node.transcript == "keep":
-            await _close_turns(execution, [inside[winner]])
+            await _close_turns(walk, [inside[winner]])
         log.append(BranchesJoined(at=outer.path, winner=winner, merged=node.transcript == "keep"))
         return inside[winner].input()
 
     return fork
 
 
-def _failed_before(execution: Execution, total: int) -> dict[int, Exception]:
+def _failed_before(walk: Walk, total: int) -> dict[int, Exception]:
     """Return the errors of the branches of a race that failed before the run was interrupted."""
-    log, effects = execution.run.log, execution.frame.effects
+    log, effects = walk.run.log, walk.frame.visit.effects
     failed = {
         number: log.take(effects["out", str(number)].value)
         for number in range(total)
@@ -239,25 +237,25 @@ def _failed_before(execution: Execution, total: int) -> dict[int, Exception]:
     return failed if len(failed) < total else {}  # a run that failed since all branches did tries all of them again
 
 
-async def _note_failure(execution: Execution, number: int, error: Exception) -> None:
+async def _note_failure(walk: Walk, number: int, error: Exception) -> None:
     """Note that a branch is out of the race, unless the strategy is at fault or a budget was used up, which may be raised."""
     if isinstance(error, NodeFailedError):
-        log = execution.run.log
-        log.append(EffectRecorded(at=execution.frame.path, kind="out", key=str(number), value=log.keep(error)))
+        log = walk.run.log
+        log.append(EffectRecorded(at=walk.frame.path, kind="out", key=str(number), value=log.keep(error)))
         await log.commit()
 
 
-async def _close_turns(execution: Execution, branches: Sequence[Execution]) -> None:
+async def _close_turns(walk: Walk, branches: Sequence[Walk]) -> None:
     """Let the callbacks see the turns that are open, before the steps of branches come after them."""
     for branch in branches:
         await close_open(Effects(branch))
     if any(branch.frame.transcript.own_steps for branch in branches):
-        frame = execution.frame
+        frame = walk.frame
         open_, known = frame.transcript.open, known_results(frame)
-        if open_ is not None and known and ("results", "join") not in frame.effects:
+        if open_ is not None and known and ("results", "join") not in frame.visit.effects:
             results = Held(ToolResults(known))
-            execution.run.log.append(ResultsAdded(at=frame.path, key="join", turn=open_.id, results=results, open=True))
-        await close_open(Effects(execution))
+            walk.run.log.append(ResultsAdded(at=frame.path, key="join", turn=open_.id, results=results, open=True))
+        await close_open(Effects(walk))
 
 
 def _all_failed(failed: dict[int, Exception]) -> Exception:

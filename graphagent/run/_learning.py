@@ -13,7 +13,7 @@ from graphagent.run._final_errors import matching
 if TYPE_CHECKING:
     from graphagent.run._compiled import Call
     from graphagent.run._runtime import Runtime
-    from graphagent.run._scope import Execution
+    from graphagent.run._walk import Walk
 
 FAILURES = (ModelError, StoreError, NoteError, OSError)
 """The errors of a model or a memory that fails. Time limits raise an OSError too, and so do users' own memories."""
@@ -28,12 +28,12 @@ def learning(call: Call) -> Call:
     needs learns in the background, it is only noted that the tap is to learn.
     """
 
-    async def learn(execution: Execution, value: Any) -> None:
-        run, frame = execution.run, execution.frame
+    async def learn(walk: Walk, value: Any) -> None:
+        run, frame = walk.run, walk.frame
         if run.after_end:
-            await call(execution, value)
+            await call(walk, value)
             return
-        if ("once", _FAILED) in frame.effects:
+        if ("once", _FAILED) in frame.visit.effects:
             return
         recorded = run.top.recorded
         if recorded is not None and recorded.knows(frame, "once", _FAILED):
@@ -42,21 +42,17 @@ def learning(call: Call) -> Call:
             run.log.append(entry)
             return
         path = run.node_of(frame)
-        if _may_wait(execution) and _waits(execution):
+        if _may_wait(walk) and _waits(walk):
             if recorded is None or recorded.is_after_all(frame):
                 run.log.append(LearningDue(at=frame.path, node=path))
             return
         try:
-            await awaited(call(execution, value), f"node {path!r}")
+            await awaited(call(walk, value), f"node {path!r}")
         except FAILURES as error:
-            if (
-                run.log.stale is not None
-                or matching(error, FAILURES, run.lineage) is None
-                or _is_taken(execution, error)
-            ):
+            if run.log.stale is not None or matching(error, FAILURES, run.lineage) is None or _is_taken(walk, error):
                 raise
             run.log.append(EffectRecorded(at=frame.path, kind="once", key=_FAILED, value=run.log.keep(None)))
-            if _may_wait(execution):
+            if _may_wait(walk):
                 run.log.append(LearningDue(at=frame.path, node=path))
             await run.log.commit()
             report(run, path, error)
@@ -69,23 +65,23 @@ def report(run: Runtime, path: str, error: Exception) -> None:
     run.emit(ExtractionFailed(run.run_id, path, str(error) or type(error).__name__))
 
 
-def _may_wait(execution: Execution) -> bool:
+def _may_wait(walk: Walk) -> bool:
     """Return whether a tap can learn after the end of the run: the transcript of a branch or of a sub-agent may be gone then."""
-    run = execution.run
-    return run.parent is None and execution.frame.transcript is run.frame.transcript
+    run = walk.run
+    return run.parent is None and walk.frame.transcript is run.frame.transcript
 
 
-def _waits(execution: Execution) -> bool:
+def _waits(walk: Walk) -> bool:
     """Return whether a tap learns in the background. One with an error edge does not: somebody waits for what it raises."""
-    node, features = execution.node, execution.run.features
+    node, features = walk.node, walk.run.features
     if node is None or node.element is None or node.error_edges:
         return False
     return any(getattr(features.get(kind), "background", False) for kind in node.element.needs)
 
 
-def _is_taken(execution: Execution, error: Exception) -> bool:
+def _is_taken(walk: Walk, error: Exception) -> bool:
     """Return whether an error edge of the tap takes an error."""
-    node = execution.node
+    node = walk.node
     edges = node.error_edges if node is not None else ()
     kinds = tuple(kind for edge in edges for kind in edge.errors)
-    return matching(error, kinds, execution.run.lineage) is not None
+    return matching(error, kinds, walk.run.lineage) is not None

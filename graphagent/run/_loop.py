@@ -16,7 +16,7 @@ from graphagent.events import NodeFinished as NodeFinishedEvent
 from graphagent.events import NodeStarted, PathTaken
 from graphagent.graph import Node
 from graphagent.graph._internal import is_a, show
-from graphagent.log._internal import NIL, NodeFailed, NodeFinished, NodeSkipped
+from graphagent.log._internal import NIL, NodeFailed, NodeFinished, NodeSkipped, Visit
 from graphagent.run._compiled import DONE, wrong_output
 from graphagent.run._context import Context
 from graphagent.run._effects import Effects
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from graphagent.graph._internal import Rule
     from graphagent.protocols import Feature
     from graphagent.run._compiled import CompiledEdge, CompiledNode
-    from graphagent.run._scope import Execution
+    from graphagent.run._walk import Walk
 
 _EVERY = 127
 """After so many nodes other tasks get a turn, since nodes may never wait themselves. A mask: one less than a power of two."""
@@ -39,31 +39,31 @@ _REFUSED: Any = object()
 """An edge does not take an output."""
 
 
-def execute(execution: Execution) -> Awaitable[Any]:
+def execute(walk: Walk) -> Awaitable[Any]:
     """Execute the nodes of a frame from its current one to END, and return the value that arrives there.
 
     Raises:
         RunError: a node failed, no edge takes an output, or a budget is used up.
         Suspend: the run waits for people, or is to pause.
     """
-    run = execution.run
+    run = walk.run
     watched = bool(run.handlers) and any(kind in run.handlers for kind in _ON_THE_WAY)
-    wrapped = run.around_node is not None or execution.deadline is not None or execution.limits.within is not None
+    wrapped = run.around_node is not None or walk.deadline is not None or walk.limits.within is not None
     if watched or wrapped or run.log.durable or run.top.recorded is not None:
-        return _execute_in_full(execution)
-    return _execute_in_memory(execution)
+        return _execute_in_full(walk)
+    return _execute_in_memory(walk)
 
 
-async def _execute_in_memory(execution: Execution) -> Any:  # noqa: C901  each call out of it would cost every node
+async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  each call out of it would cost every node
     """Execute the nodes of a frame in a run without a store, where nobody is told of each node, and no limit is around.
 
     It does what `_execute_in_full` does, and leaves out what nobody sees. The place of a node in the budget is kept for the next
     one, and a node that left nothing in the log leaves nothing to forget, so its end is a few fields of the frame.
     """
-    run, frame, limits = execution.run, execution.frame, execution.limits
+    run, frame, limits = walk.run, walk.frame, walk.limits
     log, top, counted = run.log, run.top, limits.frame
-    state, executions = log.state, frame.executions
-    node, value = execution.strategy.node(frame.node or ""), execution.input()
+    state, visits, visit = log.state, frame.visits, frame.visit
+    node, value = walk.strategy.node(visit.node or ""), walk.input()
     assert node is not None
     following = cast("CompiledNode | None", None)
     number = state.number if frame.is_new else -1
@@ -73,7 +73,7 @@ async def _execute_in_memory(execution: Execution) -> Any:  # noqa: C901  each c
         while node is not DONE:
             function = node.function
             if function is None and node.rules:
-                check_rules(execution, node.rules)
+                check_rules(walk, node.rules)
             nodes = counted.nodes
             if nodes + limits.running > limits.max_nodes and node.counts:
                 limits.enter_next_node()
@@ -83,21 +83,21 @@ async def _execute_in_memory(execution: Execution) -> Any:  # noqa: C901  each c
             try:
                 try:
                     if function is not None:
-                        returned = await function(Context(execution, frame.latest), value)
+                        returned = await function(Context(walk, visit, visit.latest), value)
                     else:
                         if not node.counts:  # the nodes inside have places of their own
                             limits.running -= 1
-                        returned = await node.call(execution, value)
+                        returned = await node.call(walk, value)
                 except BaseException as raised:
                     await translate(raised, f"node {run.node_of(frame)!r}")
                     raise
                 if node.kinds and not isinstance(returned, node.kinds):
                     raise wrong_output(node.declared, returned)
             except Exception as error:  # noqa: BLE001  raised again there, if no edge takes it
-                following, passed = _after_error(node, execution, error, value)
-                number = state.number
+                following, passed = _after_error(node, walk, error, value)
+                number, visit = state.number, frame.visit
             except BaseException as interruption:
-                _interrupted(node, execution, interruption)
+                _interrupted(node, walk, interruption)
                 raise
             else:
                 if node.passes_input:
@@ -109,7 +109,7 @@ async def _execute_in_memory(execution: Execution) -> Any:  # noqa: C901  each c
                         for taken in node.edges:
                             test = taken.test
                             if test is None:
-                                passed = _offer(taken, execution, returned)
+                                passed = _offer(taken, walk, returned)
                                 if passed is not _REFUSED:
                                     break
                             else:
@@ -118,11 +118,11 @@ async def _execute_in_memory(execution: Execution) -> Any:  # noqa: C901  each c
                                         passed = returned
                                         break
                                 except Exception as error:
-                                    raise _rule_failed(taken, taken.rules[0], execution, error) from error
+                                    raise _rule_failed(taken, taken.rules[0], walk, error) from error
                         else:
-                            raise _no_path(node, execution, returned)
+                            raise _no_path(node, walk, returned)
                     except BaseException as error:
-                        _failed(node, execution, error)
+                        _failed(node, walk, error)
                         raise
                     following = taken.target
                 name = following.name
@@ -131,16 +131,15 @@ async def _execute_in_memory(execution: Execution) -> Any:  # noqa: C901  each c
                     frame.nodes += 1
                     for each in around:
                         each.nodes += 1
-                    frame.node, frame.value = name, passed
-                    frame.entered = frame.since = frame.latest = number
+                    frame.visit = visit = Visit(name, passed, visit.source, number, number, number)
                     if name:
-                        executions[name] = executions.get(name, 0) + 1
+                        visits[name] = visits.get(name, 0) + 1
                     else:
                         frame.ended = number
                 else:
                     tap = node.passes_input and (taken is None or not taken.changes)
                     log.finish_node(frame, name, passed, None, tap, node.counts)
-                    number = state.number
+                    number, visit = state.number, frame.visit
             finally:
                 if function is None and not node.counts:
                     limits.running += 1
@@ -156,30 +155,30 @@ async def _execute_in_memory(execution: Execution) -> Any:  # noqa: C901  each c
     return value
 
 
-async def _execute_in_full(execution: Execution) -> Any:
+async def _execute_in_full(walk: Walk) -> Any:
     """Execute the nodes of a frame: with a store or without, with listeners, middleware, limits around it, and recorded outcomes."""
-    run, frame, limits = execution.run, execution.frame, execution.limits
-    log, top, deadline = run.log, run.top, execution.deadline
-    node, value = execution.strategy.node(frame.node or ""), execution.input()
+    run, frame, limits = walk.run, walk.frame, walk.limits
+    log, top, deadline = run.log, run.top, walk.deadline
+    node, value = walk.strategy.node(frame.visit.node or ""), walk.input()
     assert node is not None
     while node is not DONE:
         if deadline is not None:
-            await execution.stop_if_late(deadline)
+            await walk.stop_if_late(deadline)
         if node.rules:
-            check_rules(execution, node.rules)
+            check_rules(walk, node.rules)
         if node.counts:
             if run.frame.nodes & _EVERY == _EVERY:
                 await checkpoint()
             limits.enter_node()
         name = node.name
-        node, value = await _execute_node(node, execution, value)
+        node, value = await _execute_node(node, walk, value)
         if top.recorded is not None:
             top.recorded.left(frame, name)
         if log.durable:
             # The end of the run is committed together with the end of its last node, unless somebody looks in between.
             if node is not DONE or frame is not top.frame:
                 await log.commit()
-                value = execution.input()
+                value = walk.input()
             elif top.stops_soon or run.checks_answer:
                 await log.commit()
         if top.attention:
@@ -189,12 +188,12 @@ async def _execute_in_full(execution: Execution) -> Any:
     return value
 
 
-async def _execute_node(node: CompiledNode, execution: Execution, value: Any) -> tuple[CompiledNode, Any]:
+async def _execute_node(node: CompiledNode, walk: Walk, value: Any) -> tuple[CompiledNode, Any]:
     """Execute a node that has a place in the budget, with all that may be around it, and record its end.
 
     Return the next node, and the value that it gets.
     """
-    run, frame = execution.run, execution.frame
+    run, frame = walk.run, walk.frame
     around, taken = run.around_node, cast("CompiledEdge | None", None)
     output, ended = value, False
     try:
@@ -204,11 +203,11 @@ async def _execute_node(node: CompiledNode, execution: Execution, value: Any) ->
             try:
                 try:
                     if around is not None:
-                        returned = await _around(node, execution, value, around)
+                        returned = await _around(node, walk, value, around)
                     elif node.function is not None:
-                        returned = await node.function(Context(execution, frame.latest), value)
+                        returned = await node.function(Context(walk, frame.visit, frame.visit.latest), value)
                     else:
-                        returned = await node.call(execution, value)
+                        returned = await node.call(walk, value)
                 except BaseException as raised:
                     await translate(raised, f"node {run.node_of(frame)!r}")
                     raise
@@ -218,37 +217,37 @@ async def _execute_node(node: CompiledNode, execution: Execution, value: Any) ->
                 elif node.kinds and not isinstance(returned, node.kinds):
                     raise wrong_output(node.declared, returned)
             except Exception as error:  # noqa: BLE001  raised again there, if no edge takes it
-                return _after_error(node, execution, error, value)
+                return _after_error(node, walk, error, value)
             except BaseException as interruption:
-                _interrupted(node, execution, interruption)
+                _interrupted(node, walk, interruption)
                 raise
             output, ended = value if node.passes_input else returned, True
-            following, passed, taken = _leave(node, execution, output)
+            following, passed, taken = _leave(node, walk, output)
         finally:
             if node.counts:
-                execution.limits.count_running(-1)
+                walk.limits.count_running(-1)
     except BaseException:
         if ended:
-            _report_end(node, execution, output)
+            _report_end(node, walk, output)
         raise
     # The state has changed before: what a handler raises ends the run, and the node is not executed again.
-    _report_end(node, execution, output)
+    _report_end(node, walk, output)
     if taken is not None:
-        _report_path(node, execution, taken)
+        _report_path(node, walk, taken)
     return following, passed
 
 
-def _leave(node: CompiledNode, execution: Execution, output: Any) -> tuple[CompiledNode, Any, CompiledEdge | None]:
+def _leave(node: CompiledNode, walk: Walk, output: Any) -> tuple[CompiledNode, Any, CompiledEdge | None]:
     """Record that a node ended. Return the next one, the value that it gets, and the edge, where there was a choice.
 
     Raises:
         RunError: no edge takes the output, a condition raised, or the value cannot be stored.
     """
-    run, frame = execution.run, execution.frame
+    run, frame = walk.run, walk.frame
     following, passed, taken = node.following, output, cast("CompiledEdge | None", None)
     try:  # no error edge of the node takes what goes wrong after it
         if following is None:
-            taken, passed = _chosen(node, execution, output)
+            taken, passed = _chosen(node, walk, output)
             following = taken.target
         mapped = taken is not None and taken.changes
         kind = taken.value_type if taken is not None and mapped else node.output_type
@@ -257,15 +256,15 @@ def _leave(node: CompiledNode, execution: Execution, output: Any) -> tuple[Compi
         run.log.finish_node(frame, following.name, passed, kind, tap, node.counts, number, mapped)
     except SerializationError as error:
         failed = run.of_run(NodeFailedError(run.path_of(frame) + node.name, error))
-        _failed(node, execution, failed)
+        _failed(node, walk, failed)
         raise failed from error
     except BaseException as error:
-        _failed(node, execution, error)
+        _failed(node, walk, error)
         raise
     return following, passed, taken
 
 
-def _chosen(node: CompiledNode, execution: Execution, output: Any) -> tuple[CompiledEdge, Any]:
+def _chosen(node: CompiledNode, walk: Walk, output: Any) -> tuple[CompiledEdge, Any]:
     """Return the first edge that takes an output, and the value that it passes on.
 
     Raises:
@@ -273,32 +272,32 @@ def _chosen(node: CompiledNode, execution: Execution, output: Any) -> tuple[Comp
         NodeFailedError: a condition or a change raised.
     """
     for edge in node.edges:
-        passed = _offer(edge, execution, output)
+        passed = _offer(edge, walk, output)
         if passed is not _REFUSED:
             return edge, passed
-    raise _no_path(node, execution, output)
+    raise _no_path(node, walk, output)
 
 
-def _no_path(node: CompiledNode, execution: Execution, output: Any) -> NoPathError:
-    run, labels = execution.run, [edge.label for edge in node.edges]
-    return run.of_run(NoPathError(run.path_of(execution.frame) + node.name, output, labels))
+def _no_path(node: CompiledNode, walk: Walk, output: Any) -> NoPathError:
+    run, labels = walk.run, [edge.label for edge in node.edges]
+    return run.of_run(NoPathError(run.path_of(walk.frame) + node.name, output, labels))
 
 
-def _after_error(node: CompiledNode, execution: Execution, error: Exception, given: Any) -> tuple[CompiledNode, Any]:
+def _after_error(node: CompiledNode, walk: Walk, error: Exception, given: Any) -> tuple[CompiledNode, Any]:
     """Record that an error of a node was caught by one of its edges. Return the next node, and the value that it gets.
 
     Raises:
         Exception: no edge takes the error.
     """
-    log = execution.run.log
+    log = walk.run.log
     if log.stale is not None:
         raise error
-    edge, caught, passed = _recover(node, execution, error, given)
-    log.append(_recovered(node, execution, edge, caught, passed))
+    edge, caught, passed = _recover(node, walk, error, given)
+    log.append(_recovered(node, walk, edge, caught, passed))
     return edge.target, passed
 
 
-def _interrupted(node: CompiledNode, execution: Execution, interruption: BaseException) -> None:
+def _interrupted(node: CompiledNode, walk: Walk, interruption: BaseException) -> None:
     """Record that a node was cancelled.
 
     Raises:
@@ -306,13 +305,11 @@ def _interrupted(node: CompiledNode, execution: Execution, interruption: BaseExc
     """
     if isinstance(interruption, Suspend):
         raise Suspend from None
-    _failed(node, execution, interruption)
+    _failed(node, walk, interruption)
 
 
-def _recovered(
-    node: CompiledNode, execution: Execution, edge: CompiledEdge, caught: Exception, passed: Any
-) -> NodeFinished:
-    log, frame = execution.run.log, execution.frame
+def _recovered(node: CompiledNode, walk: Walk, edge: CompiledEdge, caught: Exception, passed: Any) -> NodeFinished:
+    log, frame = walk.run.log, walk.frame
     value: Any = NIL
     tap = node.passes_input and not edge.changes
     if not tap:
@@ -321,8 +318,8 @@ def _recovered(
             value = log.keep(passed, kind)
         except SerializationError as error:
             if edge.changes:
-                failed = execution.run.of_run(NodeFailedError(execution.run.path_of(frame) + node.name, error))
-                _failed(node, execution, failed)
+                failed = walk.run.of_run(NodeFailedError(walk.run.path_of(frame) + node.name, error))
+                _failed(node, walk, failed)
                 raise failed from error
             value = log.keep(str(caught))  # an error is made of it when it is read
     return NodeFinished(
@@ -331,24 +328,24 @@ def _recovered(
     )  # fmt: skip
 
 
-def _failed(node: CompiledNode, execution: Execution, error: BaseException) -> None:
+def _failed(node: CompiledNode, walk: Walk, error: BaseException) -> None:
     """Record that a node failed, or was cancelled. It is durable with what is committed next."""
-    log = execution.run.log
-    if log.stale is None and execution.run.log.state.frames.get(execution.frame.path) is execution.frame:
+    log = walk.run.log
+    if log.stale is None and walk.run.log.state.frames.get(walk.frame.path) is walk.frame:
         text = str(error) if isinstance(error, RunError) else ""
         log.append(
             NodeFailed(
-                at=execution.frame.path, error=(type(error).__name__, text), nodes=node.counts,
+                at=walk.frame.path, error=(type(error).__name__, text), nodes=node.counts,
                 cancelled=not isinstance(error, Exception),
             )
         )  # fmt: skip
 
 
-async def _around(node: CompiledNode, execution: Execution, value: Any, features: Sequence[Feature]) -> Any:
+async def _around(node: CompiledNode, walk: Walk, value: Any, features: Sequence[Feature]) -> Any:
     """Execute a node within the middleware around nodes."""
     proceeded, failed = False, True
     own: Any = None
-    effects = Effects(execution)
+    effects = Effects(walk)
 
     async def proceed(value: Any) -> Any:
         nonlocal proceeded, failed, own
@@ -358,13 +355,13 @@ async def _around(node: CompiledNode, execution: Execution, value: Any, features
                 f"let it proceed once, and put .retry(attempts=…) on the node"
             )
         proceeded = True
-        own = await node.call(execution, value)
+        own = await node.call(walk, value)
         failed = False
         return own
 
     returned = await pass_through(features, "around_node", effects, value, proceed, kind=object)
     if failed:
-        execution.run.log.append(NodeSkipped(at=execution.frame.path, failed=proceeded))
+        walk.run.log.append(NodeSkipped(at=walk.frame.path, failed=proceeded))
     if returned is not own and isinstance(node.element, Node):
         declared = node.element.output_type
         if not is_a(returned, declared):
@@ -376,7 +373,7 @@ async def _around(node: CompiledNode, execution: Execution, value: Any, features
     return returned
 
 
-def _offer(edge: CompiledEdge, execution: Execution, output: Any) -> Any:
+def _offer(edge: CompiledEdge, walk: Walk, output: Any) -> Any:
     """Return the value that an edge passes on for an output; `_REFUSED` if it does not take the output.
 
     Raises:
@@ -388,38 +385,37 @@ def _offer(edge: CompiledEdge, execution: Execution, output: Any) -> Any:
             if rule.change is not None:
                 value = rule.change(value)
             elif rule.takes_context:
-                latest = execution.frame.latest
-                if rule.test is not None and not rule.test(Context(execution, latest, None, latest), value):
+                visit = walk.frame.visit
+                context = Context(walk, visit, visit.latest, None, visit.latest)
+                if rule.test is not None and not rule.test(context, value):
                     return _REFUSED
             elif rule.test is not None and not rule.test(value):
                 return _REFUSED
         except Exception as error:
-            raise _rule_failed(edge, rule, execution, error) from error
+            raise _rule_failed(edge, rule, walk, error) from error
     return value
 
 
-def _rule_failed(edge: CompiledEdge, rule: Rule, execution: Execution, error: Exception) -> NodeFailedError:
-    run = execution.run
+def _rule_failed(edge: CompiledEdge, rule: Rule, walk: Walk, error: Exception) -> NodeFailedError:
+    run = walk.run
     note_source(error, f".{rule.verb}({rule.what or '…'}) before {edge.target.name or 'END'!r}")
-    return run.of_run(NodeFailedError(run.node_of(execution.frame), error))
+    return run.of_run(NodeFailedError(run.node_of(walk.frame), error))
 
 
-def _report_end(node: CompiledNode, execution: Execution, output: Any) -> None:
-    run = execution.run
+def _report_end(node: CompiledNode, walk: Walk, output: Any) -> None:
+    run = walk.run
     if NodeFinishedEvent in run.handlers:
-        run.emit(NodeFinishedEvent(run.run_id, run.path_of(execution.frame) + node.name, output))
+        run.emit(NodeFinishedEvent(run.run_id, run.path_of(walk.frame) + node.name, output))
 
 
-def _report_path(node: CompiledNode, execution: Execution, edge: CompiledEdge) -> None:
-    run = execution.run
+def _report_path(node: CompiledNode, walk: Walk, edge: CompiledEdge) -> None:
+    run = walk.run
     if PathTaken in run.handlers:
-        path = run.path_of(execution.frame) + node.name
+        path = run.path_of(walk.frame) + node.name
         run.emit(PathTaken(run.run_id, path, edge.label, edge.target.name or "END"))
 
 
-def _recover(
-    node: CompiledNode, execution: Execution, error: Exception, given: Any
-) -> tuple[CompiledEdge, Exception, Any]:
+def _recover(node: CompiledNode, walk: Walk, error: Exception, given: Any) -> tuple[CompiledEdge, Exception, Any]:
     """Return the error edge for an error, the part of the error that it takes, and the value that it passes on.
 
     The edge of a tap passes on the input of the tap.
@@ -427,18 +423,18 @@ def _recover(
     Raises:
         Exception: the error, if there is no such edge.
     """
-    run = execution.run
-    path = run.path_of(execution.frame) + node.name
+    run = walk.run
+    path = run.path_of(walk.frame) + node.name
     if NodeFailedEvent in run.handlers:
         run.emit(NodeFailedEvent(run.run_id, path, error))
     for edge in node.error_edges:
         caught = matching(error, edge.errors, run.lineage)
         if caught is not None:
-            passed = _offer(edge, execution, given if node.passes_input else caught)
+            passed = _offer(edge, walk, given if node.passes_input else caught)
             if passed is not _REFUSED:
-                _report_path(node, execution, edge)
+                _report_path(node, walk, edge)
                 return edge, caught, passed
-    _failed(node, execution, error)
+    _failed(node, walk, error)
     if isinstance(error, RunError) and error.run_id in run.lineage:
         raise error
     raise run.of_run(NodeFailedError(path, error)) from error

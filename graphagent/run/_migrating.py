@@ -32,7 +32,7 @@ def migrate(run: Runtime, log: Log) -> bool:
     if not chain or version != config.version:
         return False
     for frame in log.state.root.of_agent():
-        if frame.node:
+        if frame.visit.node:
             _move(run, log, frame, chain)
     return True
 
@@ -40,14 +40,14 @@ def migrate(run: Runtime, log: Log) -> bool:
 def _move(run: Runtime, log: Log, frame: Frame, chain: list[Migration]) -> None:
     """Append what becomes of the node in whose place a frame is."""
     outline = log.state.run.strategy
-    place, origin = place_of(outline, frame.node_path), place_of(outline, frame.source.path)
+    place, origin = place_of(outline, frame.node_path), place_of(outline, frame.visit.source.path)
     converted, value = False, None
     for each in chain:
         place, origin = each.nodes.get(place, place), each.nodes.get(origin, origin)
         convert = each.inputs.get(place)
-        if convert is not None and frame.value is not UNSET:
+        if convert is not None and frame.visit.input is not UNSET:
             if not converted:
-                converted, value = True, log.codec.take_plain(frame.value)
+                converted, value = True, log.codec.take_plain(frame.visit.input)
             try:
                 value = convert(value)
             except Exception as error:
@@ -55,9 +55,9 @@ def _move(run: Runtime, log: Log, frame: Frame, chain: list[Migration]) -> None:
                     run.run_id, each.before, each.after, f"the function for {place!r} raised {type(error).__name__}"
                 ) from error
     to = place.rpartition("/")[2]
-    source = _renamed(frame.source.path, origin)
+    source = _renamed(frame.visit.source.path, origin)
     if not converted:
-        if to != frame.node or source != frame.source.path:
+        if to != frame.visit.node or source != frame.visit.source.path:
             log.append(Migrated(at=frame.path, to=to, source=source))
         return
     kind = run.config.kind_of(frame.path + to, PLACED)

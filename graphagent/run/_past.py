@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from graphagent.graph import Outline
-    from graphagent.log._internal import Activation, Called, Executions, Frame, Scope, State, Watch
+    from graphagent.log._internal import Activation, Called, Frame, Occurrences, RuleScope, State, Watch
     from graphagent.run._compiled import KnownAs
 
 
@@ -33,12 +33,12 @@ class Past:
         """What is to see each entry."""
         return self._replay.watch
 
-    def _names(self, run: Replay, frame: Frame, number: int, called: Called | None) -> list[tuple[Scope, str]]:
+    def _names(self, run: Replay, frame: Frame, number: int, called: Called | None) -> list[tuple[RuleScope, str]]:
         """Return the names that rules have for something that begins."""
         agent, place = frame.agent, "" if called is not None else self._place(frame, frame.node_path)
         names = frozenset([agent.declared.get(place, "")]) if called is None else called.known_as
         within = () if called is None else called.within
-        found: list[tuple[Scope, str]] = []
+        found: list[tuple[RuleScope, str]] = []
         for each in _around(frame):
             path = each.agent.path
             ruled = self._ruled_in[path] = self._ruled_in[path] if path in self._ruled_in else self._ruled(each.agent)
@@ -58,7 +58,7 @@ class Past:
             self._places[key] = place_of(agent.strategy, key[1])
         return self._places[key]
 
-    def executions(self, state: State) -> Iterator[tuple[str, str, Executions]]:
+    def visits(self, state: State) -> Iterator[tuple[str, str, Occurrences]]:
         """Yield what was executed that the log does not note, each with the path of the frame of the strategy that has the rules.
 
         Args:
@@ -102,5 +102,5 @@ def new_rules(
     return {
         "declared": dict(declared) if dict(declared) != run.declared else None,
         "ruled": ruled if ruled != run.ruled else None,
-        "executed": tuple(past.executions(state)) if past is not None else (),
+        "executed": tuple(past.visits(state)) if past is not None else (),
     }

@@ -84,7 +84,7 @@ async def ask(
     )  # fmt: skip
     run.top.asked.pop(id_, None)
     await run.log.commit()
-    return _answer(effects, effects.frame.effects["answer", key], question, type_, kind, id_)
+    return _answer(effects, effects.visit.effects["answer", key], question, type_, kind, id_)
 
 
 def _default(effects: Effects, until: Deadline, type_: Any) -> Any:
@@ -124,7 +124,7 @@ def _answer(effects: Effects, found: Effect, question: str, type_: Any, kind: An
 
 def _next(effects: Effects) -> tuple[str, str]:
     """Return the key and the id of the next question of this execution of the node, which are the same in a fork of the run."""
-    number, name = effects.count("ask"), f"{effects.node}:{effects.frame.entered}"
+    number, name = effects.count("ask"), f"{effects.node}:{effects.visit.entered}"
     key = f"{effects.scope}ask:{number}"
     if effects.scope:  # tasks that a node gathers may ask at the same time
         return key, f"{name}:{effects.scope}{number}"

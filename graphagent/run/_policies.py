@@ -22,7 +22,7 @@ from graphagent.run._unheard import REPEATED, Unheard
 
 if TYPE_CHECKING:
     from graphagent.graph._internal import Element
-    from graphagent.run._scope import Execution
+    from graphagent.run._walk import Walk
 
 
 def with_policies(call: Call, element: Element, path: str, *, whole: bool = False) -> Call:
@@ -44,16 +44,16 @@ def with_policies(call: Call, element: Element, path: str, *, whole: bool = Fals
 def _with_timeout(call: Call, policy: Timeout, name: str) -> Call:
     seconds = policy.seconds
 
-    async def limited(execution: Execution, value: Any) -> Any:
+    async def limited(walk: Walk, value: Any) -> Any:
         # Does what `anyio.fail_after` does, at half the cost: that is a generator, and looks up the event loop three times.
-        backend, around = execution.run.backend, execution.deadline
+        backend, around = walk.run.backend, walk.deadline
         deadline = backend.current_time() + seconds
         scope = backend.create_cancel_scope(deadline=deadline)
         scope.__enter__()
-        execution.deadline = earlier(around, deadline)
+        walk.deadline = earlier(around, deadline)
         try:
             try:
-                returned = await call(execution, value)
+                returned = await call(walk, value)
             except BaseException as raised:
                 await translate(raised, f"node {name!r}")
                 raise
@@ -64,7 +64,7 @@ def _with_timeout(call: Call, policy: Timeout, name: str) -> Call:
                 raise NodeTimeoutError(name, seconds)  # noqa: B904
             raise
         finally:
-            execution.deadline = around
+            walk.deadline = around
         scope.__exit__(None, None, None)
         if backend.current_time() >= deadline:  # it blocked the event loop, so nothing could cancel it
             raise NodeTimeoutError(name, seconds)
@@ -76,16 +76,16 @@ def _with_timeout(call: Call, policy: Timeout, name: str) -> Call:
 def _with_retry(call: Call, policy: Retry, element: Element, name: str, *, whole: bool) -> Call:
     counted = counts(element)
 
-    async def retrying(execution: Execution, value: Any) -> Any:
-        run, frame = execution.run, execution.frame
-        log, around = run.log, execution.unheard
+    async def retrying(walk: Walk, value: Any) -> Any:
+        run, frame = walk.run, walk.frame
+        log, around = run.log, walk.unheard
         while True:
-            attempt = 1 + frame.attempts.get(name, 0)
+            attempt = 1 + frame.visit.attempts.get(name, 0)
             # What an attempt says is said again by the next one, so nobody hears it before it is known whether there is one.
-            unheard = execution.unheard = Unheard(around, REPEATED if attempt < policy.attempts else ())
+            unheard = walk.unheard = Unheard(around, REPEATED if attempt < policy.attempts else ())
             try:
                 try:
-                    returned = await call(execution, value)
+                    returned = await call(walk, value)
                 except BaseException as raised:
                     await translate(raised, f"node {run.node_of(frame)!r}")
                     raise
@@ -105,8 +105,8 @@ def _with_retry(call: Call, policy: Retry, element: Element, name: str, *, whole
                 unheard.release()
                 return returned
             finally:
-                execution.unheard = around
-            first = execution.strategy.first.name if whole else ""
+                walk.unheard = around
+            first = walk.strategy.first.name if whole else ""
             log.append(
                 NodeRetried(
                     at=frame.path, policy=name, error=(type(caught).__name__, text), wait=wait, first=first, nodes=counted,
@@ -114,10 +114,10 @@ def _with_retry(call: Call, policy: Retry, element: Element, name: str, *, whole
             )  # fmt: skip
             if log.durable:
                 await log.commit()
-                value = value if whole else execution.input()
+                value = value if whole else walk.input()
             await anyio.sleep(wait)
             if counted:
-                execution.limits.enter_next_node()
+                walk.limits.enter_next_node()
 
     return retrying
 
@@ -126,16 +126,16 @@ def _with_cache(call: Call, policy: CachePolicy, element: Node[Any, Any], path: 
     taken, returned = element.input_type, element.output_type
     identity = ["node", {"key": policy.key} if policy.key else path, outline(taken), outline(returned)]
 
-    async def cached(execution: Execution, value: Any) -> Any:
-        run, frame = execution.run, execution.frame
-        effect = frame.effects.get(("cached", ""))
+    async def cached(walk: Walk, value: Any) -> Any:
+        run, frame = walk.run, walk.frame
+        effect = frame.visit.effects.get(("cached", ""))
         if effect is not None:
             return run.log.take(effect.value, returned)
         again = run.top.recorded
         known = None if again is None else again.entry(run.log, frame, "cached", "")
         if known is not None:
             run.log.append(known)
-            return run.log.take(frame.effects["cached", ""].value, returned)
+            return run.log.take(frame.visit.effects["cached", ""].value, returned)
         if run.top.attention:
             run.top.stop_if_due()
         entry = CacheEntry(run, policy, identity, value, taken, what=f"node {run.node_of(frame)!r}")
@@ -144,8 +144,8 @@ def _with_cache(call: Call, policy: CachePolicy, element: Node[Any, Any], path: 
             run.emit(CacheUsed(run.run_id, run.node_of(frame)))
             output = found[0]
         else:
-            output = await call(execution, value)
-            _check_silent(execution)
+            output = await call(walk, value)
+            _check_silent(walk)
             await entry.put(output, returned)
         # One effect, whichever it was, so that a run that is resumed does not ask the cache a second time.
         run.log.append(EffectRecorded(at=frame.path, kind="cached", key="", value=run.log.keep(output, returned)))
@@ -155,13 +155,13 @@ def _with_cache(call: Call, policy: CachePolicy, element: Node[Any, Any], path: 
     return cached
 
 
-def _check_silent(execution: Execution) -> None:
+def _check_silent(walk: Walk) -> None:
     """Check that a cached node did nothing that would be missing in a run that finds its output.
 
     Raises:
         CacheError: it added to the transcript, or asked a model or a person.
     """
-    kinds = {kind for kind, _ in execution.frame.effects}
+    kinds = {kind for kind, _ in walk.frame.visit.effects}
     if kinds & {"add", "edit"}:
         what = "adds to the transcript"
     elif kinds & {"turn", "decision"}:
@@ -170,4 +170,4 @@ def _check_silent(execution: Execution) -> None:
         what = "asks a person"
     else:
         return
-    raise CacheError(execution.run.node_of(execution.frame), what)
+    raise CacheError(walk.run.node_of(walk.frame), what)

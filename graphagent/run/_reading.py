@@ -163,9 +163,13 @@ def _check_ruled(run: Runtime, log: Log) -> None:
     for frame in run.frame.of_agent():
         place = place_of(run.config.strategy.outline, frame.node_path)
         before, now = log.state.run.declared.get(place), run.config.strategy.declarations.get(place)
-        node = run.config.find(frame.node_path) if frame.node and before != now else None
+        node = run.config.find(frame.node_path) if frame.visit.node and before != now else None
         asks = any(each.at == frame.path for each in log.state.questions.values())
-        if node is not None and node.rules and (asks or frame.effects or frame.started or frame.inside):
+        if (
+            node is not None
+            and node.rules
+            and (asks or frame.visit.effects or frame.visit.started or frame.visit.inside)
+        ):
             difference = f"- node {frame.node_path!r}, which has begun and which a rule names, is another one now"
             raise StrategyChangedError(run.run_id, [difference])
 
@@ -188,16 +192,17 @@ def _check_frames(run: Runtime, frame: Frame, strategy: CompiledStrategy, given:
     `given` is the input of the frame, where it has none of its own.
     """
     path = run.path_of(frame)
-    node = strategy.node(frame.node or "")
+    node = strategy.node(frame.visit.node or "")
     if node is None:
-        raise StrategyChangedError(run.run_id, [f"- {path + (frame.node or '')!r}, where the run is"])
-    value = given if frame.value is UNSET else value_at(run, frame)
+        raise StrategyChangedError(run.run_id, [f"- {path + (frame.visit.node or '')!r}, where the run is"])
+    value = given if frame.visit.input is UNSET else value_at(run, frame)
     takes = getattr(node.element, "input_type", object)
-    if allow_changed and frame.node and not is_a(value, takes):
+    if allow_changed and frame.visit.node and not is_a(value, takes):
         raise StrategyChangedError(
-            run.run_id, [f"+ node {path + frame.node!r} takes {show(takes)}, and {a(type(value).__name__)} is there"]
+            run.run_id,
+            [f"+ node {path + frame.visit.node!r} takes {show(takes)}, and {a(type(value).__name__)} is there"],
         )
-    branches = frame.inside.get("branches", ())
+    branches = frame.visit.inside.get("branches", ())
     if branches and isinstance(node.inside, CompiledStrategy) and not branches[0].owns:
         _check_frames(run, branches[0], node.inside, value, allow_changed=allow_changed)
         return
@@ -210,11 +215,11 @@ def _check_frames(run: Runtime, frame: Frame, strategy: CompiledStrategy, given:
         gone = inside.path
         if number < len(declared) and inside.owns:
             branch = declared[number]
-            if inside.node or inside.source in (Source(gone + branch.name), Source(gone, PLACED)):
+            if inside.visit.node or inside.visit.source in (Source(gone + branch.name), Source(gone, PLACED)):
                 one = CompiledStrategy.of_branch(branch)
                 _check_frames(run, inside, one, values[number], allow_changed=allow_changed)
                 continue
-            gone = inside.source.path
+            gone = inside.visit.source.path
         gone = gone[len(run.frame.path) :].rstrip("/")
         raise StrategyChangedError(run.run_id, [f"- {gone!r}, inside of which the run is"])
 
@@ -226,13 +231,13 @@ def value_at(run: Runtime, frame: Frame) -> Any:
         StrategyChangedError: it does not fit the declared type any more.
         DamagedStoreError: it is not what was written.
     """
-    codec, source = run.log.codec, frame.source
+    codec, source = run.log.codec, frame.visit.source
     try:
-        return codec.take(frame.value, run.kind_of(source))
+        return codec.take(frame.visit.input, run.kind_of(source))
     except ValueError as error:
         reason = str(error)
     try:
-        codec.take_plain(frame.value)
+        codec.take_plain(frame.visit.input)
     except ValueError as error:
         damage = str(error)
     else:

@@ -73,7 +73,7 @@ class _Cost(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Execution:
+class _RecordedVisit:
     """What one execution of a node did."""
 
     node: str
@@ -128,13 +128,13 @@ class Recording:
         self._run_id = run_id
         self._live = live
         """Whether the other run does live what comes after it."""
-        self._executions: dict[str, deque[_Execution]] = {}
+        self._visits: dict[str, deque[_RecordedVisit]] = {}
         """The executions that were not matched yet, in order, by the places of their frames."""
         self._inside: dict[str, list[str]] = {"": []}
         """The places of frames by the places around them, these included."""
-        self._recording: dict[Frame, _Execution] = {}
+        self._recording: dict[Frame, _RecordedVisit] = {}
         """The executions that are being read."""
-        self._current: dict[str, tuple[int, _Execution]] = {}
+        self._current: dict[str, tuple[int, _RecordedVisit]] = {}
         """The executions that match those of the other run, with the entries with which these began, by place."""
         self.earlier: list[Step] = []
         """The steps before the run."""
@@ -150,24 +150,24 @@ class Recording:
         if frame is None:
             return
         if isinstance(entry, _Outcome) and entry.kind in _ASKED:
-            execution, name = self._did(frame), (entry.kind, entry.key)
-            execution.outcomes[name] = entry
-            execution.did(name, _Cost(number, entry.charges, entry.turns))
-            if entry.kind == "tool" and frame.value is not UNSET:
-                execution.input = frame.value, frame.source
+            visit, name = self._did(frame), (entry.kind, entry.key)
+            visit.outcomes[name] = entry
+            visit.did(name, _Cost(number, entry.charges, entry.turns))
+            if entry.kind == "tool" and frame.visit.input is not UNSET:
+                visit.input = frame.visit.input, frame.visit.source
             asked = (each for each in state.questions.values() if (each.at, each.key) == (entry.at, entry.key))
             if entry.kind == "answer" and any(each.kind == "approval" for each in asked):
-                execution.verdicts[entry.key] = entry.value
+                visit.verdicts[entry.key] = entry.value
         elif isinstance(entry, EffectStarted) and entry.kind in ("tool", "cached"):
             self._did(frame).started[entry.key] = entry.tool
         elif isinstance(entry, EffectRecorded | Spent) and entry.charges:
             self._did(frame).did(("spent", str(number)), _Cost(number, entry.charges, entry.turns))
         elif isinstance(entry, BranchesJoined) and entry.winner is not None:
-            execution = self._did(frame)
-            execution.winner = entry.winner
-            for branch, each in enumerate(frame.inside.get("branches", ())):
+            visit = self._did(frame)
+            visit.winner = entry.winner
+            for branch, each in enumerate(frame.visit.inside.get("branches", ())):
                 if branch != entry.winner:
-                    self._lose(execution, _place(each), frame.entered)
+                    self._lose(visit, _place(each), frame.visit.entered)
         elif isinstance(entry, NodeFinished | Placed | BranchFailed | AgentStopped | NodeRetried):
             if isinstance(entry, NodeFinished):
                 self._did(frame)  # it counts even if it did nothing: another node may not do something in its place
@@ -177,36 +177,38 @@ class Recording:
                 ended.retried = isinstance(entry, NodeRetried)
                 ended.ended = True
 
-    def _did(self, frame: Frame) -> _Execution:
+    def _did(self, frame: Frame) -> _RecordedVisit:
         found = self._recording.get(frame)
         if found is None:
-            found = self._recording[frame] = _Execution(frame.node or "", frame.born)
+            found = self._recording[frame] = _RecordedVisit(frame.visit.node or "", frame.born)
             place = _place(frame)
-            if place not in self._executions:
-                self._executions[place] = deque()
+            if place not in self._visits:
+                self._visits[place] = deque()
                 for around in ("", *_beginnings(place)):
                     self._inside.setdefault(around, []).append(place)
-            self._executions[place].append(found)
+            self._visits[place].append(found)
         return found
 
     def _end_inside(self, frame: Frame, entry: Entry) -> None:
         """Note that what was executed inside a node has ended; if it is tried again, so is all of that."""
         retried, whole = isinstance(entry, NodeRetried), isinstance(entry, NodeRetried) and bool(entry.first)
-        if not (frame.inside or whole):
+        if not (frame.visit.inside or whole):
             return
-        place, begun = (_place(frame), frame.born) if whole else (f"{_place(frame)}{frame.node}/", frame.entered)
+        place, begun = (
+            (_place(frame), frame.born) if whole else (f"{_place(frame)}{frame.visit.node}/", frame.visit.entered)
+        )
         for name in self._inside.get(place, ()):
-            for each in takewhile(lambda each: each.born >= begun, reversed(self._executions[name])):
+            for each in takewhile(lambda each: each.born >= begun, reversed(self._visits[name])):
                 each.ended, each.retried = True, each.retried or retried
 
-    def _lose(self, race: _Execution, place: str, begun: int) -> None:
+    def _lose(self, race: _RecordedVisit, place: str, begun: int) -> None:
         """Move the costs of what was done in a branch of a race since that began to the race itself."""
         for name in self._inside.get(place, ()):
-            executions = self._executions[name]
-            while executions and executions[-1].born >= begun:
-                lost = executions.pop()
+            visits = self._visits[name]
+            while visits and visits[-1].born >= begun:
+                lost = visits.pop()
                 for key, cost in lost.costs.items():
-                    race.costs[f"{name}{len(executions)}", "/".join(key)] = cost
+                    race.costs[f"{name}{len(visits)}", "/".join(key)] = cost
 
     # ---- what a node is about to do
 
@@ -255,18 +257,18 @@ class Recording:
             return None
         if kind in ("once", "cached"):
             # What its work asked a model is not asked again.
-            execution = self._current[_place(frame)][1]
-            number = execution.costs[kind, key].number
-            earlier = takewhile(lambda each: each[1].number <= number, execution.costs.items())
-            self._pay(log, frame, [*execution.take_owed(), *execution.take(name for name, _ in [*earlier])])
+            visit = self._current[_place(frame)][1]
+            number = visit.costs[kind, key].number
+            earlier = takewhile(lambda each: each[1].number <= number, visit.costs.items())
+            self._pay(log, frame, [*visit.take_owed(), *visit.take(name for name, _ in [*earlier])])
         self._take_payloads(log, entry.value)
         return structs.replace(entry, at=frame.path)
 
     def knows(self, frame: Frame, kind: str, key: str) -> bool:
         """Return whether the node of a frame recorded an outcome, in this attempt or in a later one."""
-        found, later = self._find(frame), iter(self._executions.get(_place(frame), ()))
+        found, later = self._find(frame), iter(self._visits.get(_place(frame), ()))
         while found is not None and found.retried and (kind, key) not in found.outcomes:
-            found = next((each for each in later if each.node == frame.node), None)
+            found = next((each for each in later if each.node == frame.visit.node), None)
         return found is not None and (kind, key) in found.outcomes
 
     def refuse(self, frame: Frame, what: str) -> None:
@@ -286,10 +288,10 @@ class Recording:
         if found is not None and not found.passed and since >= frame.born:
             found.passed = True
             return
-        executions = self._executions.get(place)
+        visits = self._visits.get(place)
         # It did nothing. What did nothing when it was recorded is passed with it; a race is needed when it is executed.
-        while executions and not executions[0].outcomes and executions[0].winner is None:
-            if executions.popleft().node == node:
+        while visits and not visits[0].outcomes and visits[0].winner is None:
+            if visits.popleft().node == node:
                 break
 
     def winner(self, log: Log, frame: Frame) -> int | None:
@@ -302,11 +304,11 @@ class Recording:
 
     def ended(self, log: Log, frame: Frame) -> None:
         """Count what was spent and belongs to no outcome, such as failed requests."""
-        found = [execution for _, execution in self._current.values()]
-        found += [each for executions in self._executions.values() for each in executions]
-        for execution in found:
-            if execution.ended or not self._live:
-                self._pay(log, frame, [*execution.take_owed(), *execution.take([*execution.costs])])
+        found = [visit for _, visit in self._current.values()]
+        found += [each for visits in self._visits.values() for each in visits]
+        for visit in found:
+            if visit.ended or not self._live:
+                self._pay(log, frame, [*visit.take_owed(), *visit.take([*visit.costs])])
 
     def _take(self, frame: Frame, kind: str, key: str, *, call: ToolCall | None = None) -> Any:
         """Return a recorded outcome, once; None if it may be caused live.
@@ -326,16 +328,16 @@ class Recording:
         if found is not None and found.outcomes:
             recorded = name_of_effect(*next(iter(found.outcomes)))
             raise self._diverged(frame, f"it does {shown!r}, and {recorded!r} was recorded")
-        following = next(iter(self._executions.get(_place(frame), ())), None)
+        following = next(iter(self._visits.get(_place(frame), ())), None)
         if found is None and following is not None:
             raise self._diverged(frame, f"it does {shown!r}, where node {following.node!r} came next")
         raise self._diverged(frame, f"it does {shown!r}, and nothing more was recorded of it")
 
-    def _find(self, frame: Frame, name: _Place | None = None) -> _Execution | None:
+    def _find(self, frame: Frame, name: _Place | None = None) -> _RecordedVisit | None:
         """Return the recorded execution that matches the current one of a frame."""
         place = _place(frame)
         since, found = self._current.get(place, (0, None))
-        if found is None or since != frame.since:
+        if found is None or since != frame.visit.since:
             found = self._match(place, frame, found)
         while found is not None and found.retried and name is not None and name not in found.outcomes:
             # An attempt that failed when it was recorded need not fail now, and does what a later attempt did.
@@ -349,22 +351,22 @@ class Recording:
             found = later
         return found
 
-    def _match(self, place: str, frame: Frame, before: _Execution | None) -> _Execution | None:
+    def _match(self, place: str, frame: Frame, before: _RecordedVisit | None) -> _RecordedVisit | None:
         """Match the next recorded execution in a frame, if it is one of the same node."""
-        executions = self._executions.get(place, deque[_Execution]())
-        for number, execution in enumerate(executions):
-            if execution.node == frame.node:
+        visits = self._visits.get(place, deque[_RecordedVisit]())
+        for number, visit in enumerate(visits):
+            if visit.node == frame.visit.node:
                 skipped = [] if before is None else [before]
-                skipped += [executions.popleft() for _ in range(number)]
-                executions.popleft()
+                skipped += [visits.popleft() for _ in range(number)]
+                visits.popleft()
                 if skipped:
-                    execution.owed = skipped[0].take_owed()
+                    visit.owed = skipped[0].take_owed()
                     costs = (cost for each in skipped for cost in each.costs.values())
-                    execution.owed += [cost for cost in costs if cost.charges or cost.turns]
-                self._current[place] = frame.since, execution
-                return execution
+                    visit.owed += [cost for cost in costs if cost.charges or cost.turns]
+                self._current[place] = frame.visit.since, visit
+                return visit
             # Nodes without effects may come and go; others may be left out only if they were tried again.
-            if execution.outcomes and not (before is not None and before.retried):
+            if visit.outcomes and not (before is not None and before.retried):
                 break
         return None
 
@@ -376,12 +378,12 @@ class Recording:
         while each is not None:
             place = _place(each)
             since, current = self._current.get(place, (0, None))
-            if self._executions.get(place) or (current is not None and since == each.since and current.ended):
+            if self._visits.get(place) or (current is not None and since == each.visit.since and current.ended):
                 return False
             each = each.parent
         return True
 
-    def _is_alike(self, call: ToolCall, found: _Execution, name: _Place) -> bool:
+    def _is_alike(self, call: ToolCall, found: _RecordedVisit, name: _Place) -> bool:
         """Return whether a tool call has the name and the arguments of the recorded one: those of the model, or of a person."""
         outcome, origin = cast("EffectRecorded", found.outcomes[name]).held.value, self.origin
         if found.asked is None:
@@ -406,14 +408,14 @@ class Recording:
     def _pay_inside(self, log: Log, frame: Frame, key: str, result: ToolResult) -> None:
         """Count what was spent inside a tool call that is not made."""
         place, scope = _place(frame), f"{key}/"
-        execution = self._current[place][1]
-        names = dict.fromkeys(execution.within.pop(scope, ()))
-        self._pay(log, frame, execution.take(name for name in names if name in execution.costs))
+        visit = self._current[place][1]
+        names = dict.fromkeys(visit.within.pop(scope, ()))
+        self._pay(log, frame, visit.take(name for name in names if name in visit.costs))
         for name in names:
-            execution.outcomes.pop(name, None)
+            visit.outcomes.pop(name, None)
         usage, turns = Usage(), 0
-        for below in self._inside.get(f"{place}{frame.node}/agent {scope}", ()):
-            for each in self._executions.pop(below, ()):
+        for below in self._inside.get(f"{place}{frame.visit.node}/agent {scope}", ()):
+            for each in self._visits.pop(below, ()):
                 for _, charges, count in each.costs.values():
                     usage, turns = sum((charge.usage for charge in charges), usage), turns + count
         if turns or usage != Usage():
@@ -456,4 +458,4 @@ def _place(frame: Frame) -> str:
         return ""
     if frame.activation is None:
         return _place(parent) + frame.path[len(parent.path) :]
-    return f"{_place(parent)}{parent.node}/{frame.key}/"
+    return f"{_place(parent)}{parent.visit.node}/{frame.key}/"

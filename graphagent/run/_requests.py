@@ -61,7 +61,7 @@ class Asking:
     """What was said and may be taken back."""
 
     def __post_init__(self) -> None:
-        self.unheard = Unheard(self.effects.execution.unheard, self.waiting)
+        self.unheard = Unheard(self.effects.walk.unheard, self.waiting)
 
     async def respond(self, request: ModelRequest) -> ModelResponse:
         """Return the answer to a request.
@@ -106,7 +106,7 @@ class Asking:
                 if found.response is None:
                     raise PromptTooLongError(found.error)
                 if self.counts:
-                    effects.execution.limits.check_turn()
+                    effects.walk.limits.check_turn()
                 return found.response
         features = run.around_model
         # What middleware asks a model itself does not pass through middleware: it would do so without end.
@@ -141,14 +141,14 @@ class Asking:
 
     async def _answer(self, request: ModelRequest) -> ModelResponse:
         effects, run, node = self.effects, self.effects.run, self.effects.node
-        model = self.model or effects.execution.model
+        model = self.model or effects.walk.model
         if model is None:
             raise no_model(node)
         purpose = self._purpose
         self.count_spent()  # middleware asks again
         for feature in implementing(run.features, "check_request"):
             feature.check_request(effects.context(), request, purpose)
-        limits = effects.execution.limits
+        limits = effects.walk.limits
         limits.check_spending()
         limits.check_priced(model)
         self.sent = request

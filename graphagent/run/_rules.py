@@ -19,45 +19,45 @@ if TYPE_CHECKING:
     from graphagent.log._internal import Frame
     from graphagent.run._compiled import Call
     from graphagent.run._runtime import Runtime
-    from graphagent.run._scope import Execution
+    from graphagent.run._walk import Walk
 
 
 def ruled(call: Call, of: Sequence[Ruled]) -> Call:
     """Return the call of an element that rules name: it begins only if none is broken by it."""
 
-    async def checked(execution: Execution, value: Any) -> Any:
-        frame, log = execution.frame, execution.run.log
-        check_rules(execution, of)  # again, since middleware may have waited
-        named = _note(execution, of)
-        output = await call(execution, value)
+    async def checked(walk: Walk, value: Any) -> Any:
+        frame, log = walk.frame, walk.run.log
+        check_rules(walk, of)  # again, since middleware may have waited
+        named = _note(walk, of)
+        output = await call(walk, value)
         log.append(RuledExecution(at=frame.path, of=named, ended=True))
         return output
 
     return checked
 
 
-def begin_tool(execution: Execution, tool: Tool, key: str) -> tuple[tuple[str, str], ...]:
+def begin_tool(walk: Walk, tool: Tool, key: str) -> tuple[tuple[str, str], ...]:
     """Note that a tool call begins, and return what the rules know it as; nothing if none names the tool.
 
     Raises:
         RuleError: it would break a rule.
     """
-    found = check_tool(execution, tool, key)
-    return _note(execution, found, key) if found else ()
+    found = check_tool(walk, tool, key)
+    return _note(walk, found, key) if found else ()
 
 
-def check_tool(execution: Execution, tool: Tool, key: str) -> list[Ruled]:
+def check_tool(walk: Walk, tool: Tool, key: str) -> list[Ruled]:
     """Check that a tool may be called, and return what rules say of it; nothing if none names it.
 
     Raises:
         RuleError: it would break a rule.
     """
-    found = _rules_about(execution, tool)
-    check_rules(execution, found, tool.name, f"{execution.frame.node_path}:{key}")
+    found = _rules_about(walk, tool)
+    check_rules(walk, found, tool.name, f"{walk.frame.node_path}:{key}")
     return found
 
 
-def check_agent(execution: Execution, agent: Any, name: str, key: str, inside: Frame | None) -> list[Ruled]:
+def check_agent(walk: Walk, agent: Any, name: str, key: str, inside: Frame | None) -> list[Ruled]:
     """Check that a sub-agent may be run, and return what rules say of it and of its strategy; nothing if none names them.
 
     Args:
@@ -70,18 +70,18 @@ def check_agent(execution: Execution, agent: Any, name: str, key: str, inside: F
     Raises:
         RuleError: it would break a rule.
     """
-    if execution.node is None or not execution.node.within:
+    if walk.node is None or not walk.node.within:
         return []
-    found = _rules_about(execution, agent.as_node(), f"{execution.frame.node_path}:{key}")
-    check_rules(execution, found, name, "" if inside is None else inside.path.rstrip("/"))
+    found = _rules_about(walk, agent.as_node(), f"{walk.frame.node_path}:{key}")
+    check_rules(walk, found, name, "" if inside is None else inside.path.rstrip("/"))
     return found
 
 
-def begin_agent(execution: Execution, of: Sequence[Ruled], inside: Frame) -> tuple[tuple[str, str], ...]:
+def begin_agent(walk: Walk, of: Sequence[Ruled], inside: Frame) -> tuple[tuple[str, str], ...]:
     """Note that a sub-agent begins, in its frame, and return what the rules know it as."""
-    named = _names(execution, of)
+    named = _names(walk, of)
     if named:
-        execution.run.log.append(RuledExecution(at=inside.path, of=named, agent=True))
+        walk.run.log.append(RuledExecution(at=inside.path, of=named, agent=True))
     return named
 
 
@@ -91,7 +91,7 @@ def end_agent(run: Runtime, named: tuple[tuple[str, str], ...]) -> None:
         run.log.append(RuledExecution(at=run.frame.path, of=named, agent=True, ended=True))
 
 
-def _rules_about(execution: Execution, called: RuleNode, at: str = "") -> list[Ruled]:
+def _rules_about(walk: Walk, called: RuleNode, at: str = "") -> list[Ruled]:
     """Return what the rules around a node say of something that it calls.
 
     Args:
@@ -100,35 +100,35 @@ def _rules_about(execution: Execution, called: RuleNode, at: str = "") -> list[R
         at: The path of the call of an agent, which is a part of what the node, or the call of a tool around it, is noted as.
     """
     found: list[Ruled] = []
-    for rules, _, levels in execution.node.within if execution.node is not None else ():
+    for rules, _, levels in walk.node.within if walk.node is not None else ():
         about = (name for each, name in rules.named if is_about(each, called))
-        names = tuple(name for name in about if not at or not _is_noted(execution, levels, name, at))
+        names = tuple(name for name in about if not at or not _is_noted(walk, levels, name, at))
         if names:
             found.append(Ruled(levels, names, rules.checks(names)))
     return found
 
 
-def _is_noted(execution: Execution, levels: int, name: str, at: str) -> bool:
-    frame = execution.frame
-    known = execution.run.log.state.executed.get(scope_of(_around(frame, levels)), {}).get(name)
+def _is_noted(walk: Walk, levels: int, name: str, at: str) -> bool:
+    frame = walk.frame
+    known = walk.run.log.state.executed.get(scope_of(_around(frame, levels)), {}).get(name)
     return known is not None and any(
         (path == frame.node_path or at.startswith(f"{path}/")) and continues(since, path, frame)
         for path, (_, _, since, _) in known.running.items()
     )
 
 
-def end_tool(execution: Execution, named: tuple[tuple[str, str], ...], key: str) -> None:
+def end_tool(walk: Walk, named: tuple[tuple[str, str], ...], key: str) -> None:
     """Note that a tool call came to its end."""
-    execution.run.log.append(RuledExecution(at=execution.frame.path, of=named, call=key, ended=True))
+    walk.run.log.append(RuledExecution(at=walk.frame.path, of=named, call=key, ended=True))
 
 
-def check_rules(execution: Execution, of: Sequence[Ruled], call: str = "", path: str = "") -> None:
+def check_rules(walk: Walk, of: Sequence[Ruled], call: str = "", path: str = "") -> None:
     """Check that something may begin, or might: the current node, or the call of a tool or an agent of some name at a path.
 
     Raises:
         RuleError: it would break a rule.
     """
-    run, frame = execution.run, execution.frame
+    run, frame = walk.run, walk.frame
     path = path if call else frame.node_path
     for levels, _, checks in of:
         around = _around(frame, levels)
@@ -145,15 +145,15 @@ def check_rules(execution: Execution, of: Sequence[Ruled], call: str = "", path:
                 raise error
 
 
-def _note(execution: Execution, of: Sequence[Ruled], key: str = "") -> tuple[tuple[str, str], ...]:
+def _note(walk: Walk, of: Sequence[Ruled], key: str = "") -> tuple[tuple[str, str], ...]:
     """Note that something begins, and return its names, each with the path of the frame of the strategy that has the rules."""
-    named = _names(execution, of)
-    execution.run.log.append(RuledExecution(at=execution.frame.path, of=named, call=key))
+    named = _names(walk, of)
+    walk.run.log.append(RuledExecution(at=walk.frame.path, of=named, call=key))
     return named
 
 
-def _names(execution: Execution, of: Sequence[Ruled]) -> tuple[tuple[str, str], ...]:
-    return tuple((_around(execution.frame, levels).path, name) for levels, names, _ in of for name in names)
+def _names(walk: Walk, of: Sequence[Ruled]) -> tuple[tuple[str, str], ...]:
+    return tuple((_around(walk.frame, levels).path, name) for levels, names, _ in of for name in names)
 
 
 def _around(frame: Frame, levels: int) -> Frame:
@@ -170,7 +170,7 @@ def _path(around: Frame, frame: Frame) -> list[str]:
     while at is not None:
         frames.append(at)
         at = None if at is around else at.parent
-    return [each.path + name for each in reversed(frames) for name in each.executions if name != each.node]
+    return [each.path + name for each in reversed(frames) for name in each.visits if name != each.visit.node]
 
 
 def _run_around(run: Runtime, frame: Frame) -> Runtime:

@@ -32,10 +32,10 @@ from graphagent.run._effects import RunEditor
 from graphagent.run._inputs import StoredInput
 from graphagent.run._questions import Question, answer_type, open_question
 from graphagent.run._result import RunResult
-from graphagent.run._scope import Execution, Limits
 from graphagent.run._sleep import Tasks
 from graphagent.run._suspend import Suspend
 from graphagent.run._times import moment_of
+from graphagent.run._walk import Limits, Walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -314,7 +314,7 @@ class Runtime:
 
     def node_of(self, frame: Frame) -> str:
         """Return the path of the current node of a frame within this run."""
-        return frame.path[len(self.frame.path) :] + (frame.node or "")
+        return frame.path[len(self.frame.path) :] + (frame.visit.node or "")
 
     def kind_of(self, source: Source) -> Any:
         """Return the declared type of a value by its origin."""
@@ -354,12 +354,12 @@ class Runtime:
             tool for each in declared for tool in ((each,) if isinstance(each, Tool) else listed.get(each.name, ()))
         )
 
-    def execution(self) -> Execution:
+    def walk(self) -> Walk:
         """Return the execution of the agent's own strategy."""
         config, setting = self.config, self.config.strategy.setting
         task, kind, log = self.activation.task, config.strategy.input_type, self.log
         given: Callable[[], Any] = StoredInput(log, task, kind) if log.durable else lambda: task
-        outer = Execution(
+        outer = Walk(
             self, self.frame, config.compiled, self.limits, config.model, config.tools, given,
             self.deadline, self.unheard,
         )  # fmt: skip
@@ -556,7 +556,7 @@ class Runtime:
         """Return the ids of the runs of sub-agents that were begun under keys with a prefix, in the current node."""
         return [
             self.child_id(each.activation)
-            for key, frames in frame.inside.items()
+            for key, frames in frame.visit.inside.items()
             if key.startswith(f"agent {scope}")
             for each in frames
             if each.activation is not None
@@ -597,7 +597,9 @@ class Runtime:
         element = None if node is None else node.element
         given = Any
         if run is not None:
-            given = getattr(element, "input_type", Any) if frame.value is UNSET else run.kind_of(frame.source)
+            given = (
+                getattr(element, "input_type", Any) if frame.visit.input is UNSET else run.kind_of(frame.visit.source)
+            )
         found = self.asked[id_] = open_question(self.log, self.run_id, stored, answer_type(element), given)
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from graphagent.llm import Message, ModelRequest, OutputFormat, ToolResults
-from graphagent.run._scope import CHOSEN
+from graphagent.run._walk import CHOSEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -69,7 +69,7 @@ async def list_tools(run: Runtime) -> None:
     async def ask(number: int) -> None:
         server = asked[number]
         try:
-            found = await server.list_tools(Effects(run.execution()).within(SCOPE).within(server.name).context())
+            found = await server.list_tools(Effects(run.walk()).within(SCOPE).within(server.name).context())
             listed[server.name] = server.tools_from(found)
         except ToolServerError as error:
             if server.required:

@@ -144,11 +144,11 @@ async def wait_until(effects: Effects, time: int) -> None:
         Suspend: the run is suspended until then, or is to pause.
         RunError: a callback refused a step, or raised.
     """
-    run, execution = effects.run, effects.execution
+    run, walk = effects.run, effects.walk
     tasks = run.top.tasks
     await checkpoint()  # of a race that is decided by an answer and by the time at once, the answer comes first
     while (left := (time - await now(run)) / 1000) > 0:
-        limit = execution.seconds_left
+        limit = walk.seconds_left
         # A limit of the time for which something is executed does not end what is not executed.
         if (limit is not None and left > limit) or await tasks.wait(left):
             tasks.wakes.append((effects.frame.path, time))
@@ -165,5 +165,5 @@ async def sleep(effects: Effects, wanted: float | timedelta | datetime) -> None:
         wake = milliseconds_of(wanted, 0 if isinstance(wanted, datetime) else await now(effects.run))
         effects.record(EffectRecorded(at=effects.frame.path, kind="sleep", key=key, value=log.keep(wake)))
         await log.commit()
-        found = effects.frame.effects["sleep", key]
+        found = effects.visit.effects["sleep", key]
     await wait_until(effects, log.take(found.value))

@@ -75,7 +75,7 @@ async def finish_step(effects: Effects, kind: str, key: str, *, fresh: bool = Fa
         VetoError: a callback refused the turn.
     """
     run, frame = effects.run, effects.frame
-    id_ = cast("int", frame.effects[kind, key].value)
+    id_ = cast("int", frame.visit.effects[kind, key].value)
     transcript = frame.transcript
     name = f"{kind}:{key}"
     step = transcript.open_step if transcript.open is not None and transcript.open.id == id_ else None

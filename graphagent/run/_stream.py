@@ -46,7 +46,7 @@ class RunStream(Generic[O]):
     """
 
     def __init__(self, run: Run[O] | Callable[[], Awaitable[Run[O]]], *, all_text: bool = False) -> None:
-        self._execution = _Execution(run, all_text=all_text)
+        self._running = _RunTask(run, all_text=all_text)
 
     @property
     def run(self) -> Run[O]:
@@ -55,11 +55,11 @@ class RunStream(Generic[O]):
         Raises:
             RuntimeError: `agent.resume_stream` has not read it yet, as it does when its events are first read.
         """
-        if self._execution.run is None:
+        if self._running.run is None:
             raise RuntimeError(
                 "the run is read when its events are; within `async with … as events:`, it is there at once"
             )
-        return self._execution.run
+        return self._running.run
 
     @property
     def result(self) -> RunResult[O]:
@@ -74,27 +74,27 @@ class RunStream(Generic[O]):
         passed, what final checks and step callbacks may refuse when they have accepted it, and what a node with `.retry` says when
         there is no further attempt, each as a whole.
         """
-        return _Events(self._execution, _Speakers(self._execution))
+        return _Events(self._running, _Speakers(self._running))
 
     async def aclose(self) -> None:
         """Cancel the run, if it has not ended, and wait until it has stopped."""
-        await self._execution.stop()
+        await self._running.stop()
 
     async def __aenter__(self) -> Self:
-        await self._execution.read()
-        self._execution.begin()
-        self._execution.in_block = True
+        await self._running.read()
+        self._running.begin()
+        self._running.in_block = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         await self.aclose()
-        if error is None and self._execution.failed is not None:
-            raise self._execution.failed
+        if error is None and self._running.failed is not None:
+            raise self._running.failed
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        return _Events(self._execution, lambda event: (event,))
+        return _Events(self._running, lambda event: (event,))
 
     async def __anext__(self) -> Event:
         """Return the next event, in a block.
@@ -103,27 +103,27 @@ class RunStream(Generic[O]):
             StopAsyncIteration: the run has ended.
             RuntimeError: it is called outside of a block.
         """
-        if not self._execution.in_block:
+        if not self._running.in_block:
             raise RuntimeError("call anext() on aiter(events), or within `async with agent.stream(…) as events:`")
-        return await self._execution.following()
+        return await self._running.following()
 
     def __repr__(self) -> str:
-        return f"<events of {self._execution.run or 'a run that is not read yet'!r}>"
+        return f"<events of {self._running.run or 'a run that is not read yet'!r}>"
 
 
 @final
 class _Speakers:
     """Picks the text of the answers of a run out of its events: of one node after the other."""
 
-    def __init__(self, execution: _Execution) -> None:
-        self._execution = execution
+    def __init__(self, task: _RunTask) -> None:
+        self._running = task
         self._pieces: dict[str, list[str]] = {}
         """What the nodes that speak have said and nobody has heard, the one that is heard first."""
         self._ended: set[str] = set()
         """Those of them that say nothing more."""
 
     def __call__(self, event: Event) -> Sequence[str]:
-        run = self._execution.run
+        run = self._running.run
         path = None if run is None else run.speakers.get(event.run_id)
         if path is None:
             return ()
@@ -153,7 +153,7 @@ class _Speakers:
 
 
 @final
-class _Execution:
+class _RunTask:
     """A run in a task of its own, and its events that were not read yet."""
 
     def __init__(self, run: Run[Any] | Callable[[], Awaitable[Run[Any]]], *, all_text: bool) -> None:
@@ -240,10 +240,10 @@ class _Events(Generic[T]):
     is an object that a loop lets go when it is left in whatever way, and `__del__` cancels the run, which takes no awaiting.
     """
 
-    def __init__(self, execution: _Execution, pick: Callable[[Event], Sequence[T]]) -> None:
+    def __init__(self, task: _RunTask, pick: Callable[[Event], Sequence[T]]) -> None:
         self._owned: bool | None = None
         self._picked: deque[T] = deque()
-        self._execution = execution
+        self._running = task
         self._pick = pick
 
     def __aiter__(self) -> Self:
@@ -251,12 +251,12 @@ class _Events(Generic[T]):
 
     async def __anext__(self) -> T:
         if self._owned is None:
-            if not self._execution.in_block:
-                self._execution.begin()
-            self._owned = not self._execution.in_block
+            if not self._running.in_block:
+                self._running.begin()
+            self._owned = not self._running.in_block
         try:
             while not self._picked:
-                self._picked.extend(self._pick(await self._execution.following()))
+                self._picked.extend(self._pick(await self._running.following()))
         except anyio.get_cancelled_exc_class():
             await self.aclose()
             raise
@@ -265,8 +265,8 @@ class _Events(Generic[T]):
     async def aclose(self) -> None:
         """Cancel the run, if it ends with this loop, and wait until it has stopped."""
         if self._owned:
-            await self._execution.stop()
+            await self._running.stop()
 
     def __del__(self) -> None:
         if self._owned:
-            self._execution.cancel()
+            self._running.cancel()

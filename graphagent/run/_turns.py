@@ -95,7 +95,7 @@ async def _take_turn(
     await close_open(effects)
     counts = kind is ActionStep
     if not counts:
-        effects.execution.limits.check_turn()  # a plan that nothing could carry out is not made
+        effects.walk.limits.check_turn()  # a plan that nothing could carry out is not made
     name = f"{'model' if counts else 'plan'}:{key}"
     waiting = REFUSED if any(issubclass(kind, each.kinds) for each in effects.run.step_callbacks) else ()
     asking = Asking(effects, name, purpose, None, counts=counts, effect=("turn", key), waiting=waiting)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from graphagent._agent import Agent
     from graphagent.graph import BrokenRule, PathRule, Strategy
     from graphagent.history._internal import RuleCheck
-    from graphagent.log._internal import Executions, Scope
+    from graphagent.log._internal import Occurrences, RuleScope
 
 
 @dataclass(slots=True)
@@ -114,9 +114,9 @@ class _Heard:
     def __init__(self, check: RuleCheck) -> None:
         self.number = 0
         self.frames: dict[str, Frame] = {}
-        self.executed: dict[Scope, dict[str, Executions]] = {}
+        self.executed: dict[RuleScope, dict[str, Occurrences]] = {}
         self._check = check
-        self._names: dict[str, list[tuple[Scope, str]]] = {}
+        self._names: dict[str, list[tuple[RuleScope, str]]] = {}
 
     def hear(self, event: NodeStarted | NodeFinished | NodeFailed, index: int) -> None:
         """Note what an event says; `index` is that of a node that it starts."""
@@ -130,30 +130,30 @@ class _Heard:
             for scope, named in self._names[event.node]:
                 began(self, scope, named, event.node, frame)
         elif isinstance(event, NodeFailed):
-            frame.node = name if element.retried else ""  # it may be tried again
-        elif frame.node == name:
+            frame.visit.node = name if element.retried else ""  # it may be tried again
+        elif frame.visit.node == name:
             if element.kind == "race":
-                branches = frame.inside.get("branches", [])
+                branches = frame.visit.inside.get("branches", [])
                 won = min((each.ended for each in branches if each.ended), default=0)
                 take_back(self, [(each.path, each.born) for each in branches if each.ended != won])
             for scope, named in self._names[event.node]:
                 ended(self, scope, named, event.node)
-            frame.node, frame.ended = "", self.number
+            frame.visit.node, frame.ended = "", self.number
         for each in inside:  # what was inside it is over
             del self.frames[each.path]
-        frame.inside = {}
+        frame.visit.leave_inside()
 
     def _enter(self, path: str) -> Frame:
         """Add a frame. If it is the first one inside a node, what earlier attempts of that had executed is taken back."""
         outer: Frame | None = None
         for node in (path[:-1], path[:-1].rpartition("/")[0]) if path else ():  # a subgraph, or a fork with a branch
             at, name = _place(node)
-            outer = outer or (self.frames[at] if at in self.frames and self.frames[at].node == name else None)
+            outer = outer or (self.frames[at] if at in self.frames and self.frames[at].visit.node == name else None)
         frame = self.frames[path] = Frame(path, outer, Transcript(), self.number)
         if outer is not None:
-            if not outer.inside:
-                take_back(self, [(f"{outer.node_path}/", outer.entered)])
-            outer.inside.setdefault("branches", []).append(frame)
+            if not outer.visit.inside:
+                take_back(self, [(f"{outer.node_path}/", outer.visit.entered)])
+            outer.visit.add_inside("branches", frame)
         return frame
 
 

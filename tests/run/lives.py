@@ -90,7 +90,7 @@ async def entries_of(store, run_id="r"):
 
     def watch(entry, number, state, row, place):
         frame = state.frames.get(entry.at)
-        found.append(Recorded(entry, frame.node or "" if frame is not None else ""))
+        found.append(Recorded(entry, frame.visit.node or "" if frame is not None else ""))
 
     try:
         await Log.read(store, "", run_id, watch=watch)

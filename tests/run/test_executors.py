@@ -76,7 +76,7 @@ async def test_a_condition_behind_a_refused_change_gets_the_output_itself():
 
     @node
     async def shown(ctx: Context, n: int) -> str:
-        return f"{n} after {ctx.executions}"
+        return f"{n} after {ctx.visits}"
 
     strategy = Strategy(
         "s", START >> count, count.map(lambda n: -n).when(lambda n: n > 0) >> END, count.when(lambda n: n > 2) >> shown >> END,

@@ -9,17 +9,20 @@ import pytest
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.log._log import Log
 from graphagent.log._state import Activation, Frame, State
+from graphagent.log._visits import Visit
 from graphagent.memory.transcript._prompt import Versions
 from graphagent.memory.transcript._transcript import Transcript
 from graphagent.nodes import ask_human
 from graphagent.run._effects import Effects
 from graphagent.run._runtime import Runtime
-from graphagent.run._scope import Execution, Limits
+from graphagent.run._walk import Limits, Walk
 from graphagent.store import MemoryStore
 from tests.fold import DERIVED, described
 
-KINDS = (State, Frame, Activation, Transcript, Versions)
-FIELDS = [(kind, name) for kind in KINDS for name in kind.__slots__ if name not in DERIVED]
+KINDS = (State, Frame, Visit, Activation, Transcript, Versions)
+FIELDS = [
+    (kind, name) for kind in KINDS for name in getattr(kind, "__struct_fields__", kind.__slots__) if name not in DERIVED
+]
 LIVE = {
     Runtime: {
         # what it is made of
@@ -34,11 +37,11 @@ LIVE = {
     Limits: {
         "run", "frame", "parent", "where", "within", "max_nodes", "max_turns", "max_tokens", "max_cost", "cost", "running", "asking",
     },
-    Execution: {"run", "frame", "strategy", "limits", "model", "declared", "given", "deadline", "unheard"},
+    Walk: {"run", "frame", "strategy", "limits", "model", "declared", "given", "deadline", "unheard"},
     Effects: {
-        "execution", "scope", "position", "call", "asked", "_known", "_since", "_numbers", "_memory",
+        "walk", "scope", "position", "call", "asked", "visit", "_known", "_numbers", "_memory",
     },
-    Context: {"_execution", "_made", "_position", "_known"},
+    Context: {"_walk", "_visit", "_made", "_position", "_known"},
 }  # fmt: skip
 """The live things beside the state: the configuration, clients, handlers, timers, what was derived, and how far an execution is."""
 
@@ -58,6 +61,7 @@ async def test_a_field_that_is_left_out_of_the_fold_is_noticed(kind, name):
     changed = {
         State: state,
         Frame: state.root,
+        Visit: state.root.visit,
         Activation: state.run,
         Transcript: transcript,
         Versions: transcript.versions,

@@ -587,7 +587,7 @@ def test_what_a_log_says_of_rules_that_are_newer_is_what_it_would_have_noted(bac
     past, state = anyio.run(run, backend=backend)
     noted = {name: known for found in state.executed.values() for name, known in found.items()}
     state.run.ruled = ()
-    read = {name: known for _, name, known in past.executions(state)}
+    read = {name: known for _, name, known in past.visits(state)}
     assert noted.keys() <= read.keys()
     for name, known in noted.items():
         assert set(read[name].ended) <= set(known.ended)

@@ -185,7 +185,7 @@ class Limits:
 
 @final
 @dataclass(slots=True, eq=False)
-class Execution:
+class Walk:
     """A frame that is executed, with the live things that its nodes use. It is made anew wherever the frame is entered."""
 
     run: Runtime
@@ -206,15 +206,15 @@ class Execution:
     @property
     def node(self) -> CompiledNode | None:
         """The current node."""
-        return self.strategy.node(self.frame.node or "")
+        return self.strategy.node(self.frame.visit.node or "")
 
     def input(self) -> Any:
         """Return the input of the current node: a new object where the log has its bytes."""
-        value = self.frame.value
+        value = self.frame.visit.input
         if value is UNSET:
             return self.given()
         run = self.run
-        return run.log.take(value, run.kind_of(self.frame.source)) if run.log.durable else value
+        return run.log.take(value, run.kind_of(self.frame.visit.source)) if run.log.durable else value
 
     def stored_input(self, value: Any) -> StoredInput:
         """Return the input of the current node in a run with a store, for what is executed inside.
@@ -222,13 +222,17 @@ class Execution:
         It is what is stored, unless there may be something else in `value`, with which the node was called: middleware changes it,
         and an item of a set has no bytes of its own.
         """
-        stored, run, node = self.frame.value, self.run, self.node
+        stored, run, node = self.frame.visit.input, self.run, self.node
         if run.around_node is None:
             if stored is not UNSET:
-                return StoredInput(run.log, stored, run.kind_of(self.frame.source))
+                return StoredInput(run.log, stored, run.kind_of(self.frame.visit.source))
             if isinstance(self.given, StoredInput):
                 return self.given
-        kind = getattr(node and node.element, "input_type", Any) if stored is UNSET else run.kind_of(self.frame.source)
+        kind = (
+            getattr(node and node.element, "input_type", Any)
+            if stored is UNSET
+            else run.kind_of(self.frame.visit.source)
+        )
         return StoredInput.of(run.log, value, kind)
 
     @property
@@ -249,7 +253,7 @@ class Execution:
 
     def inside(
         self, frame: Frame, strategy: CompiledStrategy, given: Callable[[], Any], setting: Setting | None = None
-    ) -> Execution:
+    ) -> Walk:
         """Return the execution of a frame inside the current node."""
         model, declared, limits = self.model, self.declared, self.limits
         if setting is not None:
@@ -260,7 +264,7 @@ class Execution:
                 declared = tuple(map(as_tool, setting.available))
             if setting.limited:
                 limits = Limits(self.run, frame, setting, limits, where=frame.path[len(self.run.frame.path) : -1])
-        return Execution(self.run, frame, strategy, limits, model, declared, given, self.deadline, self.unheard)
+        return Walk(self.run, frame, strategy, limits, model, declared, given, self.deadline, self.unheard)
 
     @property
     def offered(self) -> tuple[Tool, ...]:
@@ -283,7 +287,7 @@ class Execution:
         return {tool.name: tool for feature in implementing(self.run.features, "tools") for tool in feature.tools}
 
     def _chosen(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
-        effect = self.frame.effects.get(("once", CHOSEN))
+        effect = self.frame.visit.effects.get(("once", CHOSEN))
         names = None if effect is None else self.run.log.take(effect.value)
         fixed = self.of_features() if tools else {}
         found = {tool.name: tool for tool in tools if names is None or tool.name in names or tool.name in fixed}
