@@ -86,7 +86,7 @@ class Started(Entry, tag="started", frozen=True):
     declared: dict[str, str] = {}
     """The names of the declarations of its nodes, by their paths in it: a name, and a hash of where and with which texts it is made."""
     ruled: tuple[tuple[str, str], ...] = ()
-    """What rules name, of which the log notes each execution: the path of the strategy that has the rules, and the name."""
+    """What rules name, of which the log notes each visit: the path of the strategy that has the rules, and the name."""
 
     def apply(self, state: State) -> None:
         """Begin the run."""
@@ -155,7 +155,7 @@ class NodeFinished(Entry, tag="finished", frozen=True):
     mapped: bool = False
     """Whether the edge passes on something else than the output of the node."""
     nodes: int = 1
-    """How many executions it counts as: subgraphs and forks count as 0, since the nodes inside count."""
+    """How many nodes it counts as: subgraphs and forks count as 0, since the nodes inside count."""
 
     def apply(self, state: State) -> None:
         """Put the frame before the next node."""
@@ -267,7 +267,7 @@ class BranchesStarted(Entry, tag="branches started", frozen=True):
     def apply(self, state: State) -> None:
         """Put a frame before each first node."""
         frame = state.frames[self.at]
-        if not self.firsts:  # a fork without branches counts as an execution, since there are none inside that count
+        if not self.firsts:  # a fork without branches counts as a node, since there are none inside that count
             frame.visit.add_inside("branches")
             frame.count(1)
         for place, first in enumerate(self.firsts, len(frame.visit.inside.get("branches", ()))):
@@ -393,7 +393,7 @@ class EffectRecorded(Entry, tag="effect", frozen=True):
     kind: str
     """What kind of effect it was."""
     key: str
-    """Identifies it among those of its kind in this execution of the node."""
+    """Identifies it among those of its kind in this visit of the node."""
     value: Raw = NIL
     """The outcome, where it is a value of a user's type."""
     held: HeldValue = None

@@ -21,7 +21,7 @@ _CALLED = "()"
 
 
 class Tracked(Protocol):
-    """A run whose executions are noted: its state, or a reader that follows it."""
+    """A run of which is noted what rules name: its state, or a reader that follows it."""
 
     number: int
     """The number of the last entry."""
@@ -55,7 +55,7 @@ def known_as(node: RuleNode) -> frozenset[str]:
 
 
 def scope_of(frame: Frame) -> RuleScope:
-    """Return the execution of the strategy of a frame. A subgraph that is tried again is still being executed."""
+    """Return the visit of the strategy of a frame. A subgraph that is tried again is still being executed."""
     parent = frame.parent
     return frame.path, frame.born if parent is None or frame.activation is not None else parent.visit.entered
 

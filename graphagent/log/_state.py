@@ -48,7 +48,7 @@ class OpenQuestion(NamedTuple):
 
 
 RuleScope: TypeAlias = tuple[str, int]
-"""One execution of a strategy that has rules: the path of its frame, and the entry with which it was entered."""
+"""One visit of a strategy that has rules: the path of its frame, and the entry with which it was entered."""
 
 
 Standing: TypeAlias = tuple[str, int, int]
@@ -102,7 +102,7 @@ class Activation:
         self.declared: dict[str, str] = {}
         """The names of the declarations of its nodes by their paths; none in a run without a store."""
         self.ruled: tuple[tuple[str, str], ...] = ()
-        """What the rules name of which the log notes each execution: the path of the strategy that has them, and the name."""
+        """What the rules name of which the log notes each visit: the path of the strategy that has them, and the name."""
         self.output: Any = None
         """The answer, as a stored value."""
         self.last_model_node = ""
@@ -147,7 +147,7 @@ class Frame:
         self.born = born
         """The entry with which it began."""
         self.visit = Visit(None, UNSET, TASK, born, born, born)
-        """The execution of its current node, or that before the first node, or at END."""
+        """Its current visit: also before the first node, and at END."""
         self.visits: dict[str, int] = {}
         """How often each node was entered."""
         self.nodes = self.turns = 0

@@ -135,7 +135,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
 
     @property
     def idempotency_key(self) -> str:
-        """A unique name of this tool call or, outside of a tool, of this execution of the node. It survives a restart.
+        """A unique name of this tool call or, outside of a tool, of this visit of the node. It survives a restart.
 
         Pass it to a service that does nothing twice under one key.
         """
@@ -296,7 +296,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
 
         Args:
             request: What the model is sent.
-            key: Identifies the request in this execution of the node. Default: its number.
+            key: Identifies the request in this visit of the node. Default: its number.
             parse: Checks an answer: see `turn`. The usage of the response is that of all attempts.
             attempts: How often the model is asked before OutputError is raised.
             purpose: What the answer is for, as events report it.
@@ -347,7 +347,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
         """Return the recorded outcome of an effect, or cause it and record its outcome.
 
         Args:
-            key: Identifies the effect in this execution of the node.
+            key: Identifies the effect in this visit of the node.
             work: Causes the effect. Its result is plain data, or of a type that the codec knows. If it raises, nothing is recorded.
             in_flight: What happens if the process died during `work`: it is repeated; a person is asked, with a question of the kind
                 `in_flight`; or it fails.

@@ -1,4 +1,4 @@
-"""Time limits: they cancel what waits. An execution looks at them before each node, model turn and tool call, which may never wait.
+"""Time limits: they cancel what waits. The walk of a frame looks at them before each node, model turn and tool call, which may never wait.
 
 What comes back after the end of its limit, because it blocked the event loop, has exceeded it as well.
 """

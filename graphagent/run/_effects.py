@@ -1,6 +1,6 @@
-"""The effects of an execution of a node: found where they are recorded, and recorded where they are not.
+"""The effects of a visit of a node: found where they are recorded, and recorded where they are not.
 
-An effect is found by its kind and key among what this execution of the node has done. A node that is executed again after its
+An effect is found by its kind and key among what this visit has done. A node that is executed again after its
 process died passes its recorded effects first. Meanwhile it reads the transcript as it was after the last effect that it has
 passed, so it decides again as it decided the first time.
 """
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class EndedError(RunError):
-    """An execution of a node has ended, and a task that it left behind tries to record something."""
+    """A visit of a node has ended, and a task that it left behind tries to record something."""
 
 
 @final
 class Effects:
-    """The effects of an execution of a node, or of a part of it such as a tool call, and its position in the log, as of which it sees the transcript."""
+    """The effects of a visit of a node, or of a part of it such as a tool call, and its position in the log, as of which it sees the transcript."""
 
     __slots__ = ("_known", "_memory", "_numbers", "asked", "call", "position", "scope", "visit", "walk")
 
@@ -38,7 +38,7 @@ class Effects:
         visit = walk.frame.visit if visit is None else visit
         self.walk = walk
         self.visit = visit
-        """The execution of the node. A task that it left behind, or that an earlier attempt did, must not record anything in the next one."""
+        """The visit. A task that it leaves behind must not record anything in a later one."""
         self.scope = scope
         """The beginning of the keys of its effects. Tools, middleware and tasks of a node have keys of their own."""
         self.position = position or visit.since
@@ -50,7 +50,7 @@ class Effects:
         self._numbers: dict[str, int] | None = None
         self._memory: RunMemory | None = None
         self.asked: dict[str, str] = {}
-        """The questions of this execution, by their keys."""
+        """The questions of this visit, by their keys."""
 
     # ---- where it is
 
@@ -158,7 +158,7 @@ class Effects:
 
         Raises:
             SerializationError: a value in it cannot be stored; nothing has changed.
-            EndedError: the execution has ended.
+            EndedError: the visit has ended.
         """
         log = self.walk.run.log
         if self.visit is not self.walk.frame.visit:
@@ -204,7 +204,7 @@ class Effects:
             await self.walk.stop_if_late(self.walk.deadline)
 
     def _ended(self) -> RunError:
-        text = f"this execution of node {self.node!r} has ended, and can record nothing more"
+        text = f"this visit of node {self.node!r} has ended, and can record nothing more"
         return self.run.of_run(EndedError(text))
 
 

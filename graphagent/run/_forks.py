@@ -96,7 +96,7 @@ def _frames(walk: Walk, branches: Sequence[CompiledNode]) -> list[Frame]:
 
 
 def _inside(walk: Walk, branches: Sequence[CompiledNode], value: Any, items: Sequence[Any] | None = None) -> list[Walk]:
-    """Return the executions of the branches, each with one of `items`, or with the whole input."""
+    """Return the walks of the branches, each with one of `items`, or with the whole input."""
     frames = _frames(walk, branches)
     given: Sequence[Callable[[], Any]]
     if not walk.run.log.durable:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FAILURES = (ModelError, StoreError, NoteError, OSError)
 """The errors of a model or a memory that fails. Time limits raise an OSError too, and so do users' own memories."""
 _FAILED = "not learned"
-"""The key under which a tap records that it failed, so that no execution of it tries again unasked."""
+"""The key under which a tap records that it failed, so that no later visit tries again unasked."""
 
 
 def learning(call: Call) -> Call:

@@ -123,7 +123,7 @@ def _answer(effects: Effects, found: Effect, question: str, type_: Any, kind: An
 
 
 def _next(effects: Effects) -> tuple[str, str]:
-    """Return the key and the id of the next question of this execution of the node, which are the same in a fork of the run."""
+    """Return the key and the id of the next question of this visit of the node, which are the same in a fork of the run."""
     number, name = effects.count("ask"), f"{effects.node}:{effects.visit.entered}"
     key = f"{effects.scope}ask:{number}"
     if effects.scope:  # tasks that a node gathers may ask at the same time

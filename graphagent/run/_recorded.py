@@ -1,6 +1,6 @@
 """What a run that is executed again asks for: the outcomes that were recorded, each looked up where it is about to be caused.
 
-An outcome is found by its frame, by which execution of a node in that frame it belongs to, and by its kind and key. Nothing else is
+An outcome is found by its frame, by the visit of a node in that frame to which it belongs, and by its kind and key. Nothing else is
 compared but the names and arguments of tool calls: wording may differ. The file is long because each kind of effect is looked up in its own way.
 """
 
@@ -74,7 +74,7 @@ class _Cost(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _RecordedVisit:
-    """What one execution of a node did."""
+    """What a visit of a node did in the recorded run."""
 
     node: str
     born: int
@@ -84,7 +84,7 @@ class _RecordedVisit:
     costs: OrderedDict[_Place, _Cost] = field(default_factory=OrderedDict[_Place, "_Cost"])
     """What they cost, as far as it was not counted yet, in the order of the entries."""
     owed: list[_Cost] = field(default_factory=list["_Cost"])
-    """What the executions before it in the frame cost, as far as it was not counted yet."""
+    """What the visits before it in the frame cost, as far as it was not counted yet."""
     within: dict[str, list[_Place]] = field(default_factory=dict[str, list[_Place]])
     """The outcomes and costs that were taken note of inside a tool call, by the beginning of their keys: that of the call, and a slash."""
     input: tuple[Any, Any] | None = None
@@ -98,7 +98,7 @@ class _RecordedVisit:
     ended: bool = False
     retried: bool = False
     passed: bool = False
-    """Whether the execution that matches it has ended."""
+    """Whether the visit that matches it has ended."""
     winner: int | None = None
     """The branch that won, if it was a race."""
 
@@ -113,7 +113,7 @@ class _RecordedVisit:
         return [self.costs.pop(name) for name in names]
 
     def take_owed(self) -> list[_Cost]:
-        """Return the same of the executions before it."""
+        """Return the same of the visits before it."""
         found, self.owed = self.owed, []
         return found
 
@@ -129,13 +129,13 @@ class Recording:
         self._live = live
         """Whether the other run does live what comes after it."""
         self._visits: dict[str, deque[_RecordedVisit]] = {}
-        """The executions that were not matched yet, in order, by the places of their frames."""
+        """The visits that were not matched yet, in order, by the places of their frames."""
         self._inside: dict[str, list[str]] = {"": []}
         """The places of frames by the places around them, these included."""
         self._recording: dict[Frame, _RecordedVisit] = {}
-        """The executions that are being read."""
+        """The visits that are being read."""
         self._current: dict[str, tuple[int, _RecordedVisit]] = {}
-        """The executions that match those of the other run, with the entries with which these began, by place."""
+        """The visits that match those of the other run, with the entries with which these began, by place."""
         self.earlier: list[Step] = []
         """The steps before the run."""
         self.start: Started
@@ -334,7 +334,7 @@ class Recording:
         raise self._diverged(frame, f"it does {shown!r}, and nothing more was recorded of it")
 
     def _find(self, frame: Frame, name: _Place | None = None) -> _RecordedVisit | None:
-        """Return the recorded execution that matches the current one of a frame."""
+        """Return the recorded visit that matches the current one of a frame."""
         place = _place(frame)
         since, found = self._current.get(place, (0, None))
         if found is None or since != frame.visit.since:
@@ -352,7 +352,7 @@ class Recording:
         return found
 
     def _match(self, place: str, frame: Frame, before: _RecordedVisit | None) -> _RecordedVisit | None:
-        """Match the next recorded execution in a frame, if it is one of the same node."""
+        """Match the next recorded visit in a frame, if it is one of the same node."""
         visits = self._visits.get(place, deque[_RecordedVisit]())
         for number, visit in enumerate(visits):
             if visit.node == frame.visit.node:

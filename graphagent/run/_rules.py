@@ -61,7 +61,7 @@ def check_agent(walk: Walk, agent: Any, name: str, key: str, inside: Frame | Non
     """Check that a sub-agent may be run, and return what rules say of it and of its strategy; nothing if none names them.
 
     Args:
-        execution: That of the node that runs it.
+        walk: That of the node that runs it.
         agent: The agent.
         name: How it is called.
         key: Its key among the effects of the node.
@@ -95,7 +95,7 @@ def _rules_about(walk: Walk, called: RuleNode, at: str = "") -> list[Ruled]:
     """Return what the rules around a node say of something that it calls.
 
     Args:
-        execution: That of the node.
+        walk: That of the node.
         called: A tool, or an agent.
         at: The path of the call of an agent, which is a part of what the node, or the call of a tool around it, is noted as.
     """

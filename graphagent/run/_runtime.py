@@ -355,7 +355,7 @@ class Runtime:
         )
 
     def walk(self) -> Walk:
-        """Return the execution of the agent's own strategy."""
+        """Return the walk of the agent's own strategy."""
         config, setting = self.config, self.config.strategy.setting
         task, kind, log = self.activation.task, config.strategy.input_type, self.log
         given: Callable[[], Any] = StoredInput(log, task, kind) if log.durable else lambda: task

@@ -186,7 +186,7 @@ class Limits:
 @final
 @dataclass(slots=True, eq=False)
 class Walk:
-    """A frame that is executed, with the live things that its nodes use. It is made anew wherever the frame is entered."""
+    """The execution of a frame: the live things that its nodes use. It is made anew wherever the frame is entered."""
 
     run: Runtime
     frame: Frame
@@ -254,7 +254,7 @@ class Walk:
     def inside(
         self, frame: Frame, strategy: CompiledStrategy, given: Callable[[], Any], setting: Setting | None = None
     ) -> Walk:
-        """Return the execution of a frame inside the current node."""
+        """Return the walk of a frame inside the current node."""
         model, declared, limits = self.model, self.declared, self.limits
         if setting is not None:
             model = model if setting.model is None else setting.model
