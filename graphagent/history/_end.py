@@ -25,7 +25,7 @@ async def end_run(store: Store, run_id: str, reason: str = "", *, owner: str = "
         owner: Whose.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: the run does not exist.
         RunClaimedError: a process, or another task, executes it.
         DamagedStoreError: it is not what was written.
         StoreError: the store cannot be read or written, or the run has steps of types that were not imported.

@@ -281,7 +281,7 @@ async def read_for(config: RunConfig, owner: str, run_id: str, *, until: int | N
     """Return the entries of a run, and its log, up to an entry.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: the run does not exist.
         DamagedStoreError: it is not what was written.
     """
     reader = Reader(config)
@@ -303,7 +303,7 @@ async def state_at(config: RunConfig, owner: str, run_id: str, number: int) -> S
     """Return the state of a run after an entry.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: the run does not exist.
         ValueError: it has no such entry.
     """
     check_number(run_id, number, (await read_for(config, owner, run_id)).entries)
@@ -385,7 +385,7 @@ async def compare_runs(store: Store, a: str, b: str, *, owner: str = "") -> Diff
     """Compare two runs without their agent: what they have in common, and what each did then.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: the run does not exist.
         StoreError: the store cannot be read.
     """
     first, second = [await read_stored(store, owner, each) for each in (a, b)]

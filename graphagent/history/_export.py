@@ -68,7 +68,7 @@ async def export_runs(
             what that left visible.
 
     Raises:
-        RunNotFoundError: there is no run of an id.
+        RunNotFoundError: a run does not exist.
         DamagedStoreError: something is not what was written.
         StoreError: the store cannot be read.
     """

@@ -26,7 +26,7 @@ _FIRST, _LONGEST, _FACTOR = 0.01, 0.5, 1.5
 class Following:
     """The entries of a run, from the first one on, each when it is committed, until the run has another status than some.
 
-    It is no async generator, which a loop that is left would leave to the garbage collector.
+    It is not an async generator: the garbage collector would have to close one that a loop abandons.
     """
 
     def __init__(self, config: RunConfig, owner: str, run_id: str, goes_on: Collection[Status]) -> None:

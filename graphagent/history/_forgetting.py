@@ -48,7 +48,7 @@ async def forget(
     also: Iterable[Reached] = (),
     older_than: timedelta | None = None,
 ) -> Receipt:
-    """Erase what some places have of one owner: everything, what is old, or facts and notes with what is chosen of what these reached.
+    """Erase data of one owner in some places: everything, old data, or facts and notes together with chosen places that these reached.
 
     In each place, it is erased in as few commits as there are kinds of it, `everything` of a store in one. What was cached in a store
     for the owner is erased in any case, since it may repeat the rest. If a place fails, the others are gone through all the same.
@@ -142,7 +142,7 @@ async def note_ids(*places: Place, owner: str, named: Iterable[str]) -> list[str
     """Return the ids of notes that a person names, in full or by their beginnings or ends.
 
     Raises:
-        NoteNotFoundError: there is no such note.
+        NoteNotFoundError: the note does not exist.
         AmbiguousNoteError: a name fits several notes.
         StoreError: a place cannot be read.
     """

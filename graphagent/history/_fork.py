@@ -126,7 +126,7 @@ def number_at(run_id: str, entries: Sequence[Entry], at: int | None, before: str
     The end of a run does not count: what continues after it ends again.
 
     Raises:
-        ValueError: there is no such entry.
+        ValueError: the entry does not exist.
     """
     wanted = before if before is not None else after
     if at is not None:

@@ -112,7 +112,7 @@ async def read_run(
         features: Those of the agent, `agent.features`, where facts shall be looked up; else they show as `[kept elsewhere]`.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: the run does not exist.
         DamagedStoreError: it is not what was written.
         StoreError: the store cannot be read, or the run has steps of types that were not imported.
     """
@@ -180,7 +180,7 @@ async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIter
         owner: Whose.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: the run does not exist.
         DamagedStoreError: an entry is not what was written.
         StoreError: the store cannot be read.
     """

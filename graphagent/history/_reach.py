@@ -84,7 +84,7 @@ class Reached:
     scope: Scope | None = None
     """Of a fact."""
     count: int = 1
-    """How many there are: of what was cached. That is erased in any case, since it may repeat what is forgotten."""
+    """The number of cached values. They are erased in any case, since one may repeat forgotten text."""
 
     @property
     def fact(self) -> tuple[Concept, Subject | None, Scope | None]:

@@ -89,7 +89,7 @@ async def prune_runs(
 
     Raises:
         ValueError: nothing says which, or a run is named that is a part of another one.
-        RunNotFoundError: there is no run of an id.
+        RunNotFoundError: a run does not exist.
         RunClaimedError: a process executes a run that is named.
         StoreError: the store cannot be read or written.
     """
@@ -141,7 +141,7 @@ async def forget_runs(store: Store, *, owner: str = "", run_ids: Collection[str]
     that continue them show `[forgotten]` in the place of their steps.
 
     Raises:
-        RunNotFoundError: there is no run of an id.
+        RunNotFoundError: a run does not exist.
         RunClaimedError: a process executes a run that is named, or one that continues it.
         StoreError: the store cannot be written.
     """
@@ -156,7 +156,7 @@ async def forget_runs(store: Store, *, owner: str = "", run_ids: Collection[str]
 
 
 def runs_of(owner: str) -> tuple[Key, ...]:
-    """Return what the keys begin with of all that a store has of an owner's runs, and of what is forgotten with them."""
+    """Return the prefixes of the keys of all data of an owner's runs, and of the data that are forgotten with the runs."""
     return (
         (ROOM, owner),
         (SUBMITTED, owner),

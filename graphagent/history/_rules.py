@@ -82,7 +82,7 @@ async def broken_rules(
         owner: The owner of the run.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: the run does not exist.
         StrategyChangedError: the run executed a node that the strategy does not have.
         StrategyError: a rule names a node that the strategy does not have.
         TypeError: there are neither rules nor a strategy that has some.
@@ -128,7 +128,7 @@ async def broken_rules(
 
 
 def _place(check: RuleCheck, frame: Frame, path: str) -> str | None:
-    """Return the path in the strategy of what is at a path in the run; in a sub-agent, the name of its declaration.
+    """Return the path in the strategy of a place in the run; in a sub-agent, the name of its declaration.
 
     None: the strategy has no such thing.
     """

@@ -114,7 +114,7 @@ async def run_head(store: Store, run_id: str, *, owner: str = "") -> RunHeader:
     """Return the header of a run, or of that of a sub-agent.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: the run does not exist.
         StoreError: the store cannot be read.
     """
     part = await read_part(store, owner, run_id)

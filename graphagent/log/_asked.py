@@ -47,7 +47,7 @@ async def ask(store: Store, header: RunHeader, reason: str, *, ends: bool) -> No
 
 
 async def read_asked(store: Store, header: RunHeader) -> Wish | None:
-    """Return what is asked of the process that has a run; None if nothing is. An item that is damaged asks for nothing.
+    """Return the request for the process that has a run, or None. A damaged item counts as no request.
 
     Raises:
         StoreError: the store cannot be read.

@@ -78,7 +78,7 @@ class Claim:
 
 
 _UNTOLD = " -"
-"""Stands for what tells a machine from others of its name, where there is no such thing."""
+"""The machine id of a machine that has none."""
 
 
 @cache

@@ -62,7 +62,7 @@ def due_changes(header: RunHeader, before: int) -> list[Change]:
 
 
 async def time_of(store: Store) -> int:
-    """Return the time by which it is judged what is due, in milliseconds UTC: that of the store, or else of this process.
+    """Return the current time for judging deadlines, in milliseconds UTC: by the clock of the store, or else of this process.
 
     Raises:
         StoreError: the store cannot be read.
@@ -78,7 +78,7 @@ async def read_due(store: Store, until: int, limit: int) -> list[Due]:
 
     Args:
         store: Where they are.
-        until: In milliseconds UTC; what is due is judged by the clock of the store, where it has one.
+        until: In milliseconds UTC, by the clock of the store, where it has one.
         limit: At most so many.
 
     Raises:

@@ -839,7 +839,7 @@ def known_results(frame: Frame) -> list[ToolResult]:
 
 
 def _settle_calls(frame: Frame, number: int) -> None:
-    """Put what is known of the calls of the last model turn into it: the node that made them may not end with their results."""
+    """Put the known results of the calls of the last model turn into that turn: the node that made the calls may end without them."""
     if frame.visit.inside or frame.visit.started:
         frame.transcript.answer(number, known_results(frame))
 

@@ -145,7 +145,7 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
         """Return the header in bytes that are stored as that of a run, or of a sub-agent in it.
 
         Raises:
-            DamagedStoreError: they are no header, or that of another run.
+            DamagedStoreError: the bytes are not a header, or belong to another run.
         """
         where = f"the header of run {run_id!r}"
         if not is_intact(value):

@@ -242,7 +242,7 @@ class Log:
                     await self._commit(self.store, header=header)
                     if header and self.header.claim is None:
                         await self.let_go()
-                    self.check_claim()  # whoever was stopped in the middle does nothing with what is in the store
+                    self.check_claim()  # a process that was stopped here must not change the store
 
     async def claim(self, token: Token) -> None:
         """Commit what was appended with a header that says that this process has the run.
@@ -463,7 +463,7 @@ class Log:
             watch: Is called before each entry of the run itself is applied.
 
         Raises:
-            RunNotFoundError: there is no such run.
+            RunNotFoundError: the run does not exist.
             DamagedStoreError: it is not what was written.
             StoreError: it could not be read.
         """

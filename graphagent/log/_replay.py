@@ -109,7 +109,7 @@ class Replay:
             self._begin_node(each, state.number)
 
     def _follow(self, state: State) -> None:
-        """Note what the last entry led to: the next node, and what is inside the current one."""
+        """Note what the last entry led to: the next node, and the frames inside the current one."""
         self.frames, self.number = state.frames, state.number
         frame = state.frames.get(self._at)
         if frame is None:

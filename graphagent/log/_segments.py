@@ -34,7 +34,7 @@ async def read_header(store: Store, owner: str, run_id: str) -> tuple[RunHeader,
     """Return the header of a run, and its version in the store.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: the run does not exist.
         RunError: it is that of a sub-agent, which is a part of another one.
         DamagedStoreError: it is not what was written.
     """
@@ -53,7 +53,7 @@ async def read_header(store: Store, owner: str, run_id: str) -> tuple[RunHeader,
 
 
 async def read_part(store: Store, owner: str, run_id: str) -> tuple[RunHeader, str] | None:
-    """Return the header of the run of a sub-agent, and the id of the run of which it is a part; None if there is no such run.
+    """Return the header of the run of a sub-agent, and the id of the run of which it is a part; None if the run does not exist.
 
     Raises:
         DamagedStoreError: it is not what was written.

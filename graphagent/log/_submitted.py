@@ -56,7 +56,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
 
     @staticmethod
     def unpack(value: bytes, run_id: str) -> Submitted:
-        """Return what is in bytes.
+        """Return the submitted run in some bytes.
 
         Raises:
             DamagedStoreError: they are not what was written.
@@ -177,7 +177,7 @@ async def read_unbegun(
         look_up: Looks up the facts and notes to which it refers.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: the run does not exist.
         DamagedStoreError: it is not what was written.
         StoreError: it could not be read.
     """

@@ -32,7 +32,7 @@ _NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
 def name_of_effect(kind: str, key: str) -> str:
-    """Return what an effect is called in histories and errors, such as `model:1` or `call:<id>`; users name what is done once."""
+    """Return what an effect is called in histories and errors, such as `model:1` or `call:<id>`; users name an effect that is done once."""
     return key if kind == "once" else f"{_NAMES_OF_KINDS.get(kind, kind)}:{key}"
 
 
@@ -119,7 +119,7 @@ class Visit(msgspec.Struct, eq=False):
         return beside
 
     def leave_inside(self) -> None:
-        """Forget what is inside the node and what was begun: it has been left as it was."""
+        """Forget the frames inside the node and the effects that were begun: the node was left before its end."""
         self.inside = self.started = _NONE
 
     def forget_errors(self) -> None:

@@ -4,7 +4,7 @@ A configuration and a task come in, entries of a log and a result come out. Read
 have it), `_runtime` and `_scope` (the live things of a run, and of a frame in it), `_beginning` with `_threads` and `_reading` (what it
 begins with), `_heartbeat`, `_answering`, `_ending`; `_compiled` and `_building` (a strategy that is ready to be executed), `_loop` (the
 nodes of a frame, one after the other), `_context` and `_effects` (what a node can do, and how that is recorded), `_turns`,
-`_requests`, `_calls`, `_steps`, `_people` (models, tools, steps, people), `_forks`, `_policies`, `_children` (what is inside a node),
+`_requests`, `_calls`, `_steps`, `_people` (models, tools, steps, people), `_forks`, `_policies`, `_children` (inside a node),
 `_recorded` (a run that is executed again).
 """
 

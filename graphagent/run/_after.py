@@ -1,4 +1,4 @@
-"""What is done after the end of a run: features look back, and what is left is learned, at once or later, in any process.
+"""Work after the end of a run: features look back, and learning that is still due is done, at once or later, in any process.
 
 What is to be learned stands in the log of the run and in its header, and an item of its own names the run until nothing is left.
 Who learns claims the run as one does who continues it. What that costs is an entry of the run.
@@ -108,7 +108,7 @@ def _ends_outside(run: Runtime, feature: Feature) -> bool:
 
 
 async def settle(config: RunConfig, owner: str | None = None) -> int:
-    """Learn what is left to be learned from runs of a strategy, of one owner or of all. Return from how many runs all was learned.
+    """Do the learning that is due from runs of a strategy, of one owner or of all. Return the number of runs with nothing left to learn.
 
     The runs of an owner come in the order in which they ended, and are left to whoever learns from one of them already.
 
@@ -141,7 +141,7 @@ async def settle(config: RunConfig, owner: str | None = None) -> int:
 
 
 async def settle_quietly(config: RunConfig, owner: str) -> None:
-    """Learn what is left from runs of an owner. Whatever is wrong with them must not concern who comes later."""
+    """Do the learning that is due from runs of an owner. An error in one owner's runs must not stop the learning of later owners."""
     try:
         await awaited(settle(config, owner), "settle")
     except Exception as error:  # noqa: BLE001  it stays due, and `settle` raises it
@@ -155,7 +155,7 @@ async def _due(config: RunConfig, store: Store, owner: str | None = None) -> lis
 
 
 async def _learn_from_stored(config: RunConfig, store: Store, owner: str, run_id: str) -> bool:
-    """Learn what is left from a stored run. Return whether nothing is left.
+    """Do the learning that is due from a stored run. Return whether nothing is left.
 
     Raises:
         RunClaimedError: somebody does.

@@ -84,7 +84,7 @@ async def _accepted(run: Runtime, unheard: Unheard) -> FinalAnswerStep:
         error, text = refusal
         node = run.config.compiled.node(run.activation.last_model_node) if run.activation.last_model_node else None
         if node is None or node is DONE or not fits(str, getattr(node.element, "input_type", object)):
-            raise run.of_run(error)  # there is no node that can be asked again
+            raise run.of_run(error)  # no node can be asked again
         run.log.append(Placed(at=run.frame.path, to=node.name, value=run.log.keep(text), text=True))
         await run.log.commit()
 

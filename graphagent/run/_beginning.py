@@ -106,7 +106,7 @@ async def take_up(run: Runtime) -> None:
     if run.draft is not None:
         if config.learns_later:
             await settle_quietly(config, run.owner)
-            run.since = _clock.ticks()  # it is no time of this run
+            run.since = _clock.ticks()  # waiting does not count as time of this run
         if run.features:
             await look_up_again(run.features, run.owner, [run.draft.transcript])
         if config.store is None:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from graphagent.run._runtime import Runtime
 
 _FORMAT = 1
-"""Of what is stored; part of the hash, so that values of another format are not found."""
+"""The format of stored values; a part of the hash, so that values of another format are not found."""
 
 
 def no_store(what: str) -> FeatureError:
-    """Return the error of something cached where there is no store, with the line to write."""
+    """Return the error of a cached node in a run without a store, with the line to write."""
     return FeatureError(
         f"{what} is cached, and the agent has no store to keep it in; write Agent(strategy, store=SqliteStore('runs.db')), "
         f"or store=MemoryStore() for this process alone"
@@ -32,7 +32,7 @@ def no_store(what: str) -> FeatureError:
 
 @final
 class CacheEntry:
-    """The place of one value in the store of a run: of what is computed from one input for one owner."""
+    """The place of one value in the store of a run: the value computed from one input for one owner."""
 
     __slots__ = ("_cache", "_head", "_name")
 

@@ -150,7 +150,7 @@ def final_checks(given: Any) -> tuple[Check, ...]:
     """Return the final checks that a list of functions is.
 
     Raises:
-        TypeError: It is no list, or one of them cannot be called with an answer, or with an answer and a run.
+        TypeError: `checks` is not a list, or one of them cannot be called with an answer, or with an answer and a run.
     """
     if callable(given) or isinstance(given, str) or not isinstance(given, Iterable):
         raise TypeError("final_answer_checks= is a list of functions, such as [is_polite]")

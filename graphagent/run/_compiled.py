@@ -153,7 +153,7 @@ class CompiledNode:
         self.within = within
         """The strategies with rules around it, whose rules hold for tools and sub-agents that are called here."""
         self.following: CompiledNode | None = None
-        """The next node, where there is no choice."""
+        """The next node, where only one edge leaves the node."""
         self.edges: tuple[CompiledEdge, ...] = ()
         """The edges for outputs, in order, where there is a choice."""
         self.error_edges: tuple[CompiledEdge, ...] = ()
@@ -189,7 +189,7 @@ class CompiledStrategy:
         return self.nodes.get(name) if name else DONE
 
     def find(self, path: str) -> CompiledNode | None:
-        """Return the node at a path, such as `count/words` or `parallel/0/double`; None: there is no such node.
+        """Return the node at a path, such as `count/words` or `parallel/0/double`; None: the node does not exist.
 
         Raises:
             LookupError: the path leads into a node that has nothing inside.
@@ -261,7 +261,7 @@ def wrong_output(declared: Any, returned: object) -> NodeTypeError:
     if isinstance(origin, type) and isinstance(returned, origin):
         shown += " with other items"
     return NodeTypeError(
-        f"it returned {shown}, and declares {show(declared)}; return what is declared, or declare what is returned"
+        f"it returned {shown}, and declares {show(declared)}; return the declared type, or declare the returned one"
     )
 
 

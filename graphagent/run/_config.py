@@ -250,7 +250,7 @@ def checked_retention(retention: object, store: Store | None) -> int:
 
     Raises:
         TypeError: it is not a length of time.
-        ValueError: it is not positive, or there is no store.
+        ValueError: the value is not positive, or the agent has no store.
     """
     if not isinstance(retention, timedelta):
         raise TypeError(f"retention= is a length of time, such as timedelta(days=30), not {kind_of(retention)}")

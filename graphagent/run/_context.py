@@ -189,7 +189,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
         """Return an installed feature, bound to this run.
 
         Raises:
-            FeatureError: the feature is not installed, and there is no default.
+            FeatureError: the feature is not installed, and no default is passed.
         """
         found = self._effects.run.features.get(kind)
         if found is not None:
@@ -306,7 +306,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
 
         Raises:
             BudgetError, OutputError, PromptTooLongError, ModelError: see `turn`.
-            FeatureError: there is no model.
+            FeatureError: the agent has no model.
         """
         return await decide(self._effects, request, key, parse, attempts, purpose, model, counts=counts, record=record)
 
@@ -507,7 +507,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
             default: The answer then, of the type `type`.
 
         Raises:
-            QuestionExpiredError: nobody answered before the deadline, and there is no default.
+            QuestionExpiredError: nobody answered before the deadline, and the question has no default.
             DeclinedError: a person declined to answer, with `Deny`.
             QuestionError: another question was asked under this id.
             TypeError: the deadline is neither, or the default is not of the type, or without a deadline.

@@ -257,7 +257,7 @@ class RunEditor:
         if run.draft is not None:
             Detached(run.draft.transcript).edit(edit)
         elif run.over:
-            # It has ended: what is changed now is changed in this object alone.
+            # The run has ended: an edit changes this object alone.
             run.memory.detach().edit(edit)
         elif run.editing is not None:
             NodeEditor(run.editing).edit(edit)

@@ -225,7 +225,7 @@ async def end_here(config: RunConfig, owner: str, run_id: str, reason: str) -> R
     """End a run where it is, let the features look back, and return it. One that has ended is only read.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: the run does not exist.
         RunClaimedError: somebody executes it.
         DamagedStoreError: it is not what was written.
         StoreError: it could not be read or written.
@@ -307,12 +307,12 @@ async def look_back_quietly(config: RunConfig, owner: str, run_id: str) -> None:
         run.unlearned = run.log.state.unlearned
         await look_back(run)
         _learn_soon(run)
-    except Exception as error:  # noqa: BLE001  what is due stays due, and `settle` raises it
+    except Exception as error:  # noqa: BLE001  learning stays due, and `settle` raises the error
         _log.warning("nothing was learned from run %r: %s", run_id, type(error).__name__)
 
 
 def _learn_soon(run: Runtime) -> None:
-    """Have what is left learned in the background."""
+    """Have the rest learned in the background."""
     if run.config.learns_later and run.log.state.unlearned:
         run.config.learn_soon(run.owner)
 

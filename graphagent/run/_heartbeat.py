@@ -116,5 +116,5 @@ async def _hear(run: Runtime) -> None:
             if leak_of_task(cancelled, "the heartbeat") is None:
                 raise
         except Exception as error:  # noqa: BLE001  whatever a store raises: who asked waits, and the next look may succeed
-            _log.warning("what is asked of run %r could not be read: %s", run.run_id, type(error).__name__)
+            _log.warning("the requests for run %r could not be read: %s", run.run_id, type(error).__name__)
     run.pause(run.wish.reason)

@@ -329,7 +329,7 @@ def _recovered(node: CompiledNode, walk: Walk, edge: CompiledEdge, caught: Excep
 
 
 def _failed(node: CompiledNode, walk: Walk, error: BaseException) -> None:
-    """Record that a node failed, or was cancelled. It is durable with what is committed next."""
+    """Record that a node failed, or was cancelled. The next commit makes the entry durable."""
     log = walk.run.log
     if log.stale is None and walk.run.log.state.frames.get(walk.frame.path) is walk.frame:
         text = str(error) if isinstance(error, RunError) else ""
@@ -421,7 +421,7 @@ def _recover(node: CompiledNode, walk: Walk, error: Exception, given: Any) -> tu
     The edge of a tap passes on the input of the tap.
 
     Raises:
-        Exception: the error, if there is no such edge.
+        Exception: the error, if no edge takes it.
     """
     run = walk.run
     path = run.path_of(walk.frame) + node.name

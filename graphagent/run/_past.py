@@ -51,7 +51,7 @@ class Past:
         return [each for each in found if each not in within]
 
     def _place(self, frame: Frame, path: str) -> str:
-        """Return the path in the strategy of its agent of what is at a path in the run."""
+        """Return the path in the strategy of its agent of a place in the run."""
         agent = frame.agent
         key = agent.path, path[len(agent.frame.path) :]
         if key not in self._places:
@@ -80,7 +80,7 @@ def _around(frame: Frame | None) -> Iterator[Frame]:
 
 
 def place_of(strategy: Outline | None, path: str) -> str:
-    """Return the path in a strategy of what is at a path in a run; `?` if there is nothing."""
+    """Return the path in a strategy of a place in a run; `?` if nothing is there."""
     try:
         return strategy.find(path)[0] if strategy is not None else "?"
     except LookupError:

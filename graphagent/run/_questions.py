@@ -118,7 +118,7 @@ class Question:
             return adapter.validate_json(json.dumps(answer), strict=True)
         except ValidationError as error:
             wrong = error
-        except (TypeError, ValueError, RecursionError):  # it is no JSON
+        except (TypeError, ValueError, RecursionError):  # not JSON
             pass
         raise self._unfitting(show(self.type), answer, problems(wrong))
 
@@ -130,7 +130,7 @@ class Question:
             plain = to_jsonable_python(answer)
             found = [*misfits(plain, self.json_schema, self.json_schema.get("$defs", {}))]
         except (PydanticSerializationError, ValueError, RecursionError):
-            plain, found = None, ["is no JSON"]
+            plain, found = None, ["is not JSON"]
         if not found:
             return plain
         raise self._unfitting(

@@ -29,7 +29,7 @@ async def read_log(
     """Return the log of a run, read and folded: see `Log.read`.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: the run does not exist.
         DamagedStoreError: it is not what was written.
         StoreError: it could not be read.
     """
@@ -48,7 +48,7 @@ async def read_any_log(config: RunConfig, owner: str, run_id: str) -> Log:
     """Return the log of a run, as `read_log` does; of one that was submitted and has not begun, as it would begin now, in no thread.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: the run does not exist.
         DamagedStoreError: it is not what was written.
         StoreError: it could not be read.
     """
@@ -70,7 +70,7 @@ async def read_run(config: RunConfig, owner: str, run_id: str, *, allow_changed:
     """Return a run from the store, or that of a sub-agent in it. It is not claimed before it is resumed.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: the run does not exist.
         RunError: it is that of an agent that a node runs by itself, of which nothing is known here.
         StrategyChangedError: the strategy is another one, and the run did not end with it.
         ToolServerError: the settings of a server do not fit the tools that the run has of it.

@@ -76,7 +76,7 @@ class Asking:
             if self.effects.log.stale is None:
                 self.count_spent()
             raise
-        if response.message.tool_calls:  # what is said beside them is no answer
+        if response.message.tool_calls:  # text beside tool calls is not an answer
             self.unheard.release()
             self.unheard.release_earlier()
         elif not self.waiting:

@@ -77,7 +77,7 @@ class Within(NamedTuple):
     """By how many frames that strategy is around the frame in which it is executed."""
 
     def below(self, part: str) -> Within:
-        """Return the same for what is executed in a frame inside."""
+        """Return the same for a frame inside."""
         return Within(self.rules, None if self.prefix is None else f"{self.prefix}{part}/", self.levels + 1)
 
 

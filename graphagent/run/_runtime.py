@@ -164,9 +164,9 @@ class Runtime:
     since: int | None = None
     """The ticks of the clock since which it is being executed."""
     deadline: float | None = None
-    """When the time that it may take, or that what is around it may take, ends, as a time of the event loop."""
+    """When its own time limit, or one around it, ends: as a time of the event loop."""
     unheard: Unheard | None = None
-    """What was said and may be taken back by what is around the run, of whose answer its own is a part."""
+    """Text that was said and that a run around it may still take back, if its answer is a part of that run's answer."""
     before = 0.0
     """For how many seconds it had been executed when it was resumed."""
     unlearned: tuple[str, ...] = ()
@@ -348,7 +348,7 @@ class Runtime:
     def listed_tools(self, declared: Sequence[Tool | ToolServer]) -> tuple[Tool, ...]:
         """Return tools, with those of the servers among them in the place of the servers."""
         listed = self.listed
-        if listed is None:  # there is no server
+        if listed is None:  # the agent has no tool server
             return cast("tuple[Tool, ...]", tuple(declared))
         return tuple(
             tool for each in declared for tool in ((each,) if isinstance(each, Tool) else listed.get(each.name, ()))

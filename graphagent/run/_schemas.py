@@ -30,7 +30,7 @@ _LIMITS: Any = (
     ("minItems", (list,), ge, "must have at least", "item"),
     ("maxItems", (list,), le, "must have at most", "item"),
 )
-"""Of a JSON schema: the name of a limit, which values it is for, the relation to it, and what is said where that does not hold."""
+"""Of a JSON schema: the name of a limit, which values it is for, the relation to it, and the message where that does not hold."""
 
 
 def schema_of(kind: QuestionKind, type_: Any) -> dict[str, Any]:

@@ -149,7 +149,7 @@ async def wait_until(effects: Effects, time: int) -> None:
     await checkpoint()  # of a race that is decided by an answer and by the time at once, the answer comes first
     while (left := (time - await now(run)) / 1000) > 0:
         limit = walk.seconds_left
-        # A limit of the time for which something is executed does not end what is not executed.
+        # A time limit holds for execution, and a sleeping run is not executed.
         if (limit is not None and left > limit) or await tasks.wait(left):
             tasks.wakes.append((effects.frame.path, time))
             raise Suspend

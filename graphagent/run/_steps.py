@@ -30,7 +30,7 @@ async def add(effects: Effects, step: Step) -> Step:
 
 
 async def add_results(effects: Effects, results: ToolResults) -> ActionStep | None:
-    """Record the results of the tool calls of the last turn, and return the completed turn; None if there is no turn."""
+    """Record the results of the tool calls of the last turn, and return the completed turn; None without a turn."""
     key, transcript = effects.next("results"), effects.transcript
     found = transcript.last_turn
     if found is None:

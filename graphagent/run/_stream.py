@@ -72,7 +72,7 @@ class RunStream(Generic[O]):
         It is what the model says in its turns, also beside tool calls. Text of plans, summaries, extraction and agents as tools is not
         in it. Of branches that speak at the same time, one comes after the other. What middleware may change comes when it has
         passed, what final checks and step callbacks may refuse when they have accepted it, and what a node with `.retry` says when
-        there is no further attempt, each as a whole.
+        no further attempt is left, each as a whole.
         """
         return _Events(self._running, _Speakers(self._running))
 
@@ -135,7 +135,7 @@ class _Speakers:
         elif isinstance(event, RunFinished | RunFailed | RunSuspended):
             self._ended.update(node for node in self._pieces if node.startswith(path))
         elif self._pieces and isinstance(event, ModelResponded | NodeFinished | NodeFailed):
-            ended = path + event.node  # what is inside of it may have been cancelled
+            ended = path + event.node  # nodes inside it may have been cancelled
             self._ended.update(node for node in self._pieces if node == ended or node.startswith(f"{ended}/"))
         return self._heard()
 
@@ -234,9 +234,9 @@ class _RunTask:
 
 @final
 class _Events(Generic[T]):
-    """One loop over the events, or over what is picked of them. Outside of a block the run ends with it.
+    """One loop over the events, or over items picked from them. Outside of a block the run ends with it.
 
-    It is no async generator: one that a loop leaves is closed by the garbage collector in another task, and trio warns of it. This
+    It is not an async generator: the garbage collector would close an abandoned one in another task, and trio warns of that. This
     is an object that a loop lets go when it is left in whatever way, and `__del__` cancels the run, which takes no awaiting.
     """
 

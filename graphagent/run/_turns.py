@@ -219,5 +219,5 @@ def _parsed(parse: Parse, response: ModelResponse) -> tuple[Any, OutputError | N
 
 
 def _asked_again(request: ModelRequest, message: Message, problem: OutputError) -> ModelRequest:
-    """Return a request with the answer that does not fit, and what is wrong with it."""
+    """Return a request with the answer that does not fit, and the reason."""
     return asked_again(request, message, problem, ActionStep(model_output_message=message).to_messages())

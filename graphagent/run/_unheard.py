@@ -23,7 +23,7 @@ REPEATED: tuple[type[Event], ...] = (TextStreamed,)
 
 @final
 class Unheard:
-    """Events that wait until they cannot be taken back here; then they are passed on to what is around it, or emitted."""
+    """Events that wait until they cannot be taken back here; then they are passed on to the wrapper around, or emitted."""
 
     __slots__ = ("_around", "_of_run", "_said", "kinds")
 
@@ -33,7 +33,7 @@ class Unheard:
         self.kinds: tuple[type[Event], ...] = kinds if around is None else (*kinds, *around.kinds)
         """What waits."""
         self._of_run = of_run
-        """Whether it is for the answer of a run: what is said before another turn is none."""
+        """Whether it is for the answer of a run: text before another turn is not."""
         self._said: list[tuple[Callable[[Event], None], Event]] = []
 
     def add(self, emit: Callable[[Event], None], event: Event) -> None:
@@ -54,7 +54,7 @@ class Unheard:
         self._said = []
 
     def release_earlier(self) -> None:
-        """Pass on what was said before, here and around, and is no answer to be refused: the run has continued."""
+        """Pass on the earlier text, here and around: the run has continued, so it cannot be refused as an answer any more."""
         if self._around is not None:
             self._around.release_earlier()
         if self._of_run:

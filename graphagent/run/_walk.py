@@ -162,7 +162,7 @@ class Limits:
             limits = limits.parent
 
     def remaining(self) -> Budgets:
-        """Return what is left, of the budgets here and around."""
+        """Return the remaining budgets, here and around."""
         least: dict[str, float] = {}
         limits: Limits | None = self
         own = True
@@ -201,7 +201,7 @@ class Walk:
     deadline: float | None = None
     """When the first of the time limits here and around ends, as a time of the event loop; None: there is none."""
     unheard: Unheard | None = None
-    """What was said and may be taken back, by what is around it; None: nothing can be."""
+    """Text that was said and that a wrapper may still take back; None: nothing can be taken back."""
 
     @property
     def node(self) -> CompiledNode | None:
@@ -217,10 +217,10 @@ class Walk:
         return run.log.take(value, run.kind_of(self.frame.visit.source)) if run.log.durable else value
 
     def stored_input(self, value: Any) -> StoredInput:
-        """Return the input of the current node in a run with a store, for what is executed inside.
+        """Return the input of the current node in a run with a store, for the nodes inside.
 
-        It is what is stored, unless there may be something else in `value`, with which the node was called: middleware changes it,
-        and an item of a set has no bytes of its own.
+        It is the stored input, unless the node was called with another `value`: middleware changes the input, and an item of a set has no
+        bytes of its own.
         """
         stored, run, node = self.frame.visit.input, self.run, self.node
         if run.around_node is None:

@@ -1127,7 +1127,7 @@ async def test_an_answer_to_a_node_of_ones_own_is_of_the_type_that_it_asked_for(
         (tuple[int, str], [1, "a", True], "must have at most 2 items"),
         (dict[str, int], {"a": "1"}, "a: must be of type integer"),
         (Trip | None, 3, "has none of the forms that may be answered"),
-        (Trip, object(), "is no JSON"),
+        (Trip, object(), "is not JSON"),
     ],
 )
 async def test_a_process_that_knows_the_form_of_an_answer_says_what_does_not_fit(kind, answer, said):
