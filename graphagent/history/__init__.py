@@ -22,8 +22,8 @@ from graphagent.history._export import import_runs as import_runs
 from graphagent.history._export import verify_runs as verify_runs
 from graphagent.history._forgetting import forget as forget
 from graphagent.history._import import import_thread as import_thread
-from graphagent.history._inspect import Moment as Moment
-from graphagent.history._inspect import Stand as Stand
+from graphagent.history._inspect import NodeStatus as NodeStatus
+from graphagent.history._inspect import Progress as Progress
 from graphagent.history._inspect import StoredRun as StoredRun
 from graphagent.history._inspect import follow_run as follow_run
 from graphagent.history._inspect import read_run as read_run

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphagent.llm import Message
-from graphagent.log._internal import GONE, Carried, Log, payloads_in, plain, row_of
+from graphagent.log._internal import REMOVED_STEP, Carried, Log, payloads_in, plain, row_of
 from graphagent.memory import ActionStep, FinalAnswerStep, MessageStep, PlanningStep, Step, SummaryStep, TaskStep
 from graphagent.memory._internal import FORGOTTEN
 
@@ -73,7 +73,7 @@ def _emptied(step: Step) -> Step:
     if isinstance(step, TaskStep):
         return TaskStep(FORGOTTEN)
     if isinstance(step, MessageStep):
-        return MessageStep(Message(step.message.role, (*GONE.message.parts,)))
+        return MessageStep(Message(step.message.role, (*REMOVED_STEP.message.parts,)))
     if isinstance(step, SummaryStep):
         return SummaryStep(FORGOTTEN, step.covers, keeps=step.keeps)
     if isinstance(step, PlanningStep):
@@ -86,4 +86,4 @@ def _emptied(step: Step) -> Step:
             model_output_message=Message.assistant(FORGOTTEN, calls),
             results=tuple(results),
         )
-    return FinalAnswerStep(FORGOTTEN) if isinstance(step, FinalAnswerStep) else GONE
+    return FinalAnswerStep(FORGOTTEN) if isinstance(step, FinalAnswerStep) else REMOVED_STEP

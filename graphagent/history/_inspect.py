@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
-    """A node of a run's strategy, and what the run did with it."""
+class NodeStatus:
+    """One node of a run's strategy, and how often the run executed it."""
 
     path: str
     """Its path in the strategy, such as `each/send`: without the numbers of the items of an `each`."""
@@ -85,9 +85,9 @@ class StoredRun:
     """The runs of sub-agents that it began, in their order."""
 
     @property
-    def graph(self) -> list[Stand]:
+    def graph(self) -> list[NodeStatus]:
         """Its strategy, with what it did."""
-        return list(_stands(self.strategy, self.entries, self.at))
+        return list(_node_statuses(self.strategy, self.entries, self.at))
 
     def to_text(self, *, detailed: bool = False) -> str:
         """Return the transcript as text, with those of sub-agents inside of their calls or after it, and why the run did not end."""
@@ -158,7 +158,7 @@ def _at(state: State, frame: Frame, agent: Activation, asked: Sequence[str]) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Progress:
     """How far a run is."""
 
     at: str
@@ -171,7 +171,7 @@ class Moment:
     """When the last entry was written, in milliseconds UTC."""
 
 
-async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIterator[Moment]:
+async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIterator[Progress]:
     """Yield the progress of a run, again and again, until no process executes it. Only new entries are read.
 
     Args:
@@ -201,7 +201,7 @@ async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIter
         while (row := await next_row(store, log)) is not None:
             log.fold_row(header, log.state.number + 1, row, watch=watch)
         state = log.state
-        yield Moment(at, state.root.turns, state.root.usage, state.ran / 1000, state.time)
+        yield Progress(at, state.root.turns, state.root.usage, state.ran / 1000, state.time)
         await anyio.sleep(0.2)
         header, _ = await read_header(store, owner, run_id)
 
@@ -222,7 +222,7 @@ async def next_row(store: Store, log: Log) -> bytes | None:
     return item.value
 
 
-def _stands(strategy: Outline, entries: Sequence[Entry], at: Sequence[str]) -> Iterator[Stand]:
+def _node_statuses(strategy: Outline, entries: Sequence[Entry], at: Sequence[str]) -> Iterator[NodeStatus]:
     @cache
     def place(path: str) -> str:
         """Return a path of the run as the strategy has it, unless that was changed since."""
@@ -237,6 +237,6 @@ def _stands(strategy: Outline, entries: Sequence[Entry], at: Sequence[str]) -> I
         while around and not path.startswith(around[-1]):
             around.pop()
         shown = each.type if each.output_type else ""
-        yield Stand(path, each.kind, shown, len(around), ended[path], path in here)
+        yield NodeStatus(path, each.kind, shown, len(around), ended[path], path in here)
         if each.is_frame:
             around.append(f"{path}/")

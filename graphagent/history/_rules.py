@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from graphagent.errors import StrategyChangedError
 from graphagent.graph import START, BrokenRule, Outline, Strategy
 from graphagent.graph.rules._internal import resolved
-from graphagent.log._internal import Log, Replay, hindrance, known_as, scope_of, standing
+from graphagent.log._internal import Log, Replay, known_as, scope_of, standing, violation
 
 if TYPE_CHECKING:
     from graphagent.graph import PathRule
@@ -52,7 +52,7 @@ class RuleCheck:
         named = set[str]()
         for rule, pattern in self._patterns:
             if names & pattern.then and not part_of & pattern.then:
-                after = hindrance(standing(run, scope), pattern.first, pattern.between)
+                after = violation(standing(run, scope), pattern.first, pattern.between)
                 if after is not None:
                     self.broken.append(BrokenRule(rule, path, after or START.name, at))
             named |= names & (pattern.first | pattern.between | pattern.then)

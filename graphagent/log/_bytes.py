@@ -18,7 +18,7 @@ from msgspec.msgpack import Decoder, Encoder
 from graphagent.codec._internal import DecodeError, decode, encode, read_usage, undeclared, usage_json
 from graphagent.errors import StoreError
 from graphagent.llm import Message, ModelResponse
-from graphagent.log._entries import AgentStarted, AgentStopped, AnyEntry, Carried, Held, Started, Stopped
+from graphagent.log._entries import AgentStarted, AgentStopped, AnyEntry, Carried, LibraryObject, Started, Stopped
 from graphagent.memory import Step
 from graphagent.memory._internal import Source, Versions, read_step, write_step
 from graphagent.store._internal import checked, is_intact
@@ -83,7 +83,7 @@ class Payloads:
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class EncodedValue:
     """A value of a step as it is stored, which is written again without being read."""
 
     data: Any
@@ -189,7 +189,7 @@ class EntryCodec:
             if isinstance(value, tuple):
                 both = [self._written(step, entry, state) for step in cast("Sequence[Step]", value)]
                 written[name], applied[name] = [data for data, _ in both], tuple(step for _, step in both)
-            elif isinstance(value, Held):
+            elif isinstance(value, LibraryObject):
                 written[name] = _write_held(value.value, self)
             else:
                 written[name], applied[name] = self._written(value, entry, state)
@@ -203,7 +203,7 @@ class EntryCodec:
         value: Any = None if field is None else getattr(step, field)
         if field is None or type(value) in _PLAIN:
             return write_step(step, self), step
-        if isinstance(value, Kept):
+        if isinstance(value, EncodedValue):
             bare = copy.copy(step)
             object.__setattr__(bare, field, None)
             return {**write_step(bare, self), field: value.data}, step
@@ -245,7 +245,7 @@ class EntryCodec:
             if data is None or data == ():
                 continue
             if name in ("held", "results"):
-                made: Any = Held(_read_held(data, self))
+                made: Any = LibraryObject(_read_held(data, self))
             elif name == "steps":
                 made = tuple([self._step(each, entry, state) for each in data])
             else:
@@ -271,7 +271,7 @@ class EntryCodec:
     def _value(self, data: Any, entry: Entry, state: State, field: str) -> Any:
         """Return a value in a step by the type that is declared for it; in a program that does not declare it, as plain data."""
         if self.keeps_values:
-            return Kept(data)
+            return EncodedValue(data)
         try:
             return decode(data, self.blobs, self._kind(entry, state, field))
         except ValueError:

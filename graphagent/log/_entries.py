@@ -32,15 +32,15 @@ Stored: TypeAlias = Any
 """A value of a user's type: the object without a store, `msgspec.Raw` with one."""
 StepValue: TypeAlias = Any
 """A Step; its data in an entry that was read and not yet revived. MessagePack cannot tell which class of steps to make."""
-HeldValue: TypeAlias = Any
-"""A Held, or None; its data in an entry that was read and not yet revived."""
-NIL = Raw(b"\xc0")
-GONE = MessageStep(Message.user(FORGOTTEN))
+ObjectValue: TypeAlias = Any
+"""A LibraryObject, or None; its data in an entry that was read and not yet revived."""
+NO_VALUE = Raw(b"\xc0")
+REMOVED_STEP = MessageStep(Message.user(FORGOTTEN))
 """Stands for a version of a step that is not there any more."""
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class LibraryObject:
     """Wraps an object of the library, such as a ToolResult, in an entry. The codec writes the object."""
 
     value: Any
@@ -129,7 +129,7 @@ class Carried(Entry, tag="carried", frozen=True):
         """Begin with this transcript: the numbers of steps and versions stay as they were."""
         if state.number:
             raise DecodeError("it is not the first")
-        transcript = Transcript(self.rules, [GONE] * self.versions, self.trust)
+        transcript = Transcript(self.rules, [REMOVED_STEP] * self.versions, self.trust)
         transcript.items = [Item(*each) for each in self.items]
         versions = transcript.versions
         versions.ids = [-1] * self.versions
@@ -144,7 +144,7 @@ class NodeFinished(Entry, tag="finished", frozen=True):
 
     to: str
     """The next node; empty for END."""
-    value: Raw = NIL
+    value: Raw = NO_VALUE
     """What it passes on."""
     tap: bool = False
     """Whether it passes on its input, which is not repeated."""
@@ -394,9 +394,9 @@ class EffectRecorded(Entry, tag="effect", frozen=True):
     """What kind of effect it was."""
     key: str
     """Identifies it among those of its kind in this visit of the node."""
-    value: Raw = NIL
+    value: Raw = NO_VALUE
     """The outcome, where it is a value of a user's type."""
-    held: HeldValue = None
+    held: ObjectValue = None
     """The outcome, where it is an object of the library."""
     step: StepValue | None = None
     """The step that joins the transcript."""
@@ -494,7 +494,7 @@ class ResultsAdded(Entry, tag="results", frozen=True):
     """The number of the effect."""
     turn: int
     """The id of the step of the turn."""
-    results: HeldValue = None
+    results: ObjectValue = None
     """The results, where they are others than those of the calls that the turn has."""
     open: bool = False
     """Whether callbacks see the turn before it is among the steps."""
@@ -583,9 +583,9 @@ class Asked(Entry, tag="asked", frozen=True):
     """What was asked."""
     kind: QuestionKind = "question"
     """`question`, `approval`, `result` or `in_flight`."""
-    about: Raw = NIL
+    about: Raw = NO_VALUE
     """What it is about, for those who answer."""
-    schema: Raw = NIL
+    schema: Raw = NO_VALUE
     """The JSON schema of the answer."""
     asked: int = 0
     """When it was asked, in milliseconds UTC."""
@@ -611,7 +611,7 @@ class Expired(Entry, tag="expired", frozen=True):
     """As in Asked."""
     deadline: int
     """The deadline, in milliseconds UTC."""
-    value: Raw = NIL
+    value: Raw = NO_VALUE
     """The default, which is the answer."""
     has_default: bool = False
     """Whether there was a default; otherwise the node that asked raises QuestionExpiredError."""
@@ -675,7 +675,7 @@ class Migrated(Entry, tag="migrated", frozen=True):
     """The name of the node."""
     source: str = ""
     """The path of the node from which its input came."""
-    value: Raw = NIL
+    value: Raw = NO_VALUE
     """Its input, if that was converted."""
     converted: bool = False
     """Whether it was."""

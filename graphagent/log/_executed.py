@@ -128,10 +128,10 @@ def standing(state: Tracked, scope: RuleScope, path: str = "", frame: Frame | No
     }  # fmt: skip
 
 
-def hindrance(found: Mapping[str, Standing], first: frozenset[str], between: frozenset[str]) -> str | None:
-    """Return the path of what stands in the way of something: one of `first`, with none of `between` executed since.
+def violation(found: Mapping[str, Standing], first: frozenset[str], between: frozenset[str]) -> str | None:
+    """Return the path of the node that makes something forbidden: one of `first`, with none of `between` executed since.
 
-    Without `first` it is the beginning, which is the empty path. None: nothing does.
+    Without `first` that is the beginning of the strategy, which is the empty path. None: the rule allows it.
     """
     latest = max((found[name][2] for name in between if name in found), default=0)
     if not first:

@@ -23,8 +23,8 @@ from graphagent.log._due import due_key as due_key
 from graphagent.log._due import due_of as due_of
 from graphagent.log._due import read_due as read_due
 from graphagent.log._due import time_of as time_of
-from graphagent.log._entries import GONE as GONE
-from graphagent.log._entries import NIL as NIL
+from graphagent.log._entries import NO_VALUE as NO_VALUE
+from graphagent.log._entries import REMOVED_STEP as REMOVED_STEP
 from graphagent.log._entries import AgentStarted as AgentStarted
 from graphagent.log._entries import AgentStopped as AgentStopped
 from graphagent.log._entries import Asked as Asked
@@ -37,9 +37,9 @@ from graphagent.log._entries import EffectStarted as EffectStarted
 from graphagent.log._entries import Ended as Ended
 from graphagent.log._entries import Entry as Entry
 from graphagent.log._entries import Expired as Expired
-from graphagent.log._entries import Held as Held
 from graphagent.log._entries import Learned as Learned
 from graphagent.log._entries import LearningDue as LearningDue
+from graphagent.log._entries import LibraryObject as LibraryObject
 from graphagent.log._entries import Migrated as Migrated
 from graphagent.log._entries import NodeFailed as NodeFailed
 from graphagent.log._entries import NodeFinished as NodeFinished
@@ -61,13 +61,13 @@ from graphagent.log._executed import Tracked as Tracked
 from graphagent.log._executed import began as began
 from graphagent.log._executed import continues as continues
 from graphagent.log._executed import ended as ended
-from graphagent.log._executed import hindrance as hindrance
 from graphagent.log._executed import known_as as known_as
 from graphagent.log._executed import name_of_agent as name_of_agent
 from graphagent.log._executed import name_of_tool as name_of_tool
 from graphagent.log._executed import scope_of as scope_of
 from graphagent.log._executed import standing as standing
 from graphagent.log._executed import take_back as take_back
+from graphagent.log._executed import violation as violation
 from graphagent.log._header import HEADERS as HEADERS
 from graphagent.log._header import LEARNING as LEARNING
 from graphagent.log._header import MARKED as MARKED

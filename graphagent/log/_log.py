@@ -30,7 +30,7 @@ from graphagent.errors import (
 from graphagent.log._bytes import EntryCodec, payloads_in, plain, row_of
 from graphagent.log._claim import LEASE, Claim
 from graphagent.log._due import due_changes
-from graphagent.log._entries import NIL, AgentStarted, AgentStopped, Carried, NodeFinished, Started, finish_node
+from graphagent.log._entries import NO_VALUE, AgentStarted, AgentStopped, Carried, NodeFinished, Started, finish_node
 from graphagent.log._header import WAITING, RunHeader, child_header, header_key, mark_key, place_of, rows_key
 from graphagent.log._lease import Lease
 from graphagent.log._segments import Segment, read_header, read_segments
@@ -199,7 +199,7 @@ class Log:
             SerializationError: the value cannot be stored; nothing has changed.
         """
         if self.durable:
-            kept = NIL if tap else self.codec.keep(value, kind)
+            kept = NO_VALUE if tap else self.codec.keep(value, kind)
             entry = NodeFinished(at=frame.path, to=to, value=kept, tap=tap, edge=edge, mapped=mapped, nodes=nodes)
             self.append(entry)
         else:

@@ -14,10 +14,10 @@ from graphagent.run._callbacks import call_all
 from graphagent.run._compiled import DONE
 from graphagent.run._deadlines import limited_to
 from graphagent.run._effects import Effects
+from graphagent.run._held_back import REFUSED, HeldBack
 from graphagent.run._servers import list_tools
 from graphagent.run._steps import close_open
 from graphagent.run._suspend import Suspend
-from graphagent.run._unheard import REFUSED, Unheard
 
 if TYPE_CHECKING:
     from graphagent.errors import RunError
@@ -59,20 +59,20 @@ async def execute_until_accepted(run: Runtime) -> FinalAnswerStep:
 async def _answer(run: Runtime) -> FinalAnswerStep:
     if run.top.attention:
         run.top.stop_if_due()
-    unheard = Unheard(run.unheard, REFUSED if run.checks_answer else (), of_run=True)
+    held_back = HeldBack(run.held_back, REFUSED if run.checks_answer else (), of_run=True)
     try:
-        step = await _accepted(run, unheard)
+        step = await _accepted(run, held_back)
     except Suspend:
-        unheard.release()
+        held_back.release()
         raise
-    unheard.release()
+    held_back.release()
     return step
 
 
-async def _accepted(run: Runtime, unheard: Unheard) -> FinalAnswerStep:
+async def _accepted(run: Runtime, held_back: HeldBack) -> FinalAnswerStep:
     while True:
         walk = run.walk()
-        walk.unheard = unheard
+        walk.held_back = held_back
         output = await run.config.call(walk, None)
         if run.frame.transcript.open is not None:
             await close_open(Effects(walk))
@@ -80,7 +80,7 @@ async def _accepted(run: Runtime, unheard: Unheard) -> FinalAnswerStep:
         refusal = await _refusal(run, step) if run.checks_answer else None
         if refusal is None:
             return step
-        unheard.drop()
+        held_back.drop()
         error, text = refusal
         node = run.config.compiled.node(run.activation.last_model_node) if run.activation.last_model_node else None
         if node is None or node is DONE or not fits(str, getattr(node.element, "input_type", object)):

@@ -92,7 +92,7 @@ def _taken_over(step: Step) -> Step:
     return found
 
 
-async def take_up(run: Runtime) -> None:
+async def begin_or_resume(run: Runtime) -> None:
     """Begin the run, or resume it. Errors before it is claimed change nothing.
 
     Raises:

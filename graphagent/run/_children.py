@@ -129,7 +129,7 @@ def _child(
     speaks = node is not None and isinstance(node.element, AgentNode) and parent.run_id in parent.speakers
     if speaks:
         run.speakers[run_id] = inside.path
-    run.unheard = effects.walk.unheard if speaks else None
+    run.held_back = effects.walk.held_back if speaks else None
     run.handlers = handlers_of_child(parent.handlers, config.handlers, speaks=speaks)
     if log.durable:
         log.codec.refers[inside.path] = within.refers

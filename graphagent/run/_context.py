@@ -25,13 +25,13 @@ from graphagent.run._calls import call_tool, check_approval, check_call
 from graphagent.run._children import run_agent
 from graphagent.run._concurrently import together
 from graphagent.run._effects import Effects
+from graphagent.run._held_back import report
 from graphagent.run._people import ask
 from graphagent.run._sleep import sleep
 from graphagent.run._steps import add, add_results
 from graphagent.run._suspend import Suspend
 from graphagent.run._times import Deadline, check_duration
 from graphagent.run._turns import decide, turn
-from graphagent.run._unheard import report
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -467,7 +467,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
     def emit(self, event: Event) -> None:
         """Deliver an event to the handlers of its type, unless the node is executed again and did this before."""
         if self._effects.is_live:
-            report(self._effects.run.emit, self._effects.walk.unheard, event)
+            report(self._effects.run.emit, self._effects.walk.held_back, event)
 
     # ---- people and agents
 

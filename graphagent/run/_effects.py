@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from graphagent.errors import DivergedError, RunError
-from graphagent.log._internal import EffectRecorded, EffectStarted, Held, TranscriptEdited
+from graphagent.log._internal import EffectRecorded, EffectStarted, LibraryObject, TranscriptEdited
 from graphagent.memory._internal import Detached, RunMemory
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Effects:
 
     async def record_object(self, kind: str, key: str, value: Any, *, ended: bool | None = None) -> None:
         """Record the outcome of an effect that is an object of the library, and commit it. `ended` is that of the entry."""
-        held = None if value is None else Held(value)
+        held = None if value is None else LibraryObject(value)
         self.record(EffectRecorded(at=self.frame.path, kind=kind, key=key, held=held, ended=ended))
         await self.log.commit()
 

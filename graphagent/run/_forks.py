@@ -19,7 +19,7 @@ from graphagent.log._internal import (
     BranchesStarted,
     BranchFailed,
     EffectRecorded,
-    Held,
+    LibraryObject,
     ResultsAdded,
     known_results,
 )
@@ -253,7 +253,7 @@ async def _close_turns(walk: Walk, branches: Sequence[Walk]) -> None:
         frame = walk.frame
         open_, known = frame.transcript.open, known_results(frame)
         if open_ is not None and known and ("results", "join") not in frame.visit.effects:
-            results = Held(ToolResults(known))
+            results = LibraryObject(ToolResults(known))
             walk.run.log.append(ResultsAdded(at=frame.path, key="join", turn=open_.id, results=results, open=True))
         await close_open(Effects(walk))
 

@@ -14,7 +14,7 @@ from graphagent.errors import RunError
 from graphagent.run._after import look_back
 from graphagent.run._answering import execute_until_accepted
 from graphagent.run._assembly import check_prices
-from graphagent.run._beginning import take_up
+from graphagent.run._beginning import begin_or_resume
 from graphagent.run._budgets import Budgets
 from graphagent.run._deps import make_deps
 from graphagent.run._ending import end, fail, is_idle, stop, suspend, write_end
@@ -250,7 +250,7 @@ class Run(Generic[O]):
 async def _execute(run: Runtime, *, stepping: bool) -> None:
     await make_deps(run)
     if not run.claimed:
-        await take_up(run)
+        await begin_or_resume(run)
     run.stepping = stepping
     step = await (
         with_heartbeat(run, lambda: execute_until_accepted(run)) if run.log.durable else execute_until_accepted(run)

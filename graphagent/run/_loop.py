@@ -16,7 +16,7 @@ from graphagent.events import NodeFinished as NodeFinishedEvent
 from graphagent.events import NodeStarted, PathTaken
 from graphagent.graph import Node
 from graphagent.graph._internal import is_a, show
-from graphagent.log._internal import NIL, NodeFailed, NodeFinished, NodeSkipped, Visit
+from graphagent.log._internal import NO_VALUE, NodeFailed, NodeFinished, NodeSkipped, Visit
 from graphagent.run._compiled import DONE, wrong_output
 from graphagent.run._context import Context
 from graphagent.run._effects import Effects
@@ -310,7 +310,7 @@ def _interrupted(node: CompiledNode, walk: Walk, interruption: BaseException) ->
 
 def _recovered(node: CompiledNode, walk: Walk, edge: CompiledEdge, caught: Exception, passed: Any) -> NodeFinished:
     log, frame = walk.run.log, walk.frame
-    value: Any = NIL
+    value: Any = NO_VALUE
     tap = node.passes_input and not edge.changes
     if not tap:
         kind = edge.value_type if edge.changes else edge.errors[0]

@@ -20,7 +20,7 @@ from graphagent.errors import (
     SerializationError,
 )
 from graphagent.llm import Approve, Deny, Tool, ToolCall
-from graphagent.log._internal import NIL, Asked, Expired
+from graphagent.log._internal import NO_VALUE, Asked, Expired
 from graphagent.run._questions import Question, open_question, stored_answer_type
 from graphagent.run._schemas import schema_of
 from graphagent.run._sites import sites
@@ -95,7 +95,7 @@ def _default(effects: Effects, until: Deadline, type_: Any) -> Any:
         SerializationError: it cannot be stored.
     """
     if not until.has_default:
-        return NIL
+        return NO_VALUE
     try:
         checked = Question("", "", effects.node, type=type_).check(until.default)
     except AnswerError as error:

@@ -17,8 +17,8 @@ from graphagent.run._cached import CacheEntry
 from graphagent.run._compiled import Call, counts
 from graphagent.run._deadlines import earlier
 from graphagent.run._final_errors import matching
+from graphagent.run._held_back import REPEATED, HeldBack
 from graphagent.run._suspend import Suspend
-from graphagent.run._unheard import REPEATED, Unheard
 
 if TYPE_CHECKING:
     from graphagent.graph._internal import Element
@@ -78,11 +78,11 @@ def _with_retry(call: Call, policy: Retry, element: Element, name: str, *, whole
 
     async def retrying(walk: Walk, value: Any) -> Any:
         run, frame = walk.run, walk.frame
-        log, around = run.log, walk.unheard
+        log, around = run.log, walk.held_back
         while True:
             attempt = 1 + frame.visit.attempts.get(name, 0)
             # What an attempt says is said again by the next one, so nobody hears it before it is known whether there is one.
-            unheard = walk.unheard = Unheard(around, REPEATED if attempt < policy.attempts else ())
+            held_back = walk.held_back = HeldBack(around, REPEATED if attempt < policy.attempts else ())
             try:
                 try:
                     returned = await call(walk, value)
@@ -94,18 +94,18 @@ def _with_retry(call: Call, policy: Retry, element: Element, name: str, *, whole
                 may_repeat = attempt < policy.attempts and log.stale is None
                 wait = None if caught is None or not may_repeat else policy.pause(attempt, caught)
                 if caught is None or wait is None:
-                    unheard.release()
+                    held_back.release()
                     raise
                 run.emit(NodeFailed(run.run_id, run.node_of(frame), error))
                 text = str(caught)
             except Suspend:
-                unheard.release()
+                held_back.release()
                 raise
             else:
-                unheard.release()
+                held_back.release()
                 return returned
             finally:
-                walk.unheard = around
+                walk.held_back = around
             first = walk.strategy.first.name if whole else ""
             log.append(
                 NodeRetried(

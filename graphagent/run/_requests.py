@@ -23,9 +23,9 @@ from graphagent.events import (
 from graphagent.llm import ModelResponse
 from graphagent.llm._internal import PartialOutput, check_whole, failures, fitted, response_of
 from graphagent.log._internal import Charge, EffectRecorded, Spent, header_key
+from graphagent.run._held_back import HeldBack, report
 from graphagent.run._middleware import pass_through
 from graphagent.run._suspend import Suspend
-from graphagent.run._unheard import Unheard, report
 from graphagent.store._internal import Asker, asker
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Asking:
+class ModelCall:
     """One request of a node, which middleware may change, make several times, or answer itself."""
 
     effects: Effects
@@ -48,7 +48,7 @@ class Asking:
     effect: tuple[str, str] | None
     """The kind and the key under which the answer is recorded, if it is."""
     waiting: tuple[type[Event], ...] = ()
-    """What nobody hears of an answer before who asks has accepted it: then `unheard` is released."""
+    """The events of an answer that are held back until the caller has accepted it."""
     charges: list[Charge] = field(default_factory=list[Charge])
     """What it cost so far."""
     turns: int = 0
@@ -57,11 +57,11 @@ class Asking:
     """What the model was really sent."""
     waits: bool = False
     """Whether nobody hears of the answer before middleware has passed it."""
-    unheard: Unheard = field(init=False)
-    """What was said and may be taken back."""
+    held_back: HeldBack = field(init=False)
+    """The text that may still be taken back."""
 
     def __post_init__(self) -> None:
-        self.unheard = Unheard(self.effects.walk.unheard, self.waiting)
+        self.held_back = HeldBack(self.effects.walk.held_back, self.waiting)
 
     async def respond(self, request: ModelRequest) -> ModelResponse:
         """Return the answer to a request.
@@ -77,10 +77,10 @@ class Asking:
                 self.count_spent()
             raise
         if response.message.tool_calls:  # text beside tool calls is not an answer
-            self.unheard.release()
-            self.unheard.release_earlier()
+            self.held_back.release()
+            self.held_back.release_earlier()
         elif not self.waiting:
-            self.unheard.release()
+            self.held_back.release()
         return response
 
     def entry(self, kind: str, key: str, **fields: Any) -> EffectRecorded:
@@ -153,7 +153,7 @@ class Asking:
         limits.check_priced(model)
         self.sent = request
         if self.counts:
-            self.unheard.release_earlier()
+            self.held_back.release_earlier()
             limits.enter_turn()
         token = asker.set(Asker(run.owner, run.log.store, header_key(run.owner, run.top.run_id)))
         try:
@@ -170,7 +170,7 @@ class Asking:
             response = await _response_of(model, model.respond(request, on_text))
             response = run.with_ids(fitted(response, request.tools))
         except BaseException as error:
-            self.unheard.drop()
+            self.held_back.drop()
             if isinstance(error, ModelRequestError) and not error.sent and self.counts:
                 self.turns -= 1
             if isinstance(error, ModelError):
@@ -231,7 +231,7 @@ class Asking:
             self._report(OutputStreamed(self.effects.run.run_id, self.effects.node, found[0], self._purpose))
 
     def _report(self, event: Event) -> None:
-        report(self.effects.run.emit, self.unheard, event)
+        report(self.effects.run.emit, self.held_back, event)
 
 
 async def _response_of(model: Model, answer: object) -> ModelResponse:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import RuleError
 from graphagent.graph._internal import is_about, reason
-from graphagent.log._internal import RuledExecution, continues, hindrance, scope_of, standing
+from graphagent.log._internal import RuledExecution, continues, scope_of, standing, violation
 from graphagent.run._ruled import Ruled
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def check_rules(walk: Walk, of: Sequence[Ruled], call: str = "", path: str = "")
         # If it continues, it may have begun before what the rule is about, or that may have been executed since.
         executed = (standing(state, scope), standing(state, scope, path, frame)) if checks else ()
         for rule, first, between in checks:
-            found = [hindrance(each, first, between) for each in executed]
+            found = [violation(each, first, between) for each in executed]
             after = found[-1]
             if after is not None and found[0] is not None:
                 node = f"{frame.node_path}: {call}" if call else frame.node_path

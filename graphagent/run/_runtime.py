@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from graphagent.run._callbacks import Callback
     from graphagent.run._config import RunConfig
     from graphagent.run._effects import Effects
+    from graphagent.run._held_back import HeldBack
     from graphagent.run._past import Past
     from graphagent.run._recorded import Recording
-    from graphagent.run._unheard import Unheard
     from graphagent.store import Change
 
 E = TypeVar("E", bound="RunError")
@@ -165,7 +165,7 @@ class Runtime:
     """The ticks of the clock since which it is being executed."""
     deadline: float | None = None
     """When its own time limit, or one around it, ends: as a time of the event loop."""
-    unheard: Unheard | None = None
+    held_back: HeldBack | None = None
     """Text that was said and that a run around it may still take back, if its answer is a part of that run's answer."""
     before = 0.0
     """For how many seconds it had been executed when it was resumed."""
@@ -361,7 +361,7 @@ class Runtime:
         given: Callable[[], Any] = StoredInput(log, task, kind) if log.durable else lambda: task
         outer = Walk(
             self, self.frame, config.compiled, self.limits, config.model, config.tools, given,
-            self.deadline, self.unheard,
+            self.deadline, self.held_back,
         )  # fmt: skip
         return outer if setting is None else outer.inside(self.frame, config.compiled, outer.given, setting)
 

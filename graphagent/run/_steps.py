@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.errors import VetoError
 from graphagent.llm import ToolResults
-from graphagent.log._internal import EffectRecorded, Held, ResultsAdded, StepFinished
+from graphagent.log._internal import EffectRecorded, LibraryObject, ResultsAdded, StepFinished
 from graphagent.memory import ActionStep, PlanningStep, StepFailure
 from graphagent.memory._internal import Item, check_step
 from graphagent.run._callbacks import call_all
@@ -47,7 +47,7 @@ async def add_results(effects: Effects, results: ToolResults) -> ActionStep | No
         same = len(own) == len(turn.tool_calls) and own == {result.call_id: result for result in given}
         effects.record(
             ResultsAdded(
-                at=effects.frame.path, key=key, turn=item.id, results=None if same else Held(ToolResults(given)),
+                at=effects.frame.path, key=key, turn=item.id, results=None if same else LibraryObject(ToolResults(given)),
                 open=is_open and effects.run.calls_back(turn),
             )
         )  # fmt: skip

@@ -11,11 +11,11 @@ from graphagent._features import implementing
 from graphagent.errors import ModelError, ModelRequestError, OutputError, PromptTooLongError
 from graphagent.llm import Message, Usage
 from graphagent.llm._internal import asked_again, check_answered, empty_answer, is_overflow
-from graphagent.log._internal import Held, spent
+from graphagent.log._internal import LibraryObject, spent
 from graphagent.memory import ActionStep, PlanningStep, StepFailure, Timing
-from graphagent.run._requests import Asking
+from graphagent.run._held_back import REFUSED
+from graphagent.run._requests import ModelCall
 from graphagent.run._steps import close_open, finish_step
-from graphagent.run._unheard import REFUSED
 
 if TYPE_CHECKING:
     from graphagent.events import ModelOutput
@@ -35,7 +35,7 @@ class _Turn(NamedTuple):
     kind: type[Any]
     """The class of its step."""
     request: ModelRequest
-    asking: Asking
+    asking: ModelCall
     number: int
     """The number of the turn; 0 for a plan."""
     started: int
@@ -71,7 +71,7 @@ async def turn(
             )
             if problem is None:
                 finished = await finish_step(effects, "turn", name, fresh=True)
-                asking.unheard.release()  # no callback has refused it
+                asking.held_back.release()  # no callback has refused it
                 return finished
         elif found.error is not None:
             raise _too_long(found)
@@ -89,7 +89,7 @@ async def turn(
 async def _take_turn(
     effects: Effects, request: ModelRequest, key: str, kind: type[Any], parse: Parse, purpose: ModelOutput, before: Usage,
     started: int, *, last: bool,
-) -> tuple[Asking, ModelResponse, OutputError | None]:  # fmt: skip
+) -> tuple[ModelCall, ModelResponse, OutputError | None]:  # fmt: skip
     """Ask the model, and record what came of it. Return the request and the answer, and why it does not fit, where it does not."""
     await effects.before_live()
     await close_open(effects)
@@ -98,7 +98,7 @@ async def _take_turn(
         effects.walk.limits.check_turn()  # a plan that nothing could carry out is not made
     name = f"{'model' if counts else 'plan'}:{key}"
     waiting = REFUSED if any(issubclass(kind, each.kinds) for each in effects.run.step_callbacks) else ()
-    asking = Asking(effects, name, purpose, None, counts=counts, effect=("turn", key), waiting=waiting)
+    asking = ModelCall(effects, name, purpose, None, counts=counts, effect=("turn", key), waiting=waiting)
     number = effects.memory.turns + 1 if counts else 0
     taken = _Turn(key, kind, request, asking, number, started, before)
     try:
@@ -116,7 +116,7 @@ async def _take_turn(
         finish = response.finish_reason if purpose in ("answer", "draft") and effects.call is None else None
         effects.record(asking.entry("turn", key, step=made, open=is_open, finish=finish))
     else:
-        effects.record(asking.entry("turn", key, held=Held(response)))
+        effects.record(asking.entry("turn", key, held=LibraryObject(response)))
     await effects.log.commit()
     return asking, response, problem
 
@@ -151,7 +151,9 @@ async def decide(
             problem = _parsed(parse, response)[1]
         else:
             await effects.before_live()
-            asking = Asking(effects, name, purpose, model, counts=counts, effect=("decision", name) if record else None)
+            asking = ModelCall(
+                effects, name, purpose, model, counts=counts, effect=("decision", name) if record else None
+            )
             response, problem = await _decided(asking, request, parse, record=record, last=attempt == attempts)
         spent += response.usage
         if problem is None:
@@ -161,7 +163,7 @@ async def decide(
 
 
 async def _decided(
-    asking: Asking, request: ModelRequest, parse: Parse, *, record: bool, last: bool
+    asking: ModelCall, request: ModelRequest, parse: Parse, *, record: bool, last: bool
 ) -> tuple[ModelResponse, OutputError | None]:
     """Ask the model, and record its answer, or else what that cost. Return the answer, and why it does not fit."""
     effects, key = asking.effects, asking.key
@@ -176,7 +178,7 @@ async def _decided(
         raise
     if record:
         finish = response.finish_reason if asking.counts and effects.call is None else None
-        effects.record(asking.entry("decision", key, held=Held(response), finish=finish))
+        effects.record(asking.entry("decision", key, held=LibraryObject(response), finish=finish))
     else:
         asking.count_spent()
         effects.memory.lower_trust("inferred")  # the node knows what the model said, though the log does not
@@ -190,7 +192,7 @@ def _too_long(found: Effect) -> PromptTooLongError:
     return PromptTooLongError(found.error[1])
 
 
-async def _fail_as_too_long(asking: Asking, kind: str, key: str, error: ModelRequestError) -> NoReturn:
+async def _fail_as_too_long(asking: ModelCall, kind: str, key: str, error: ModelRequestError) -> NoReturn:
     """Record that a prompt was too long, and raise that."""
     asking.effects.record(asking.entry(kind, key, error=("PromptTooLongError", str(error))))
     await asking.effects.log.commit()
@@ -199,7 +201,9 @@ async def _fail_as_too_long(asking: Asking, kind: str, key: str, error: ModelReq
     raise PromptTooLongError(str(error), status=error.status, detail=error.detail) from error
 
 
-async def _answer(asking: Asking, request: ModelRequest, parse: Parse) -> tuple[ModelResponse, Any, OutputError | None]:
+async def _answer(
+    asking: ModelCall, request: ModelRequest, parse: Parse
+) -> tuple[ModelResponse, Any, OutputError | None]:
     """Ask the model. Return the answer with its value, or with the reason why it has none."""
     try:
         response = await asking.respond(request)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from graphagent.log._internal import Frame
     from graphagent.protocols import Model, ToolServer
     from graphagent.run._compiled import CompiledNode, CompiledStrategy
+    from graphagent.run._held_back import HeldBack
     from graphagent.run._runtime import Runtime
-    from graphagent.run._unheard import Unheard
 
 CHOSEN = "tools"
 """The key of the effect that holds the names of the tools that a model chose for a subgraph."""
@@ -200,7 +200,7 @@ class Walk:
     """Returns the input of the frame."""
     deadline: float | None = None
     """When the first of the time limits here and around ends, as a time of the event loop; None: there is none."""
-    unheard: Unheard | None = None
+    held_back: HeldBack | None = None
     """Text that was said and that a wrapper may still take back; None: nothing can be taken back."""
 
     @property
@@ -264,7 +264,7 @@ class Walk:
                 declared = tuple(map(as_tool, setting.available))
             if setting.limited:
                 limits = Limits(self.run, frame, setting, limits, where=frame.path[len(self.run.frame.path) : -1])
-        return Walk(self.run, frame, strategy, limits, model, declared, given, self.deadline, self.unheard)
+        return Walk(self.run, frame, strategy, limits, model, declared, given, self.deadline, self.held_back)
 
     @property
     def offered(self) -> tuple[Tool, ...]:

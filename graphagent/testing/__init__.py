@@ -17,5 +17,5 @@ from graphagent.testing._server import OpenAIServer as OpenAIServer
 from graphagent.testing._server import RawResponse as RawResponse
 from graphagent.testing._server import openai_server as openai_server
 from graphagent.testing._stores import check_store as check_store
-from graphagent.testing._taken import Taken as Taken
-from graphagent.testing._taken import record as record
+from graphagent.testing._trace import Trace as Trace
+from graphagent.testing._trace import record as record

@@ -31,13 +31,13 @@ LIVE = {
         "_handle", "listed", "draft", "past", "recorded", "after",
         # where this process is with it
         "begun", "claimed", "token", "idle", "since", "before", "attention", "failure", "pausing", "stepping", "added", "handed",
-        "asked", "answers", "items", "tasks", "unheard", "speakers", "has_answered", "looked_back", "after_end", "at_rest", "unlearned", "call_ids",
+        "asked", "answers", "items", "tasks", "held_back", "speakers", "has_answered", "looked_back", "after_end", "at_rest", "unlearned", "call_ids",
         "most_deaths", "leaving", "wish", "by_worker",
     },
     Limits: {
         "run", "frame", "parent", "where", "within", "max_nodes", "max_turns", "max_tokens", "max_cost", "cost", "running", "asking",
     },
-    Walk: {"run", "frame", "strategy", "limits", "model", "declared", "given", "deadline", "unheard"},
+    Walk: {"run", "frame", "strategy", "limits", "model", "declared", "given", "deadline", "held_back"},
     Effects: {
         "walk", "scope", "position", "call", "asked", "visit", "_known", "_numbers", "_memory",
     },

@@ -35,7 +35,7 @@ from graphagent.nodes import execute_tools, llm_request
 from graphagent.protocols import Feature
 from graphagent.run._internal import Past
 from graphagent.store import MemoryStore, SqliteStore
-from graphagent.testing import ScriptedModel, Taken, record
+from graphagent.testing import ScriptedModel, Trace, record
 from tests.graph.interleavings import rules_of, small_strategies
 from tests.thorough import examples
 
@@ -206,7 +206,7 @@ async def test_a_recorded_run_is_checked_in_a_test():
     assert (found.node, taken.nodes[found.at]) == ("send", "send")
     assert taken.broken_rules() == []
     with pytest.raises(ValueError, match=r"make it with record\(agent\)"):
-        Taken().broken_rules()
+        Trace().broken_rules()
 
 
 async def test_the_runs_of_sub_agents_are_not_recorded():

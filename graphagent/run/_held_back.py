@@ -1,7 +1,7 @@
-"""What models have said and nobody has heard yet, since it may still be taken back: refused, or said again by another attempt.
+"""Text of models that is not delivered yet, since a check may still refuse it or another attempt may replace it.
 
-What may take text back has an `Unheard` for it, within that of what may take back more: the request of a turn that callbacks see,
-a node that is retried, a run whose answer may be refused.
+Each place that may take text back has a `HeldBack`, inside that of the place around it: the request of a turn that callbacks see, a
+node that is retried, a run whose answer may be refused.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from graphagent.events import Event
 
 REFUSED: tuple[type[Event], ...] = (TextStreamed, OutputStreamed)
-"""What waits where an answer may be refused."""
+"""The events that wait where an answer may be refused."""
 REPEATED: tuple[type[Event], ...] = (TextStreamed,)
-"""What waits where an answer may be given again: a value so far replaces the one before, and pieces of text follow one another."""
+"""The events that wait where an answer may be given again. A partial value replaces the one before, so it need not wait."""
 
 
 @final
-class Unheard:
+class HeldBack:
     """Events that wait until they cannot be taken back here; then they are passed on to the wrapper around, or emitted."""
 
     __slots__ = ("_around", "_of_run", "_said", "kinds")
 
-    def __init__(self, around: Unheard | None, kinds: tuple[type[Event], ...], *, of_run: bool = False) -> None:
+    def __init__(self, around: HeldBack | None, kinds: tuple[type[Event], ...], *, of_run: bool = False) -> None:
         self._around = around
-        # What waits around it waits here too, so that it can be dropped here.
+        # An event that waits further out waits here too, so that it can be dropped here.
         self.kinds: tuple[type[Event], ...] = kinds if around is None else (*kinds, *around.kinds)
-        """What waits."""
+        """The kinds of events that wait."""
         self._of_run = of_run
         """Whether it is for the answer of a run: text before another turn is not."""
         self._said: list[tuple[Callable[[Event], None], Event]] = []
@@ -61,9 +61,9 @@ class Unheard:
             self.release()
 
 
-def report(emit: Callable[[Event], None], unheard: Unheard | None, event: Event) -> None:
+def report(emit: Callable[[Event], None], held_back: HeldBack | None, event: Event) -> None:
     """Emit an event, or have it wait if it is a part of the answer that may be taken back."""
-    if unheard is not None and isinstance(event, TextStreamed | OutputStreamed) and event.output == "answer":
-        unheard.add(emit, event)
+    if held_back is not None and isinstance(event, TextStreamed | OutputStreamed) and event.output == "answer":
+        held_back.add(emit, event)
     else:
         emit(event)

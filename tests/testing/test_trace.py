@@ -11,7 +11,7 @@ from graphagent import END, START, Agent, Context, Strategy, node, tap, tool
 from graphagent.errors import BudgetError, NodeFailedError, NoPathError, ScriptError
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.nodes import execute_tools, llm_request
-from graphagent.testing import ScriptedModel, Taken, next_node, record
+from graphagent.testing import ScriptedModel, Trace, next_node, record
 
 
 @node
@@ -41,7 +41,7 @@ async def test_record_tells_which_nodes_and_ways_a_run_took():
 
 
 def taken_by(*nodes, edges=()):
-    return Taken(list(nodes), [(node, "on str", target) for node, target in edges])
+    return Trace(list(nodes), [(node, "on str", target) for node, target in edges])
 
 
 @pytest.mark.parametrize(

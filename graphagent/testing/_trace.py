@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Taken:
+class Trace:
     """What the last run of an agent did, in order; branches as they happened. The runs of sub-agents are not part of it."""
 
     nodes: list[str] = field(default_factory=list[str])
@@ -93,7 +93,7 @@ class Taken:
         from graphagent.history._internal import RuleCheck
 
         if self._strategy is None:
-            raise ValueError("this Taken is not the record of an agent; make it with record(agent)")
+            raise ValueError("this Trace is not the record of an agent; make it with record(agent)")
         tools = [rule for rule in rules or () if any(map(is_tool, rule.nodes))]
         if tools:
             raise ValueError(
@@ -163,7 +163,7 @@ def _place(node: str) -> tuple[str, str]:
     return f"{at}/" if at else "", name
 
 
-def record(agent: Agent[Any, Any]) -> Taken:
+def record(agent: Agent[Any, Any]) -> Trace:
     """Record what the runs of an agent do; each run replaces the record of the last.
 
     ```text
@@ -172,7 +172,7 @@ def record(agent: Agent[Any, Any]) -> Taken:
     taken.assert_path("read", "upper")
     ```
     """
-    taken = Taken(_strategy=agent.strategy)
+    taken = Trace(_strategy=agent.strategy)
     recorded, running = "", False
 
     def begin(event: RunStarted | RunResumed) -> None:
