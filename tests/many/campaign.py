@@ -96,8 +96,8 @@ class Task:
 
     @property
     def most(self):
-        """Seconds for which there is trouble, at most, and after that without any."""
-        return PATIENCE + self.runs
+        """Seconds for which there is trouble, at most, and after that without any: several times what an idle machine takes."""
+        return PATIENCE + 3 * self.runs
 
     @property
     def limit(self):
