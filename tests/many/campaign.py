@@ -38,8 +38,8 @@ DOWN = 3
 STARTING = 20
 """Seconds for which workers are waited for until they work, at most."""
 PATIENCE = 4 * (program.LEASE + SWEEP + DOWN + program.DEADLINE)
-"""Seconds for which nothing ends before what has not ended is given up: four times what one run takes whose process dies, which is found,
-meets a server that is down, and waits until its question expires."""
+"""Seconds for which no run does anything before those that have not ended are given up: four times what one takes whose process dies, which
+is found, meets a server that is down, and waits until its question expires."""
 ASKING = 60
 """Seconds for which the store is asked where the runs are in the end, at most."""
 TELLING = 15
@@ -154,17 +154,18 @@ class _Scenario:
         self._task, self._folder, self._dsn, self._tally = task, folder, dsn, tally
         self._chance = random.Random(f"{task.seed} {task.name} {task.part}")
         self._key = new_key() if task.sealed else ""
+        self._path = f"{folder}/marks"
+        self._marks = Marks(self._path)
         self._hosts, self._workers, self._outages = [], [], []
         self._proxy, self._speaking = None, anyio.Lock()
         self._began = time.monotonic()
 
     async def run(self):
         """Let it happen, and judge."""
-        path = f"{self._folder}/marks"
-        marks, groups = Marks(path), runs(self._task.runs, self._chance)
+        marks, groups = self._marks, runs(self._task.runs, self._chance)
         try:
             for name in ("one", "two"):
-                self._hosts.append(Host(name, self._folder, {program.MARKS: path, program.SEALED: self._key}))
+                self._hosts.append(Host(name, self._folder, {program.MARKS: self._path, program.SEALED: self._key}))
             self._proxy = Proxy(f"{postgres.place_of(self._dsn)}/.s.PGSQL.5432")
             async with self._proxy.serving(), program.store_at(self._dsn, self._key) as store:
                 async with anyio.create_task_group() as starting:
@@ -219,24 +220,24 @@ class _Scenario:
             return f"its store does not say it: {error!r}"
 
     async def _until(self, runs):
-        """Wait until all are over, or for as long as there is hope: until none has ended for a while, or it takes too long."""
-        now = time.monotonic()
-        end, since, tells, before = now + self._task.most, now, now + TELLING, 0
-        while (over := sum(run.over for run in runs)) < len(runs) and (now := time.monotonic()) < min(
-            end, since + PATIENCE
-        ):
-            if over > before:
-                before, since = over, now
-            if now > tells:
-                tells = now + TELLING
-                self._tell(runs, over, now - since)
+        """Wait until all are over, or for as long as there is hope: until none has done anything for a while, or it takes too long."""
+        began = since = told = now = time.monotonic()
+        length = 0
+        while not all(run.over for run in runs) and now < min(began + self._task.most, since + PATIENCE):
+            if (found := self._marks.length()) > length:
+                length, since = found, now
+            if now > told + TELLING:
+                told = now
+                self._tell(runs, now - since)
             await anyio.sleep(0.2)
+            now = time.monotonic()
 
-    def _tell(self, runs, over, idle):
-        """Print how far it is, and for what it waits if nothing has ended for a while."""
+    def _tell(self, runs, idle):
+        """Print how far it is, and for what it waits if nothing has happened for a while."""
         counts = ", ".join(f"{self._tally.counts[each]} {each}" for each in ("killed", "stopped", "cut", "restarted"))
+        over = sum(run.over for run in runs)
         waits = [run.run_id for run in runs if run.submitted and not run.over]
-        names = f"; for {idle:.0f} s none has ended, of {', '.join(waits[:8])}" if idle > TELLING else ""
+        names = f"; for {idle:.0f} s nothing has happened to {', '.join(waits[:8])}" if idle > TELLING else ""
         print(
             f"{datetime.now(UTC):%H:%M:%S} {self._task.name}, part {self._task.part + 1}: {over} of {len(runs)} runs have ended after "
             f"{time.monotonic() - self._began:.0f} s, {len(waits)} go on; {counts}{names}",

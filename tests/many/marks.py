@@ -37,6 +37,10 @@ class Marks:
         mark = Mark(time.monotonic(), run, what, about, token, due)
         os.write(self._file, json.dumps(mark).encode() + b"\n")
 
+    def length(self):
+        """Return how long the file is, which grows with whatever any run does."""
+        return os.fstat(self._file).st_size
+
     def read(self):
         """Return all marks, in the order in which they were written."""
         with open(self._path, "rb") as file:

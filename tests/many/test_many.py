@@ -82,7 +82,7 @@ def _is_there(pid):
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no sockets in files")
 def test_a_proxy_ends_while_clients_connect(tmp_path):
     """What was accepted before and connects to the server afterwards is cut, too: whoever has it would keep it for ever."""
-    asyncio.run(asyncio.wait_for(_leave_again_and_again(tmp_path / "socket"), 60))
+    asyncio.run(asyncio.wait_for(_leave_again_and_again(tmp_path / "socket"), 120))
 
 
 async def _leave_again_and_again(socket):
