@@ -23,6 +23,7 @@ MACHINERY = {
     "graphagent.memory.KnownNote": "kept",
     "graphagent.graph.Node": "asks_model context function needs policies tool_outputs",
     "graphagent.graph.StrategyTool": "as_tool limits made parameters run",
+    "graphagent.work.Schedule": "begin_due",
     "graphagent.graph.Strategy": "edges elements_by_name setting walk without_tools",
 }
 """Names that are public only because other rooms use them. Whoever calls the library does not need them."""

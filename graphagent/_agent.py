@@ -292,7 +292,7 @@ class Agent(Generic[I, O]):
         self.version = version
         """The version of the strategy; empty if its digest stands for it."""
         self._retention = 0 if retention is None else checked_retention(retention, store)
-        self._migrations = checked_migrations(migrations, version or strategy.outline.digest)
+        self._migrations = checked_migrations(migrations, version or strategy.outline.digest, strategy.outline)
         self.callbacks: list[Callback] = list(starmap(Callback.of, callbacks_with_types(step_callbacks)))
         """What sees each step, in order. Features add theirs when they are installed."""
         self._checks = final_checks(final_answer_checks)

@@ -93,7 +93,8 @@ def check_word(what: str, given: object, words: Iterable[Word]) -> None:
     if not any(type(given) is type(word) and given == word for word in every):
         nearest = _nearest(given, [word for word in every if isinstance(word, str)]) if isinstance(given, str) else ""
         *others, last = map(repr, every)
-        hint = f"did you mean {nearest!r}?" if nearest else f"there are {', '.join(others)} and {last}"
+        known = f"there are {', '.join(others)} and {last}" if others else f"there is {last}"
+        hint = f"did you mean {nearest!r}?" if nearest else known
         raise ValueError(f"{what}={_shown(given)} is not known; {hint}")
 
 

@@ -39,7 +39,8 @@ def _names(path: str) -> str:
     """Return a table of the names that a page shows of a module, in the order of the code."""
     package, _, inside = path.partition(".")
     module = _package(package)[inside] if inside else _package(package)
-    shown = [(name, _target(each)) for name, each in module.members.items() if each.is_public and not each.is_module]
+    members = {name: each for name, each in module.members.items() if not name.startswith("_")}
+    shown = [(name, _target(each)) for name, each in members.items() if each.is_public and not each.is_module]
     rows = [f"| `{name}` | {_summary(each)} | {_members(each)} |" for name, each in shown]
     return "\n".join(["| name | meaning | members |", "|---|---|---|", *rows, ""])
 

@@ -266,6 +266,7 @@ def test_the_page_about_the_journal_lists_the_entries_of_today():
 def test_a_page_of_the_reference_lists_the_names_of_today(file):
     """With the first sentence of each, and its members, for who reads it as a file."""
     assert reference.page(file.read_text("utf-8")) == file.read_text("utf-8"), "make format writes it"
+    assert "\n| `_" not in file.read_text("utf-8"), "a private name"
 
 
 PAGE = """

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphagent._article import kind_of
-from graphagent._options import check_text
+from graphagent._options import check_text, check_word
+
+if TYPE_CHECKING:
+    from graphagent.graph import Outline
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Migration:
     """The version with which they continue."""
     nodes: Mapping[str, str] = field(default_factory=dict[str, str])
     """The paths of nodes, such as `draft` or `review/draft`, with the paths that they have in the later version. A run that is at
-    a node that is not here stays at the node of the same path."""
+    a node that is not here stays at the node of the same path. An agent with the later version must have the nodes."""
     inputs: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict[str, "Callable[[Any], Any]"])
     """Functions that convert the input of a node in whose place a run is, by the path in the later version. Each gets plain data
     (texts, numbers, lists, dictionaries), and returns the input, or plain data of it."""
@@ -49,12 +52,12 @@ class Migration:
                 raise TypeError(f"inputs={{{place!r}: …}} is a function of the input, not {kind_of(function)}")
 
 
-def checked_migrations(migrations: Iterable[Migration], version: str) -> tuple[Migration, ...]:
-    """Return the migrations of an agent, of which each leads to its version.
+def checked_migrations(migrations: Iterable[Migration], version: str, outline: Outline) -> tuple[Migration, ...]:
+    """Return the migrations of an agent, of which each leads to its version, and those of the last step to nodes of its strategy.
 
     Raises:
         TypeError: one is not a Migration.
-        ValueError: two begin with the same version, or one does not lead to the version of the agent.
+        ValueError: two begin with the same version, one does not lead to the version of the agent, or a node does not exist there.
     """
     found = tuple(migrations)
     after: dict[str, str] = {}
@@ -64,6 +67,8 @@ def checked_migrations(migrations: Iterable[Migration], version: str) -> tuple[M
         if each.before in after:
             raise ValueError(f"two migrations begin with version {each.before!r}; keep one")
         after[each.before] = each.after
+        if each.after == version:
+            _check_nodes(each, outline)
     for each in found:
         end, steps = each.before, 0
         while end != version and end in after and steps <= len(after):
@@ -74,3 +79,14 @@ def checked_migrations(migrations: Iterable[Migration], version: str) -> tuple[M
                 f"add a Migration({end!r}, {version!r})"
             )
     return found
+
+
+def _check_nodes(migration: Migration, outline: Outline) -> None:
+    """Check that the later version of a migration, which is that of an agent, has the nodes that it names.
+
+    Raises:
+        ValueError: it does not; the error names the nearest of those that it has.
+    """
+    there = [path for path, _ in outline.walk()]
+    for place in (*migration.nodes.values(), *migration.inputs):
+        check_word(f"Migration({migration.before!r}, {migration.after!r}): node", place, there)

@@ -193,6 +193,14 @@ async def test_a_fork_moves_too():
             "not to version '3'",
         ),
         (lambda: Agent(FIRST, version="2", migrations=["1"]), "one of it is"),
+        (
+            lambda: Agent(SECOND, version="2", migrations=[Migration("1", "2", nodes={"check": "reviw"})]),
+            r"Migration\('1', '2'\): node='reviw' is not known; did you mean 'review'\?",
+        ),
+        (
+            lambda: Agent(SECOND, version="2", migrations=[Migration("1", "2", inputs={"x": as_draft})]),
+            "node='x' is not known; there are 'write', 'to_draft' and 'review'",
+        ),
     ],
 )
 def test_wrong_migrations_are_refused(given, text):
