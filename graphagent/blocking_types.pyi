@@ -546,8 +546,8 @@ class BlockingRunHandle(Protocol[O]):
     def wait(self, timeout: float | None = None) -> RunResult[O]:
         """Return the result of the run once it has ended, failed, waits for a person or is paused."""
 
-    def events(self) -> Iterator[Entry]:
-        """Return the entries of the run, from the first one on, each when it is committed, until the run ends, waits or is paused."""
+    def events(self, *, after: int = 0) -> Iterator[Entry]:
+        """Return the entries of the run, each when it is committed, until the run ends, waits or is paused."""
 
     def answer(
         self,

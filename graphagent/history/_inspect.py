@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import anyio
-
 from graphagent.errors import RunNotFoundError
 from graphagent.history._entries import Entry, innermost, questions_of, read_stored
 from graphagent.history._runs import run_head
-from graphagent.log._internal import OVER, Log, read_header, root_of, rows_key
+from graphagent.log._internal import OVER, Changes, Log, read_header, root_of, rows_key
 from graphagent.memory._internal import Detached, RunMemory, stopped_text
 from graphagent.run._internal import look_up_references, with_runs
 
@@ -185,6 +183,7 @@ async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIter
         StoreError: the store cannot be read.
     """
     run_id = await root_of(store, owner, run_id)
+    changes = Changes(store, owner, run_id, "log")
     header, _ = await read_header(store, owner, run_id)
     at = ""
     log: Log | None = None
@@ -198,11 +197,13 @@ async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIter
     while header.running:
         if log is None:
             log = await Log.read(store, owner, run_id, watch=watch)
+        found = False
         while (row := await next_row(store, log)) is not None:
             log.fold_row(header, log.state.number + 1, row, watch=watch)
+            found = True
         state = log.state
         yield Progress(at, state.root.turns, state.root.usage, state.ran / 1000, state.time)
-        await anyio.sleep(0.2)
+        await changes.next(found=found)
         header, _ = await read_header(store, owner, run_id)
 
 

@@ -13,6 +13,7 @@ from graphagent.log._bytes import may_refer as may_refer
 from graphagent.log._bytes import payloads_in as payloads_in
 from graphagent.log._bytes import plain as plain
 from graphagent.log._bytes import row_of as row_of
+from graphagent.log._changes import Changes as Changes
 from graphagent.log._claim import LEASE as LEASE
 from graphagent.log._claim import Token as Token
 from graphagent.log._due import DUE as DUE
@@ -107,6 +108,7 @@ from graphagent.log._segments import read_header as read_header
 from graphagent.log._segments import read_part as read_part
 from graphagent.log._segments import read_segment as read_segment
 from graphagent.log._segments import read_segments as read_segments
+from graphagent.log._segments import read_written as read_written
 from graphagent.log._segments import root_of as root_of
 from graphagent.log._state import Activation as Activation
 from graphagent.log._state import Frame as Frame

@@ -28,6 +28,7 @@ from graphagent.errors import (
     StoreError,
 )
 from graphagent.log._bytes import EntryCodec, payloads_in, plain, row_of
+from graphagent.log._changes import committed
 from graphagent.log._claim import LEASE, Claim
 from graphagent.log._due import due_changes
 from graphagent.log._entries import NO_VALUE, AgentStarted, AgentStopped, Carried, NodeFinished, Started, finish_node
@@ -385,6 +386,7 @@ class Log:
         self._landed(pending)
         if renewed is not None:
             self._renewed(run, renewed)
+        committed(store, run.owner, run.run_id, header=renewed is not None)
 
     def _landed(self, pending: _PendingCommit) -> None:
         """Note that a commit is in the store."""

@@ -31,7 +31,18 @@ _Parts: TypeAlias = tuple[list[tuple[int, bytes]], dict[int, bytes]]
 
 
 async def read_header(store: Store, owner: str, run_id: str) -> tuple[RunHeader, int]:
-    """Return the header of a run, and its version in the store.
+    """Return the header of a run, with what the store says of its claim, and its version in the store.
+
+    Raises:
+        RunNotFoundError, RunError, DamagedStoreError: as `read_written`.
+    """
+    written, version = await read_written(store, owner, run_id)
+    (header,) = await judged(store, [written])
+    return header, version
+
+
+async def read_written(store: Store, owner: str, run_id: str) -> tuple[RunHeader, int]:
+    """Return the header of a run as it was written, and its version in the store. Whether its process is alive is not asked.
 
     Raises:
         RunNotFoundError: the run does not exist.
@@ -48,8 +59,7 @@ async def read_header(store: Store, owner: str, run_id: str) -> tuple[RunHeader,
         item = await store.get(key)  # another process may have begun the run meanwhile
     if item is None:
         raise DamagedStoreError(f"the header of run {run_id!r}", "it is missing, and its entries are there")
-    (header,) = await judged(store, [RunHeader.unpack(item.value, run_id)])
-    return header, item.version
+    return RunHeader.unpack(item.value, run_id), item.version
 
 
 async def read_part(store: Store, owner: str, run_id: str) -> tuple[RunHeader, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -38,3 +39,9 @@ def innermost(store: Store) -> Store:
     while (inner := getattr(store, "inner", None)) is not None:
         store = inner
     return store
+
+
+def place_in_process(store: Store) -> tuple[int, str]:
+    """Return what identifies the place of a store among those of this process: a forked one has nothing of its parent's."""
+    inner = innermost(store)
+    return os.getpid(), str(getattr(inner, "path", id(inner)))

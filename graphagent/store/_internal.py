@@ -15,6 +15,7 @@ from graphagent.store._checksum import is_intact as is_intact
 from graphagent.store._checksum import unchecked as unchecked
 from graphagent.store._claims import claims_of as claims_of
 from graphagent.store._claims import innermost as innermost
+from graphagent.store._claims import place_in_process as place_in_process
 from graphagent.store._dsn import is_dsn as is_dsn
 from graphagent.store._dsn import named_database as named_database
 from graphagent.store._dsn import without_password as without_password

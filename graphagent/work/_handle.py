@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
 
-from graphagent._options import check_number, check_text
+from graphagent._options import check_number, check_text, check_whole
 from graphagent.errors import RunClaimedError, RunNotFoundError, StoreError
 from graphagent.history._internal import Following
-from graphagent.log._internal import ask, asked_key, first_in_line, read_header, time_of
+from graphagent.log._internal import Changes, ask, asked_key, first_in_line, read_header, read_written, time_of
 from graphagent.run._internal import end_here, queue_again, read_any
 from graphagent.store import Delete
 from graphagent.work._dispatch import tell
@@ -28,8 +28,6 @@ O = TypeVar("O", covariant=True)
 _MOVING: tuple[Status, ...] = ("queued", "running", "sleeping", "interrupted")
 """Where a run goes on by itself, in a worker."""
 _NO_ANSWER: Any = object()
-_FIRST, _LONGEST, _FACTOR = 0.005, 1.0, 1.5
-"""Seconds between two looks into the store: at first, at most, and by how much they grow."""
 
 
 class RunHandle(Generic[O]):
@@ -87,27 +85,35 @@ class RunHandle(Generic[O]):
         """
         if timeout is not None:
             check_number("timeout", timeout)
-        status: Status = "queued"
+        store, changes = self._config.runs, self._changes()
         with anyio.move_on_after(timeout):
-            pause = _FIRST
             while True:
-                status = await self.status()
-                if status not in _MOVING and (result := await self.result()).status not in _MOVING:
+                header, _ = await read_written(store, self._owner, self._run_id)
+                if header.status not in _MOVING and (result := await self.result()).status not in _MOVING:
                     return result  # else somebody went on with it meanwhile
-                await anyio.sleep(pause)
-                pause = min(pause * _FACTOR, _LONGEST)
-        raise TimeoutError(f"run {self._run_id!r} is {status} after {timeout} seconds; it goes on without you")
+                await changes.next()
+        raise TimeoutError(
+            f"run {self._run_id!r} is {await self.status()} after {timeout} seconds; it goes on without you"
+        )
 
-    def events(self) -> AsyncIterator[Entry]:
-        """Return the entries of the run, from the first one on, each when it is committed, until the run ends, waits or is paused.
+    def events(self, *, after: int = 0) -> AsyncIterator[Entry]:
+        """Return the entries of the run, each when it is committed, until the run ends, waits or is paused.
 
         They are those of `agent.history`: `async for entry in handle.events(): …`. Nothing is executed here.
 
+        Args:
+            after: The number of the entry after which they begin: `entry.number` of the last one that was seen, by whoever follows the
+                run again. By default, with the first one.
+
         Raises:
+            TypeError, ValueError: `after` is not a whole number from 0 on.
             RunNotFoundError: the run was removed.
             StoreError: the store cannot be read.
         """
-        return Following(self._config, self._owner, self._run_id, _MOVING)
+        check_whole("after", after)
+        if after < 0:
+            raise ValueError(f"after={after} is not the number of an entry; give 0 or more")
+        return Following(self._config, self._owner, self._run_id, _MOVING, after=after)
 
     async def answer(
         self,
@@ -187,17 +193,19 @@ class RunHandle(Generic[O]):
 
     async def _asked(self, reason: str, *, ends: bool) -> None:
         """Ask the worker that executes the run to pause or end it, and wait until it executes it no more."""
-        store, asked, pause = self._config.runs, "", _FIRST
+        store, asked, changes = self._config.runs, "", self._changes()
         while (header := (await read_header(store, self._owner, self._run_id))[0]).running:
             if not header.queue:
                 header.check_free()
             if header.claim is not None and header.claim.token != asked:
                 asked = header.claim.token
                 await ask(store, header, reason, ends=ends)
-            await anyio.sleep(pause)
-            pause = min(pause * _FACTOR, _LONGEST)
+            await changes.next()
         if asked and await store.get(asked_key(self._owner, self._run_id)) is not None:
             await store.commit(Delete(asked_key(self._owner, self._run_id)))  # it came to rest before it looked
+
+    def _changes(self) -> Changes:
+        return Changes(self._config.runs, self._owner, self._run_id, "header")
 
     def __repr__(self) -> str:
         return f"<handle of run {self._run_id!r}>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from graphagent._concurrency import Reply
-from graphagent.store._internal import innermost
+from graphagent.store._internal import innermost, place_in_process
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -34,20 +33,16 @@ class InProcess:
     ) -> AsyncGenerator[Callable[[], Awaitable[tuple[str, str]]]]:
         """Receive what is told within the block, by the function that it has."""
         with _making:
-            board = _boards.get(self._place) or _Board()
-            _boards[self._place] = board
+            place = place_in_process(self._store)
+            board = _boards.get(place) or _Board()
+            _boards[place] = board
         yield partial(board.take, queues)
 
     async def tell(self, owner: str, run_id: str, *, queue: str, priority: int) -> None:
         """Bring word of a run, if there is a worker."""
-        board = _boards.get(self._place)
+        board = _boards.get(place_in_process(self._store))
         if board is not None:
             board.put(queue, priority, (owner, run_id))
-
-    @property
-    def _place(self) -> tuple[int, str]:
-        """Identifies the store in this process: a forked one has none of its parent's workers."""
-        return os.getpid(), str(getattr(self._store, "path", id(self._store)))
 
 
 class _Board:

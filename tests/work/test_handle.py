@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 
 import anyio
@@ -11,6 +12,7 @@ import pytest
 from graphagent import END, START, Agent, Context, Strategy, blocking, node
 from graphagent.errors import AnswerError, RunClaimedError, RunEndedError, RunNotFoundError
 from graphagent.history import forget_runs
+from graphagent.log import _changes as waiting
 from graphagent.nodes import ask_human
 from graphagent.run import _heartbeat as heartbeat
 from graphagent.run import list_runs
@@ -179,6 +181,72 @@ async def test_entries_are_read_while_another_process_commits_them(stores):
     for method in (handle.status, handle.result, handle.wait, handle.answer, handle.end, handle.pause):
         with pytest.raises(RunNotFoundError):
             await method()
+
+
+@pytest.mark.every_loop
+async def test_who_follows_a_run_is_woken_by_a_commit_in_the_process(stores, monkeypatch):
+    """Whoever would look again in an hour has each entry, and the result, as soon as they are committed."""
+    monkeypatch.setattr(waiting, "_FIRST", 3600.0)
+    agent, worker = Agent(asking, store=stores()), Agent(asking, store=stores())
+    handle, read = await agent.submit("Go.", run_id="a"), []
+
+    async def follow():
+        read.extend([entry.number async for entry in handle.events(after=2)])
+        read.append((await handle.wait()).status)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(follow)
+        await anyio.wait_all_tasks_blocked()
+        await execute(worker, "", "a")
+    known = [entry.number for entry in await agent.history("a")]
+    assert read == [*known[2:], "waiting"]
+    assert [entry.number async for entry in handle.events(after=known[-1])] == []
+    for wrong in (-1, "3", None):
+        with pytest.raises((TypeError, ValueError), match="after="):
+            handle.events(after=wrong)
+
+
+async def test_while_nothing_happens_a_look_is_one_read(monkeypatch):
+    """Of two items, and of one where the result is waited for."""
+
+    class Counted(MemoryStore):
+        reads = Counter[str]()
+
+        async def get(self, key):
+            self.reads["get"] += 1
+            return await super().get(key)
+
+        async def get_many(self, keys):
+            keys = list(keys)
+            found = await super().get_many(keys)
+            self.reads["get"] -= len(keys)  # by which it is made
+            self.reads[f"get_many {len(keys)}"] += 1
+            return found
+
+        def scan(self, *args, **options):
+            self.reads["scan"] += 1
+            return super().scan(*args, **options)
+
+    @node
+    async def nap(ctx: Context, text: str) -> str:
+        await ctx.sleep(3600)
+        return text
+
+    monkeypatch.setattr(waiting, "_LONGEST", 0.01)
+    agent = Agent(Strategy("napping", START >> nap >> END), store=Counted())
+    await agent.run("x", run_id="a")
+    handle = agent.handle("a")
+    entries = handle.events()
+    for _ in await agent.history("a"):
+        await anext(entries)
+    agent.store.reads.clear()
+    with anyio.move_on_after(0.1):
+        await anext(entries)
+    assert set(+agent.store.reads) == {"get_many 2"}
+    agent.store.reads.clear()
+    with anyio.move_on_after(0.1):
+        await handle.wait()
+    assert set(agent.store.reads) == {"get"}
 
 
 def test_a_run_is_submitted_and_followed_where_nothing_is_async():
