@@ -494,7 +494,8 @@ class Agent(Generic[I, O]):
             ThreadFullError: as many runs of the thread wait as may.
             SerializationError, SubmissionSizeError: the task cannot be stored.
             RunError: there is no store.
-            StoreError: it could not be written.
+            JournalError: the store failed; with its `run_id`, the same task can be submitted again, and there is one run.
+            StoreError: the store cannot be read.
         """
         from graphagent.work import RunHandle
         from graphagent.work._internal import check_submission, submit

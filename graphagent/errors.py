@@ -807,14 +807,22 @@ class StoreError(GraphAgentError, OSError):
 class JournalError(RunError, StoreError):
     """An entry of a run could not be stored, since the store failed, which is the `__cause__`; the run did not continue."""
 
-    def __init__(self, run_id: str, cause: StoreError, owner: str = "", *, begun: bool = True) -> None:
+    def __init__(
+        self, run_id: str, cause: StoreError, owner: str = "", *, begun: bool = True, queued: bool = False
+    ) -> None:
         self.run_id = run_id
         whose = f", owner={owner!r}" if owner else ""
-        go_on = f"Nothing that was kept is lost; go on with agent.resume({run_id!r}{whose})"
-        super().__init__(
-            f"run {run_id!r} cannot be kept: {cause}. {go_on if begun else 'It had not begun; run the task again'} when the store "
-            f"works again"
-        )
+        failed, remedy = "be kept", f"Nothing that was kept is lost; go on with agent.resume({run_id!r}{whose})"
+        if queued and begun:
+            failed, remedy = "be queued again", "Nothing that was kept is lost; look at its questions, and answer again"
+        elif queued:
+            failed, done = "be submitted", "It was not"
+            if isinstance(cause, StoreUnavailableError) and cause.in_doubt:
+                done = "It is not known whether it was"
+            remedy = f"{done}; submit the same task with run_id={run_id!r}{whose}, which makes one run in both cases,"
+        elif not begun:
+            remedy = "It had not begun; run the task again"
+        super().__init__(f"run {run_id!r} cannot {failed}: {cause}. {remedy} when the store works again")
 
 
 class ConflictError(StoreError):

@@ -442,7 +442,7 @@ class Log:
     def _journal_error(self, failed: BaseException) -> JournalError:
         run = self.header
         cause = failed if isinstance(failed, StoreError) else StoreError(type(failed).__name__)
-        error = JournalError(run.run_id, cause, run.owner, begun=self.version > 0)
+        error = JournalError(run.run_id, cause, run.owner, begun=self.version > 0, queued=run.written == "queued")
         error.__cause__ = failed
         return error
 

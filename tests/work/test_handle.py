@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from typing import ClassVar
 
 import anyio
 import anyio.lowlevel
@@ -210,7 +211,7 @@ async def test_while_nothing_happens_a_look_is_one_read(monkeypatch):
     """Of two items, and of one where the result is waited for."""
 
     class Counted(MemoryStore):
-        reads = Counter[str]()
+        reads: ClassVar[Counter[str]] = Counter()
 
         async def get(self, key):
             self.reads["get"] += 1

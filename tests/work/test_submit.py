@@ -15,9 +15,12 @@ import pytest
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.errors import (
     FeatureError,
+    JournalError,
     RunError,
     RunExistsError,
     RunQueuedError,
+    StoreError,
+    StoreUnavailableError,
     SubmissionSizeError,
     ThreadBusyError,
     ThreadFullError,
@@ -192,6 +195,36 @@ async def test_deps_are_made_where_the_run_is_executed_and_none_are_passed(kind)
         await wrong.run("a")
     with pytest.raises(TypeError, match=r"deps_factory= is a function of nothing, or of the run.*needs a, b"):
         Agent(strategy, deps_factory=lambda a, b: None)
+
+
+@pytest.mark.parametrize("sent", [False, True])
+async def test_a_submit_that_failed_says_how_to_submit_again(sent):
+    """Whether or not the store has the run, the same task under the id of the error is one run. An answer is given again."""
+
+    class Failing(MemoryStore):
+        fails = True
+
+        async def commit(self, *changes):
+            if self.fails and not sent:
+                raise StoreError("the disk is full")
+            await super().commit(*changes)
+            if self.fails:
+                raise StoreUnavailableError("the store", "connection lost", in_doubt=True)
+
+    store = Failing()
+    agent = Agent(Strategy("asking", START >> ask_human("Sure?", str) >> END), store=store)
+    with pytest.raises(JournalError) as failed:
+        await agent.submit("a", owner="ada")
+    run_id, said = failed.value.run_id, "It is not known whether it was" if sent else "It was not"
+    assert str(failed.value).startswith(f"run {run_id!r} cannot be submitted: ")
+    assert f". {said}; submit the same task with run_id={run_id!r}, owner='ada', which" in str(failed.value)
+    store.fails = False
+    handle = await agent.submit("a", owner="ada", run_id=run_id)
+    assert [head.run_id for head in await list_runs(store, owner="ada")] == [run_id]
+    await execute(agent, "ada", run_id)
+    store.fails = True
+    with pytest.raises(JournalError, match=r"cannot be queued again: .*look at its questions, and answer again"):
+        await handle.answer("b")
 
 
 def _killed(path, how):
