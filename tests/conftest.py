@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import postgres
-from tests.thorough import SEED, THOROUGH, examples, left_out
+from tests.thorough import SEED, THOROUGH, examples, in_turn, left_out
 
 OFFLINE = Path(__file__).parent / "offline"
 
@@ -44,13 +44,16 @@ settings.register_profile(
 settings.load_profile("untimed")
 
 LOOPS = ("asyncio", "trio")
+KINDS = ("file", "sealed-file", "memory", "postgres")  # of the store of notes
 
 # Parameters that repeat a test, with the marker of tests that are about them and so always have all repetitions.
 REPEATED = {
     "anyio_backend": ("every_loop", LOOPS),
     "backend": ("every_loop", LOOPS),  # of tests that start their event loops themselves
-    "kind": ("every_kind", ("file", "sealed-file", "memory")),  # of the store of notes
+    "kind": ("every_kind", KINDS[:3]),  # those on a server are for the thorough suite alone
 }
+
+NOTES = "tests/memory/notes/"
 
 # Where asyncio and trio differ: cancellation, tasks, threads, time limits, streams.
 SCHEDULING = re.compile(
@@ -72,13 +75,16 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out, in the fast suite, the repetitions that the seed leaves out; a test named with `::` has them all."""
-    if THOROUGH or any("::" in each for each in config.args):
+    """Leave out the repetitions that the seed leaves out, in the thorough suite few; a test named with `::` has them all."""
+    if any("::" in each for each in config.args):
         return
-    repeated = [(item, found) for item in items if (found := _repeated(item))]
-    names = [(item.nodeid.partition("[")[0], item.callspec.id, found) for item, found in repeated]
-    out = {repeated[position][0] for position in left_out(names)}
-    out.update(item for item in items if item.get_closest_marker("thorough"))
+    if THOROUGH:
+        out = set(filter(_has_other_loop, items))
+    else:
+        repeated = [(item, found) for item in items if (found := _repeated(item))]
+        names = [(item.nodeid.partition("[")[0], item.callspec.id, found) for item, found in repeated]
+        out = {repeated[position][0] for position in left_out(names)}
+        out.update(item for item in items if item.get_closest_marker("thorough"))
     config.hook.pytest_deselected(items=[item for item in items if item in out])
     items[:] = [item for item in items if item not in out]
 
@@ -109,9 +115,23 @@ def _repeated(item):
             found[name] = value
     if found and _is_about_scheduling(item.function):
         found = {name: value for name, value in found.items() if value not in LOOPS}
-    if "tests/memory/notes/" not in item.nodeid and "kind" not in marked:
+    if NOTES not in item.nodeid and "kind" not in marked:
         found.pop("kind", None)
     return found
+
+
+def _has_other_loop(item):
+    """Whether a test of notes that is not about scheduling is tried with its kind of store on the other loop: each loop has two kinds."""
+    given = item.callspec.params if hasattr(item, "callspec") and NOTES in item.nodeid else {}
+    loop, kind = given.get("anyio_backend"), given.get("kind")
+    if (
+        loop is None
+        or kind not in KINDS
+        or item.get_closest_marker("every_loop")
+        or _is_about_scheduling(item.function)
+    ):
+        return False
+    return loop != in_turn(LOOPS, KINDS.index(kind), item.nodeid.partition("[")[0])
 
 
 @functools.cache

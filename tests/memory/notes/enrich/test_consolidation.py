@@ -282,6 +282,7 @@ async def test_vectors_say_what_is_alike(tmp_path):
 EMBEDDERS = pytest.mark.parametrize("embedder", [WordVectors, StaticEmbedder, LocalEmbedder])
 
 
+@pytest.mark.one_value("embedder")
 @EMBEDDERS
 @pytest.mark.parametrize("late", [True, False])
 async def test_an_embedder_that_makes_vectors_of_words_says_what_is_alike(tmp_path, embedder, late):
@@ -295,6 +296,7 @@ async def test_an_embedder_that_makes_vectors_of_words_says_what_is_alike(tmp_pa
     assert len(model.requests) == 1
 
 
+@pytest.mark.one_value("embedder")
 @EMBEDDERS
 @pytest.mark.parametrize("late", [True, False])
 async def test_what_was_left_to_compare_is_compared_by_vectors_of_texts(tmp_path, embedder, late):

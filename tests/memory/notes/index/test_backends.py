@@ -92,14 +92,6 @@ async def test_a_note_of_many_pieces_leaves_room_for_others(notes):
     assert {each.id for each in short} <= {each.record.id for each in found}
 
 
-async def test_every_part_of_a_long_text_is_found(notes):
-    """The words at the end of a text as long as may be are found, however its sentences fall."""
-    sentence = " ".join(["ab"] * 250) + ". "
-    text = (sentence * (990_000 // len(sentence))) + " zebra"
-    kept = await notes.remember(text)
-    assert [each.record.id for each in await notes.recall("zebra")] == [kept.id]
-
-
 async def test_what_may_be_found_is_what_a_plain_look_at_all_notes_finds(notes):
     """With each filter and all of them together, recall and the lists give the notes that a loop over all gives."""
     choose = random.Random(7)

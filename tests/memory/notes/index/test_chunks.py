@@ -61,3 +61,11 @@ def test_a_sentence_that_does_not_end_is_divided_all_the_same():
 def test_the_longest_text_has_no_more_pieces_than_the_index_holds(text):
     """Then pieces are longer."""
     assert 1 < len(pieces(text)) <= CHUNKS
+
+
+async def test_every_part_of_a_long_text_is_found(notes):
+    """The words at the end of a text as long as may be are found, however its sentences fall."""
+    sentence = " ".join(["ab"] * 250) + ". "
+    text = (sentence * (990_000 // len(sentence))) + " zebra"
+    kept = await notes.remember(text)
+    assert [each.record.id for each in await notes.recall("zebra")] == [kept.id]

@@ -118,13 +118,13 @@ async def test_the_same_is_found_in_the_same_order_as_by_the_exact_search_in_mem
 
 
 async def test_all_that_is_rare_is_found_and_among_much_the_graph_finds_what_an_exact_search_finds(store, monkeypatch):
-    """An owner with half a percent of all notes, a scope with half a percent of an owner's, and an owner with many of whom others have most."""
-    monkeypatch.setattr(_postgres_vectors, "_EXACT", 500)
+    """An owner with few of all notes, a scope with few of an owner's, and an owner with many of whom others have most."""
+    monkeypatch.setattr(_postgres_vectors, "_EXACT", 200)
     embedder = ApartTexts(dimensions=24)
-    for owner, count in (("much", 4000), ("few", 20), ("more", 600)):
+    for owner, count in (("much", 1600), ("few", 20), ("more", 300)):
         await Notes(store, owner=owner, embedder=embedder).remember_many(
             [
-                Note(text, "/rare" if not number % 200 else f"/s{number % 2}")
+                Note(text, "/rare" if not number % 80 else f"/s{number % 2}")
                 for number, text in enumerate(texts_of(owner, count))
             ]
         )
