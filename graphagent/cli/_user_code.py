@@ -161,6 +161,8 @@ def _loading(place: str) -> Generator[None]:
             f"{place!r} ends the process when it is loaded (exit code {error.code!r}); put what it does as a program under "
             f"if __name__ == '__main__':"
         ) from None
+    except (ImportError, SyntaxError):  # they come from what it imports and how it is written, not from what it does
+        raise
     except Exception as error:
         error.add_note(
             f"{place!r} is loaded for what it defines; put what it does as a program under if __name__ == '__main__':"

@@ -41,6 +41,8 @@ _NO_ANSWER: Any = object()
 class Run(Generic[O]):
     """One run of an agent. `agent.start(…)` returns one that has not begun, `agent.read(run_id)` one from the store.
 
+    It is executed by whoever has it, and has its state in memory; a `RunHandle` executes nothing, and reads the store for each answer.
+
     ```text
     run = agent.start("What is new?")
     while (step := await run.step()) is not None:
