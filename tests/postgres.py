@@ -50,14 +50,15 @@ def offer(config):
 
 
 @contextlib.contextmanager
-def served(disk="", **settings):
+def served(disk="", primary="", **settings):
     """Yield the DSN of a server of one's own with other settings, which ends with the block or the process.
 
-    With a `disk` of a size such as `64m`, its tables are on one of that size, for which tests must be root.
+    With a `disk` of a size such as `64m`, its tables are on one of that size, for which tests must be root. With the DSN of a `primary`,
+    it is a replica of that server.
     """
     place, held = _new_place()
     with held:
-        _start(place, settings, disk)
+        _start(place, settings, disk, primary and place_of(primary))
         yield _dsn_in(place, "postgres")
     _wait_until(lambda: not place.exists(), f"the server in {place} has not ended")
 
@@ -145,14 +146,14 @@ def _started():
     with (place / "starting").open("a") as one_at_a_time:
         fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
         if not (place / "ready").exists():
-            _start(place, {}, "")
+            _start(place, {}, "", "")
     return place
 
 
-def _start(place, settings, disk):
+def _start(place, settings, disk, primary):
     """Start the process that keeps a server in a folder; the server has these settings besides its usual ones."""
     words = [f"{name}={value}" for name, value in (SETTINGS | settings).items()]
-    command = [sys.executable, "-I", "-S", __file__, place, programs(), disk, *words]
+    command = [sys.executable, "-I", "-S", __file__, place, programs(), disk, primary, *words]
     if disk:  # is gone when the last process ends that sees it
         command = ["unshare", "--mount", *command]
     keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
@@ -162,7 +163,7 @@ def _start(place, settings, disk):
     keeper.returncode = 0  # nobody waits for it
 
 
-def _keep(place, folder, disk, *settings):
+def _keep(place, folder, disk, primary, *settings):
     """Start a server in a folder, say that it is ready, and stop it when the process that began the tests has ended."""
     place, folder = Path(place), Path(folder)
     how = {"cwd": place, "stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
@@ -182,17 +183,21 @@ def _keep(place, folder, disk, *settings):
         options = f"size={disk},mode=700,uid={nobody.pw_uid},gid={nobody.pw_gid}"
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place / "data"], check=True)
     with (place / "log").open("w") as log:
-        initdb = [
-            f"--waldir={place / 'wal'}",
-            "--no-sync",
-            "--auth=trust",
-            "--encoding=UTF8",
-            "--locale=C",
-            f"--username={USER}",
-            "-D",
-            "data",
-        ]
-        subprocess.run([folder / "initdb", *initdb], **how, stdout=log, check=False)
+        if primary:
+            command = [
+                "pg_basebackup",
+                "-h",
+                primary,
+                "-U",
+                USER,
+                "--write-recovery-conf",
+                "--checkpoint=fast",
+                "--no-sync",
+            ]
+        else:
+            command = ["initdb", "--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", f"--username={USER}"]
+        wal = f"--waldir={place / 'wal'}"
+        subprocess.run([folder / command[0], *command[1:], wal, "-D", "data"], **how, stdout=log, check=False)
         options = [word for setting in settings for word in ("-c", setting)]
     server = None
 

@@ -23,6 +23,7 @@ from graphagent.errors import (
     DamagedStoreError,
     JournalError,
     LeaseLostError,
+    RolledBackError,
     RunClaimedError,
     RunNotFoundError,
     StoreError,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from graphagent.log._state import Activation, Frame
     from graphagent.log._status import Status
     from graphagent.protocols import Store
-    from graphagent.store import Change
+    from graphagent.store import Change, Key
 
 LookUp = Callable[[EntryCodec, Sequence[bytes]], Awaitable[None]]
 """Looks up the facts and notes to which rows refer, and gives them to the codec."""
@@ -99,6 +100,8 @@ class Log:
     """The error of a commit that failed."""
     _first = 1
     """The number of the first entry that no commit has taken yet."""
+    _last: Key = ()
+    """Where the row before that is. Each commit requires it: a store that was replaced by an older copy may lack it."""
     _pending: _PendingCommit | None = None
     """The last commit, whose outcome may be unknown."""
     _due = 0
@@ -349,11 +352,14 @@ class Log:
         key, place = rows_key(run), header_key(run.owner, run.run_id)
         renewed = None
         changes: list[Change] = [*self._along]
+        follows = self._last[:-1] == key
+        if follows:
+            changes.append(Exists(self._last))
         if header or self._is_lease_short():
             await self._find_version(store)
             renewed = run.renewed(state.number, codec.blobs.last)
             changes += self._header_changes(renewed)
-        else:
+        elif not follows:
             changes.append(Exists(place))
         now, ran = _clock.now(), round(self.executed() * 1000)
         # What other tasks append while the store works belongs to the next commit.
@@ -391,6 +397,8 @@ class Log:
     def _landed(self, pending: _PendingCommit) -> None:
         """Note that a commit is in the store."""
         blobs = self.codec.blobs
+        if pending.entries:
+            self._last = (*rows_key(self.header), self._first)
         del self._new[: pending.entries], self._along[: pending.along]
         self._first, self._pending = self._first + pending.entries, None
         for activation, status in pending.agents.items():
@@ -428,13 +436,15 @@ class Log:
             return False
         return claim.until - _clock.now() < LEASE * 2 // 3 or (time.monotonic() - self._since) * 1000 > LEASE // 3
 
-    async def claim_error(self) -> RunClaimedError | RunNotFoundError:
-        """Return the error of a run that somebody else has, or that was removed."""
+    async def claim_error(self) -> RunClaimedError | RunNotFoundError | JournalError:
+        """Return the error of a run that somebody else has, that was removed, or of which the store has lost the end."""
         header = self.header
         with suppress(StoreError):  # of a run that is lost, it is enough to know that
             assert self.store is not None
             if self.version and await self.store.get(header_key(header.owner, header.run_id)) is None:
                 return RunNotFoundError(header.run_id, header.owner)
+            if self._last and await self.store.get(self._last) is None:
+                return self._journal_error(_older(header.run_id))
         if self.lease is not None and self.lease.is_over:
             return LeaseLostError(header.run_id)
         return RunClaimedError(header.run_id, "another process, which continued it")
@@ -527,13 +537,21 @@ class Log:
         except (ValueError, LookupError, AttributeError, TypeError, AssertionError) as error:
             reason = f"it does not follow from the entries before ({type(error).__name__})"
         else:
-            self._first = state.number + 1
+            self._first, self._last = state.number + 1, (*rows_key(header), first)
             return
         raise DamagedStoreError(f"entry {number} of run {header.run_id!r}", reason)
 
 
 def _missing(header: RunHeader, number: int) -> DamagedStoreError:
     return DamagedStoreError(f"entry {number} of run {header.run_id!r}", "it is missing")
+
+
+def _older(run_id: str) -> RolledBackError:
+    return RolledBackError(
+        f"the store of run {run_id!r}",
+        "entries that were committed are not in it any more",
+        remedy="An older copy of the store, or a replica that lagged, has taken its place: the run can continue from what is there",
+    )
 
 
 def check_segments(segments: Sequence[Segment]) -> None:

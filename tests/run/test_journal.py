@@ -23,7 +23,7 @@ from graphagent.llm import ToolCall, ToolCalls
 from graphagent.log._internal import RunHeader, header_key, rows_key
 from graphagent.nodes import ask_human, execute_tools, llm_request
 from graphagent.run import list_runs
-from graphagent.store import MemoryStore, Put, SqliteStore
+from graphagent.store import Delete, MemoryStore, Put, SqliteStore
 from graphagent.testing import ScriptedModel, fixed_clock
 from tests.run.lives import Undisturbed, Watched, cut, entries_of, recorded_in
 from tests.run.test_bad_edits import Link
@@ -520,3 +520,30 @@ async def test_entries_say_what_they_are_and_name_no_code():
                 assert msgpack.decode(change.value[4:])["run_id"] == "r"
     assert numbers == [*range(1, len(numbers) + 1)]
     assert kinds == KINDS
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+async def test_nothing_is_written_behind_what_a_store_has_lost(lost):
+    """Where an older copy takes the place of a store while a run is executed, the run stops, and is resumed from what is there."""
+    store, done = MemoryStore(), []
+
+    @node
+    async def work(ctx: Context, task: str) -> str:
+        for number in range(4):
+
+            async def act(number=number):
+                done.append(number)
+
+            await ctx.once(f"step {number}", act)
+            if number == lost and len(done) == number + 1:
+                rows = [item.key async for item in store.scan(rows_key(RunHeader(run_id="r")))]
+                await store.commit(Delete(rows[-1]))
+        return "done"
+
+    agent = Agent(Strategy("loses", START >> work >> END), store=store)
+    with pytest.raises(JournalError, match=r"was rolled back.*agent\.resume\('r'\)"):
+        await agent.run("go", run_id="r")
+    first = list(done)
+    assert (await agent.resume("r")).output == "done"
+    assert done == first + list(range(lost, 4))
+    assert (await agent.read("r")).output == "done"
