@@ -196,25 +196,14 @@ class SqliteTables:
             raise damage(self.connection.filename, "a text that has words has no length")
         return {place: size[0] if size[0] < 0x80 else _varints(size)[0] for place, size in found.items()}
 
-    def dated(self, spans: Sequence[tuple[int, int]], fits: Filter, most: int) -> list[int]:
-        """Return the rows that fit and were said in one of some stretches of time: of the first stretch the newest, then of the next.
-
-        If none was, the result is the rows without a time that were saved then, for the reason in `_features.dated`.
-        """
-        found: list[int] = []
-        for is_known in ("said IS NOT NULL", "said IS NULL"):
-            for first, last in spans:
-                since = first if fits.since is None else max(first, fits.since)
-                until = last if fits.until is None else min(last, fits.until)
-                where, values = condition(replace(fits, since=since, until=until))
-                rows = self.connection.execute(
-                    f"SELECT row FROM notes_rows WHERE {where} AND {is_known} ORDER BY ifnull(said, created) DESC LIMIT ?",
-                    (*values, most - len(found)),
-                )
-                found += [row for (row,) in rows]
-            if found:
-                break
-        return found
+    def latest(self, fits: Filter, most: int, *, timed: bool) -> list[int]:
+        """Return the rows that fit, at most so many, those said last first: of notes with a time, or of those without one."""
+        where, values = condition(fits)
+        is_timed = "said IS NOT NULL" if timed else "said IS NULL"
+        statement = (
+            f"SELECT row FROM notes_rows WHERE {where} AND {is_timed} ORDER BY ifnull(said, created) DESC LIMIT ?"
+        )
+        return [row for (row,) in self.connection.execute(statement, (*values, most))]
 
     def all_counted_fit(self, fits: Filter) -> bool:
         """Return whether all notes of the store fit, whomever they belong to."""

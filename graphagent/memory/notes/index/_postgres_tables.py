@@ -12,7 +12,6 @@ import os
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -394,25 +393,12 @@ class PostgresTables:
         )
         return most_alike(stem, (term for (term,) in rows))
 
-    def dated(self, spans: Sequence[tuple[int, int]], fits: Filter, most: int) -> list[int]:
-        """Return the rows that fit and were said in one of some stretches of time: of the first stretch the newest, then of the next.
-
-        If none was, the result is the rows without a time that were saved then, for the reason in `_features.dated`.
-        """
-        found: list[int] = []
-        for is_known in ("said IS NOT NULL", "said IS NULL"):
-            for first, last in spans:
-                since = first if fits.since is None else max(first, fits.since)
-                until = last if fits.until is None else min(last, fits.until)
-                where, values = condition(replace(fits, since=since, until=until))
-                rows = self._rows(
-                    f"SELECT row FROM {{s}}.notes_rows WHERE {where} AND {is_known} ORDER BY coalesce(said, created) DESC, row DESC LIMIT %s",
-                    [*values, most - len(found)],
-                )
-                found += [row for (row,) in rows]
-            if found:
-                break
-        return found
+    def latest(self, fits: Filter, most: int, *, timed: bool) -> list[int]:
+        """Return the rows that fit, at most so many, those said last first: of notes with a time, or of those without one."""
+        where, values = condition(fits)
+        is_timed = "said IS NOT NULL" if timed else "said IS NULL"
+        statement = f"SELECT row FROM {{s}}.notes_rows WHERE {where} AND {is_timed} ORDER BY coalesce(said, created) DESC, row DESC LIMIT %s"
+        return [row for (row,) in self._rows(statement, [*values, most])]
 
     def fitting(self, fits: Filter) -> list[int]:
         """Return all rows that fit."""

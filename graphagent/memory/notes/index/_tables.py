@@ -121,11 +121,8 @@ class NoteTables(Protocol):
         """Return the stems of these texts that are spelled most like one, the most similar first, as `most_alike` says."""
         ...
 
-    def dated(self, spans: Sequence[tuple[int, int]], fits: Filter, most: int) -> list[int]:
-        """Return the rows that fit and were said in one of some stretches of time: of the first stretch the newest, then of the next.
-
-        If none was, the result is the rows without a time that were saved then, for the reason in `_features.dated`.
-        """
+    def latest(self, fits: Filter, most: int, *, timed: bool) -> list[int]:
+        """Return the rows that fit, at most so many, those said last first: of notes with a time, or of those without one."""
         ...
 
     def fitting(self, fits: Filter) -> list[int]:

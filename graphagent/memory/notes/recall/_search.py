@@ -174,7 +174,23 @@ class _Search:
     def of(cls, tables: NoteTables, query: Query, fits: Filter, pool: int) -> _Search:
         """Return the search, with the rows of the time."""
         spans = [(span.since, span.until) for span in query.spans]
-        return cls(tables, query, fits, pool, tables.dated(spans, fits, max(_DATED, pool)))
+        return cls(tables, query, fits, pool, _dated(tables, spans, fits, max(_DATED, pool)))
+
+
+def _dated(tables: NoteTables, spans: Sequence[tuple[int, int]], fits: Filter, most: int) -> list[int]:
+    """Return the rows that fit and were said in one of some stretches of time: of the first stretch the newest, then of the next.
+
+    If none was, the result is the rows without a time that were saved then, for the reason in `_features.dated`.
+    """
+    found: list[int] = []
+    for timed in (True, False):
+        for first, last in spans:
+            since = first if fits.since is None else max(first, fits.since)
+            until = last if fits.until is None else min(last, fits.until)
+            found += tables.latest(replace(fits, since=since, until=until), most - len(found), timed=timed)
+        if found:
+            break
+    return found
 
 
 def _by_both(search: _Search, vectors: NoteVectors, asked: tuple[Floats, Floats | None], tier: Tier) -> Candidates:
