@@ -36,6 +36,7 @@ from graphagent.store.sealed._base import Changed, domain_row, first_version, is
 from graphagent.store.sealed._domains import Domain, Location, MismatchError
 from graphagent.store.sealed._format import (
     DomainState,
+    HeldItem,
     NamedKey,
     UnreadableError,
     fresh_keys,
@@ -48,6 +49,10 @@ from graphagent.store.sealed._format import (
 if TYPE_CHECKING:
     from graphagent.store.sealed._session import SealedSession
     from graphagent.store.sealed._writers import Plan, Rows
+
+
+_HELD_BYTES = 1024
+"""Up to which size the value of an item that is alone in its domain lies in the domain's row. All of these are read when a store is opened."""
 
 
 class OvertakenError(Exception):
@@ -74,6 +79,7 @@ class _PlannedItem(NamedTuple):
     version: int = 0
     """0 if it does not exist."""
     mark: bytes = b""
+    """Empty if the row of the domain holds the item."""
 
 
 class _Removed(NamedTuple):
@@ -166,7 +172,8 @@ class SealedTransaction:
         if isinstance(change, Put):
             self._put(before, now, location, clear, change)
         elif now is not None:
-            self.changes.append(Delete(location.inner, expected=version))
+            if now.mark:
+                self.changes.append(Delete(location.inner, expected=version))
             self._take(location.path, [location.place])
             self._without(location.path, {location.place: now})
 
@@ -175,13 +182,18 @@ class SealedTransaction:
         domain = before.domain if before else None
         if planned is not None or before is None or domain is None:
             check_expected(change, planned.version if planned else 0)
+        elif before.state is not None and before.state.held is not None:
+            check_expected(change, before.state.held.version)
         else:
             mark = domain.members.get(location.place[len(domain.items) :]) if domain.members else None
             if mark is None or change.version not in (None, marked_version(mark)):  # others may have put it meanwhile
                 found = await self.session.store.get(location.inner)
                 await self._checked(before, domain, location.key[0], location.place, found)
                 check_expected(change, found.version if found else 0)
-        if planned is None:
+        if planned is None and before and domain and domain.state.single and not is_former(domain.row):
+            # The row of the domain exists exactly if the item does, which may lie in it.
+            self.changes.append(Exists(domain.row, before.version if change.version else None))
+        elif planned is None:
             # What is known of the domain may be out of date.
             self.changes.append(Exists(location.inner, change.version))
 
@@ -204,13 +216,25 @@ class SealedTransaction:
             state = before.state
         found = now.version if now else 0
         version = version_after(change, found)
+        own = now if now and now.mark else None  # with a row of its own
+        if state.single and len(change.value) <= _HELD_BYTES:
+            if own is not None:
+                self.changes.append(Delete(location.inner, expected=found))
+            state = DomainState.holding(state.keys, HeldItem(version, clear, change.value))
+            self._planned(before, state, location, _PlannedItem(location.path, version))
+            return
         record = session.sealed_item(primary(state.keys), location.place, version, clear, change.value)
         mark = item_mark(version, record)
-        before_it = session.item_digest(location.place, now.mark) if now else None
+        before_it = session.item_digest(location.place, own.mark) if own else None
         total = sum_with(state.total, session.item_digest(location.place, mark), without=before_it)
-        state = replace(state, count=state.count + (now is None), total=total)
-        self.changes.append(Put(location.inner, record, expected=found, version=change.version))
-        self.items[location.place] = _PlannedItem(location.path, version, mark)
+        state = replace(state, count=state.count + (now is None), total=total, held=None)
+        # An item that leaves the row of its domain has no row of its own yet, at no version.
+        expected = found if own or now is None else None
+        self.changes.append(Put(location.inner, record, expected=expected, version=version))
+        self._planned(before, state, location, _PlannedItem(location.path, version, mark))
+
+    def _planned(self, before: _PlannedDomain, state: DomainState, location: Location, item: _PlannedItem) -> None:
+        self.items[location.place] = item
         self.existing.add(location.place)
         self.domains[location.path] = before._replace(state=state)
 
@@ -232,7 +256,8 @@ class SealedTransaction:
             return
         total = before.state.total
         for place, now in items.items():
-            total = sum_with(total, without=self.session.item_digest(place, now.mark))
+            if now.mark:
+                total = sum_with(total, without=self.session.item_digest(place, now.mark))
         state = replace(before.state, count=before.state.count - len(items), total=total)
         self.domains[path] = before._replace(state=state)
         if state.count == 0:
@@ -271,6 +296,9 @@ class SealedTransaction:
             return self.items[location.place] if location.place in self.existing else None
         if before is None or before.domain is None:
             return None
+        held = before.state.held if before.state else None
+        if held is not None:
+            return _PlannedItem(location.path, held.version)
         members = before.domain.members
         if members is not None and not self.wary and location.place[len(before.domain.items) :] not in members:
             return None
@@ -280,6 +308,8 @@ class SealedTransaction:
 
     async def _value(self, before: _PlannedDomain | None, location: Location, version: int) -> bytes:
         """Return the value of an item that exists after the changes so far."""
+        if before is not None and before.state is not None and before.state.held is not None:
+            return before.state.held.value
         record = next(
             (each.value for each in reversed(self.changes) if isinstance(each, Put) and each.key == location.inner),
             None,
@@ -479,6 +509,9 @@ def _items_of(session: SealedSession, path: Key) -> Change:
 
 
 def _apply_items(domain: Domain, changed: Mapping[bytes, _PlannedItem]) -> None:
+    if domain.state.held is not None:
+        domain.members = SortedDict()
+        return
     if domain.members is None:
         return
     cut = len(domain.items)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from graphagent._concurrency import Gate
 from graphagent.store._encoding import encode
+from graphagent.store._sorted_dict import SortedDict
 
 if TYPE_CHECKING:
     import threading
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from graphagent.errors import StoreError
     from graphagent.protocols import Store
     from graphagent.store._items import Item, Key
-    from graphagent.store._sorted_dict import SortedDict
     from graphagent.store.sealed._format import DomainState
     from graphagent.store.sealed._keyset import Keyset
 
@@ -53,7 +53,7 @@ class Domain:
     items: bytes
     """The encoded prefix that the inner keys of its items have in common."""
     members: SortedDict[bytes] | None = None
-    """By their encoded keys without the prefix that all have in common. None while the domain lags."""
+    """By their encoded keys without the prefix that all have in common. None while the domain lags. An item that its row holds is none."""
     debt: int = 0
     """For how many members reading in full has been put off; it is due once there are fewer."""
     weight: int = 0
@@ -73,12 +73,19 @@ class Domain:
         """Return a domain whose items were not read yet; reading them is due at once."""
         domain = cls(path, row, version, generation, state, encode(("i", *path)))
         domain.debt = state.count + 1
+        domain._forget_members()
         return domain
 
     def adopt(self, row: Key, version: int, state: DomainState) -> None:
         """Take over a state that another process has written."""
         self.debt += _FOREIGN_COMMIT * (version - self.version if row == self.row else 1)
-        self.row, self.version, self.state, self.members = row, version, state, None
+        self.row, self.version, self.state = row, version, state
+        self._forget_members()
+
+    def _forget_members(self) -> None:
+        self.members = None
+        if self.state.held is not None:  # then nothing has to be read to know all of it
+            self.members, self.debt = SortedDict(), 0
 
 
 class Location(NamedTuple):

@@ -104,15 +104,16 @@ class SealedStore:
             location = session.locate(key)
             domain = await session.domain(location.path, key[0])
             if domain is not None:
-                reads.append(Read(location, domain, domain.version, clear[key]))
+                with session.lock:
+                    reads.append(Read(location, domain, domain.version, clear[key], domain.state.held))
             elif session.locate(key) != location:
                 again.append(key)  # another process has made the first domain of this room, with another depth
         if len(reads) == 1:
             [one] = reads
-            row = await self._store.get(one.location.inner)
-            opened, mismatches = open_all(session, reads, {} if row is None else {one.location.inner: row})
+            row = await self._store.get(one.row)
+            opened, mismatches = open_all(session, reads, {} if row is None else {one.row: row})
         else:
-            rows = await get_many(self._store, [each.location.inner for each in reads])
+            rows = await get_many(self._store, [each.row for each in reads])
             work = partial(open_all, session, reads, rows)
             opened, mismatches = work() if len(reads) <= INLINE else await to_thread.run_sync(work)
         for each, reason in mismatches:

@@ -77,6 +77,13 @@ class _Part:
     keys: tuple[NamedKey, ...]
     items: list[Resealed]
 
+    @property
+    def count(self) -> int:
+        """How many items are sealed anew: with a new key, an item that the row of the domain holds is one of them."""
+        return len(self.items) or (
+            self.domain.state.rows < self.domain.state.count and len(self.keys) > len(self.before)
+        )
+
 
 class DataRotation:
     """One rotation, in a session that was opened for it alone."""
@@ -275,7 +282,7 @@ class DataRotation:
                 transaction.reseal(part.domain, part.keys, part.items)
             changed = await self._committed(transaction)
             if changed is None:
-                self._items += sum(len(part.items) for part in parts)
+                self._items += sum(part.count for part in parts)
                 self._done(0)
                 return again
             make_way = changed[0] == "d"

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import anyio.to_thread
 
-from graphagent.store._bulk import get_many
+from graphagent.store._bulk import collect, get_many
 from graphagent.store._encoding import bounds, decode, encode
 from graphagent.store._items import Item, Key
 from graphagent.store.sealed._base import domain_row
 from graphagent.store.sealed._commit import check
 from graphagent.store.sealed._domains import Domain, Location, MismatchError
-from graphagent.store.sealed._format import UnreadableError
+from graphagent.store.sealed._format import HeldItem, UnreadableError
 from graphagent.store.sealed._session import TRIES, SealedSession
 
 INLINE, _CHUNK = 32, 1024
@@ -116,6 +116,12 @@ class SealedScan:
             if self._inner_of is None or self._inner_of[0] is not domain or self._inner_of[1] != seen:
                 # What was read ahead before the domain changed would contradict the members that it has now.
                 self._inner = self._ahead = None
+            held, place = domain.state.held, encode(("i", *path))
+            if held is not None:
+                if not self._low <= place < self._high:
+                    return []
+                self._advance(place, ("i", *path))
+                return [self._held_item(session, path, held)]
             reason, rows = "", list[tuple[bytes, Item]]()
             try:
                 rows = await self._rows(session, domain)
@@ -125,7 +131,8 @@ class SealedScan:
                 work = _Opening(session, domain, rows, self._prefix)
                 items = work() if len(rows) <= INLINE else await anyio.to_thread.run_sync(work)
                 if items:
-                    self._advance(*rows[len(items) - 1])
+                    place, last = rows[len(items) - 1]
+                    self._advance(place, last.key)
                     self._inner, self._ahead = (None, None) if work.reason else (self._inner, self._ahead)
                     self._size = _CHUNK
                     return items
@@ -137,11 +144,20 @@ class SealedScan:
                 raise session.damaged(self._room, reason)
         raise session.restless(self._room)
 
+    def _held_item(self, session: SealedSession, path: Key, held: HeldItem) -> Item:
+        try:
+            key = decode(held.clear)
+            if session.blind(key) == path:
+                return Item(key, held.value, held.version)
+        except ValueError:
+            pass
+        raise session.damaged(self._room, "an item is sealed under another key")
+
     async def _singles(self, session: SealedSession, paths: list[Key]) -> list[Item]:
         """Return the items of the next domains, as long as each has a single item and is sound, and take these from `paths`.
 
-        Both rows of each are read at one moment, for many domains at once. What does not fit is left to `_chunk`, which tells
-        damage from what somebody has changed. The domains are not cached, because so many would displace all others.
+        The rows are read for many domains at once; where an item has a row of its own, both at one moment. What does not fit is left to
+        `_chunk`, which tells damage from what somebody has changed. The domains are not cached, because so many would displace all others.
         """
         generations: dict[Key, int] = {}
         for path in islice(reversed(paths), min(self._size, self._left)):
@@ -150,22 +166,39 @@ class SealedScan:
             generations[path] = self._generations[path]
         if len(generations) < _FEW:
             return []
-        wanted = [key for path in generations for key in (domain_row(path), ("i", *path))]
-        rows = await get_many(session.store, wanted)
-        former = [(*domain_row(path), each) for path, each in generations.items() if domain_row(path) not in rows]
-        if former:  # they were put before the row of a domain had its present key
-            rows |= await get_many(session.store, former)
-        work = partial(_open_singles, session, generations, rows, self._prefix)
-        items, last = work() if len(generations) <= INLINE else await anyio.to_thread.run_sync(work)
-        if last is not None:
-            del paths[len(paths) - len(items) :]
-            self._advance(encode(last.key), last)
+        first = next(iter(generations))
+        scan = session.store.scan(
+            ("d", *self._within[1:]),
+            after=(*domain_row(first), 0) if self._reverse else ("d", *first),
+            limit=len(generations) + 1,
+            reverse=self._reverse,
+        )
+        rows = {row.key: row for row in await collect(scan)}
+        items = await self._opened_singles(session, generations, rows)
+        if not items:  # the first item has a row of its own, as the others may have
+            rows = await get_many(
+                session.store, [key for path in generations for key in (domain_row(path), ("i", *path))]
+            )
+            former = [(*domain_row(path), each) for path, each in generations.items() if domain_row(path) not in rows]
+            if former:  # they were put before the row of a domain had its present key
+                rows |= await get_many(session.store, former)
+            items = await self._opened_singles(session, generations, rows)
+        if items:
+            last = ("i", *paths[-len(items)])
+            del paths[-len(items) :]
+            self._advance(encode(last), last)
             self._inner = self._ahead = None
             self._size = _CHUNK
         return items
 
-    def _advance(self, place: bytes, last: Item) -> None:
-        self._last = last.key
+    async def _opened_singles(
+        self, session: SealedSession, generations: Mapping[Key, int], rows: Mapping[Key, Item]
+    ) -> list[Item]:
+        work = partial(_open_singles, session, generations, rows, self._prefix)
+        return work() if len(generations) <= INLINE else await anyio.to_thread.run_sync(work)
+
+    def _advance(self, place: bytes, last: Key) -> None:
+        self._last = last
         self._low, self._high = (self._low, place) if self._reverse else (place + b"\0", self._high)
 
     async def _rows(self, session: SealedSession, domain: Domain) -> list[tuple[bytes, Item]]:
@@ -240,23 +273,25 @@ class _Opening:
 
 def _open_singles(
     session: SealedSession, generations: Mapping[Key, int], found: Mapping[Key, Item], prefix: Key
-) -> tuple[list[Item], Item | None]:
-    """Open the items of domains with a single one each, up to the first that does not fit. Return them, and the last one sealed."""
+) -> list[Item]:
+    """Open the items of domains with a single one each, up to the first that does not fit."""
     opened: list[Item] = []
-    last: Item | None = None
     low = encode(prefix)
     for path, generation in generations.items():
-        item, row = found.get(("i", *path)), domain_row(path)
-        plain = session.opened_single(path, generation, found.get(row) or found.get((*row, generation)), item)
-        if item is None or plain is None:
+        row = domain_row(path)
+        state = session.single_state(path, generation, found.get(row) or found.get((*row, generation)))
+        if state is None:
             break
+        item = state.held or session.opened_single(path, state, found.get(("i", *path)))
+        if item is None:
+            break
+        version, clear, value = item
         try:
-            key = prefix + decode(plain[0], len(low)) if plain[0].startswith(low) else decode(plain[0])
+            key = prefix + decode(clear, len(low)) if clear.startswith(low) else decode(clear)
         except ValueError:
             break
-        opened.append(Item(key, plain[1], item.version))
-        last = item
-    return opened, last
+        opened.append(Item(key, value, version))
+    return opened
 
 
 def open_item(session: SealedSession, domain: Domain, place: bytes, found: Item) -> tuple[bytes, bytes]:
@@ -282,6 +317,13 @@ class Read(NamedTuple):
     """The version that the domain had before the item was read."""
     clear: bytes
     """The encoded key of the item."""
+    held: HeldItem | None
+    """The item, if the row of the domain had it at that version."""
+
+    @property
+    def row(self) -> Key:
+        """The row that is to be read: that of the item, or if the domain's holds it, that one, to see whether it has changed."""
+        return self.location.inner if self.held is None else self.domain.row
 
 
 def open_all(
@@ -295,8 +337,16 @@ def open_all(
     opened: dict[Key, Item] = {}
     mismatches: list[tuple[Read, str]] = []
     for each in reads:
-        location, row = each.location, rows.get(each.location.inner)
+        location, row = each.location, rows.get(each.row)
         try:
+            if each.held is not None:
+                if row is None or row.version != each.seen:
+                    raise MismatchError("the row of a domain is missing, or was put back")
+                version, clear, value = each.held
+                if clear != each.clear:
+                    raise MismatchError("an item is sealed under another key")
+                opened[location.key] = Item(location.key, value, version)
+                continue
             if row is None:
                 check(session, each.domain, location.place, None)
                 continue

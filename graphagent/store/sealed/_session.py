@@ -53,6 +53,7 @@ from graphagent.store.sealed._base import (
 from graphagent.store.sealed._domains import Domain, DomainList, InFlight, Location
 from graphagent.store.sealed._format import (
     DomainState,
+    HeldItem,
     NamedKey,
     UnknownKeyError,
     UnreadableError,
@@ -378,30 +379,27 @@ class SealedSession:
                 return self._domains[path]
         raise self.restless(room)
 
-    def opened_single(
-        self, path: Key, generation: int, found: Item | None, item: Item | None
-    ) -> tuple[bytes, bytes] | None:
-        """Return the encoded key and the value of the only item of a domain, of which both rows were read at one moment.
-
-        None, if they are not what was put there last, as far as is known here.
-        """
-        known = self._domains.get(path)
-        if found is None or item is None or generation_of(found.key, found.version) != generation:
+    def single_state(self, path: Key, generation: int, found: Item | None) -> DomainState | None:
+        """Return the state of a domain of a single item from its row; None, if that is not the row that was put there last, as far as is known."""
+        if found is None or generation_of(found.key, found.version) != generation:
             return None
-        if known is not None and (known.row, known.version) != (found.key, found.version):
+        with self.lock:
+            known = self._domains.get(path)
+            state = known.state if known and (known.row, known.version) == (found.key, found.version) else None
+        if known is None:
+            state = self.opened_domain(found, 0)
+        return state if state is not None and state.single else None
+
+    def opened_single(self, path: Key, state: DomainState, item: Item | None) -> HeldItem | None:
+        """Return the only item of a domain, from the row of the item; both rows were read at one moment. None, if they do not fit."""
+        if item is None:
             return None
         place = _ITEMS + encode(path)
         total = sum_with(0, self.item_digest(place, item_mark(item.version, item.value)))
+        if (state.count, state.total) != (1, total):
+            return None
         try:
-            if known is not None:
-                state = known.state
-            else:
-                to = associated_data(self.keyset.store_id, b"domain", encode(found.key), found.version)
-                state = DomainState.read(unseal(self._seal_keys, to, found.value))
-            if not state.single or (state.count, state.total) != (1, total):
-                return None
-            to = associated_data(self.keyset.store_id, b"item", place, item.version)
-            return read_item(unseal(state.keys, to, item.value))
+            return HeldItem(item.version, *self.opened(state.keys, place, item))
         except UnreadableError:
             return None
 
@@ -459,7 +457,8 @@ class SealedSession:
         members, low = self.listed.members, encode(prefix)
         if members is None:
             return None
-        return {decode(each): members.get(each) or 0 for each in members.between(low, low + b"\xff")}
+        cut = len(low)
+        return {(*prefix, *decode(each, cut)): members.get(each) or 0 for each in members.between(low, low + b"\xff")}
 
     def generation(self, found: Item) -> int:
         """Return the generation of a domain from its row."""
@@ -572,6 +571,8 @@ class SealedSession:
         """Read the members and compare them with the row; put it off if others keep writing."""
         depth = domain.depth
         for _ in range(_FULL_READS):
+            if domain.state.held is not None:
+                return
             version = domain.version
             members: dict[bytes, bytes] = {}
             total = 0
@@ -608,10 +609,10 @@ class SealedSession:
         limit: int | None = None,
         reverse: bool = False,
     ) -> AsyncIterator[Item]:
-        """Return the sealed items of a domain, or those under an inner prefix in it."""
+        """Return the sealed items of a domain that have rows, or those under an inner prefix in it."""
         if not domain.state.single:
             return self.store.scan(within or ("i", *domain.path), after=after, limit=limit, reverse=reverse)
-        left = [] if after else [("i", *domain.path)]
+        left = [] if after or domain.state.held else [("i", *domain.path)]
 
         async def more() -> list[Item]:
             found = await self.store.get(left.pop()) if left else None
@@ -621,7 +622,7 @@ class SealedSession:
 
     def opened_domain(self, found: Item, least: int) -> DomainState | None:
         """Return the state that the row of a domain contains, or None if it does not open with a key of this number or above."""
-        keys = [key for key in self._seal_keys if key.number >= least]
+        keys = [key for key in self._seal_keys if key.number >= least] if least else self._seal_keys
         to = associated_data(self.keyset.store_id, b"domain", encode(found.key), found.version)
         try:
             return DomainState.read(unseal(keys, to, found.value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from graphagent.store.sealed._scan import open_item
 from graphagent.store.sealed._session import SealedSession, folded
 
 if TYPE_CHECKING:
-    from graphagent.store._items import Item
+    from graphagent.store._items import Item, Key
 
 
 async def verify(session: SealedSession) -> int | None:
@@ -27,6 +28,7 @@ async def verify(session: SealedSession) -> int | None:
         DamagedStoreError: something is not what was stored last.
     """
     domains: list[Domain] = []
+    count, known = 0, 1
     await session.renew_list()
     listed = session.listed.members
     if listed is None:
@@ -36,8 +38,11 @@ async def verify(session: SealedSession) -> int | None:
         if domain is None or domain.members is None or not await _opens(session, domain):
             return None
         domains.append(domain)
+        count += domain.state.count
+        known += 1 + domain.state.rows
         session.drop(path)
-        domain.members = None  # it was compared and is not needed any more; of all domains together it may be much
+        # Both were compared and are not needed any more; of all domains together it may be much.
+        domain.members, domain.state = None, replace(domain.state, held=None)
     rows, plain = 0, Counter[object]()
     async for found in session.store.scan(()):
         rows += found.key[0] != ROOT[0]  # rows of writers, which come and go, were checked at opening
@@ -47,8 +52,6 @@ async def verify(session: SealedSession) -> int | None:
     await session.renew_list()
     if not still or session.listed.members is not listed:
         return None
-    count = sum(each.state.count for each in domains)
-    known = 1 + len(domains) + count
     if plain and rows == known + plain.total():
         raise _beside_plain(session, plain)
     if rows != known:
@@ -70,6 +73,8 @@ async def _opens(session: SealedSession, domain: Domain) -> bool:
     """Open all items of a domain; return False if others have changed it meanwhile."""
     seen = domain.version
     try:
+        if domain.state.held is not None:
+            _check_place(session, ("i", *domain.path), domain.state.held.clear)
         await folded(session.rows(domain), partial(_open, session, domain))
     except MismatchError as error:
         if await session.moved(domain, seen, "(any)"):
@@ -82,9 +87,13 @@ def _open(session: SealedSession, domain: Domain, rows: list[Item]) -> None:
     for found in rows:
         place = encode(found.key)
         clear, _ = open_item(session, domain, place, found)
-        try:
-            fits = ("i", *session.blind(decode(clear))) == found.key
-        except ValueError:
-            fits = False
-        if not fits:
-            raise MismatchError("an item is sealed under another key")
+        _check_place(session, found.key, clear)
+
+
+def _check_place(session: SealedSession, row: Key, clear: bytes) -> None:
+    try:
+        fits = ("i", *session.blind(decode(clear))) == row
+    except ValueError:
+        fits = False
+    if not fits:
+        raise MismatchError("an item is sealed under another key")

@@ -240,6 +240,9 @@ def insiders(rows: Rows) -> Iterator[Case]:
     domain = next(
         row for row in sorted(rows, key=enc) if row[0] == "d" and _plain_of(rows, row, keys, store_id)[0] == 0
     )
+    holding = next(
+        (row for row in sorted(rows, key=enc) if row[0] == "d" and _plain_of(rows, row, keys, store_id)[0] == 2), None
+    )
     within = ("i", *path_of(domain))
     inside = sorted((row for row in rows if row[: len(within)] == within), key=enc)
     item = inside[0]
@@ -278,6 +281,7 @@ def insiders(rows: Rows) -> Iterator[Case]:
             "an item too few": plain[:1] + (number(plain[1:9]) - 1).to_bytes(8, "big") + plain[9:],
             "another sum": plain[:40] + bytes([plain[40] ^ 1]) + plain[41:],
             "of kind 2": b"\x02" + plain[1:],
+            "of kind 3": b"\x03" + plain[1:],
             "no keys": plain[:41] + b"\0",
             "two primary keys": plain[:41] + b"\x02" + entry + other,
             "no primary key": plain[:41] + b"\x01" + b"\x03" + entry[1:],
@@ -290,19 +294,12 @@ def insiders(rows: Rows) -> Iterator[Case]:
             "nothing": b"",
         }.items():
             yield f"sealed {which}: {what}", sealed(row, b"domain", changed)
-        right = pad(plain)
-        for what, padded in {
-            "padding that is not zero": right[:-1] + b"\x01",
-            "padded too far": right + bytes(256),
-            "a length beyond the end": b"\xff\xff\xff\xff" + right[4:],
-            "a length that is too short": bytes(4) + right[4:],
-        }.items():
-            yield f"sealed {which}: {what}", sealed(row, b"domain", plain, padded=padded)
-        yield f"sealed {which}: as an item", sealed(row, b"item", plain)
-        yield f"sealed {which}: for another store", sealed(row, b"domain", plain, store=bytes(16))
-        yield f"sealed {which}: for another version", sealed(row, b"domain", plain, version=rows[row][1] + 1)
-        yield f"sealed {which}: for another place", sealed(row, b"domain", plain, place=("d", "x", "#", 1))
-        yield f"sealed {which}: with an unknown key", sealed(row, b"domain", plain, number=99)
+        yield from _placed(rows, sealed, row, plain, f"sealed {which}")
+    if holding is not None:
+        yield from _holding(rows, sealed, holding, _plain_of(rows, holding, keys, store_id), rows[item])
+        yield from _placed(
+            rows, sealed, holding, _plain_of(rows, holding, keys, store_id), "sealed domain that holds its item"
+        )
 
     data_keys, _ = read_keys(_plain_of(rows, domain, keys, store_id)[41:])
     data_number = next(name for name, key in data_keys.items() if name is not None and key == data_keys[None])
@@ -404,6 +401,46 @@ def _writers(rows, sealed, opened):
     yield "sealed writer: for another version", sealed(row, b"writer", plain, version=rows[row][1] + 1)
     yield "sealed writer: for another place", sealed(row, b"writer", plain, place=other)
     yield "sealed writer: with an unknown key", sealed(row, b"writer", plain, number=99)
+
+
+def _placed(rows, sealed, row, plain, which):
+    """Yield the row of a domain as it is, but padded in another way, or sealed for another place."""
+    right = pad(plain)
+    for what, padded in {
+        "padding that is not zero": right[:-1] + b"\x01",
+        "padded too far": right + bytes(256),
+        "a length beyond the end": b"\xff\xff\xff\xff" + right[4:],
+        "a length that is too short": bytes(4) + right[4:],
+    }.items():
+        yield f"{which}: {what}", sealed(row, b"domain", plain, padded=padded)
+    yield f"{which}: as an item", sealed(row, b"item", plain)
+    yield f"{which}: for another store", sealed(row, b"domain", plain, store=bytes(16))
+    yield f"{which}: for another version", sealed(row, b"domain", plain, version=rows[row][1] + 1)
+    yield f"{which}: for another place", sealed(row, b"domain", plain, place=("d", "x", "#", 1))
+    yield f"{which}: with an unknown key", sealed(row, b"domain", plain, number=99)
+
+
+def _holding(rows, sealed, row, plain, other):
+    """Yield the row of a domain that holds its item, `plain`, against the format. `other` is the row of an item."""
+    end = 2 + 37 * plain[1]
+    keys, version, item = plain[:end], plain[end : end + 8], plain[end + 8 :]
+    key, value = item[4 : 4 + number(item[:4])], item[4 + number(item[:4]) :]
+    entry, end = keys[2:39], enc(("~",))
+    for what, changed in {
+        "no version": keys + bytes(8) + item,
+        "a key that is none": keys + version + (3).to_bytes(4, "big") + b"\x07\x07\x07" + value,
+        "a key beyond the end": keys + version + b"\xff\xff\xff\xff" + key + value,
+        "a longer key": keys + version + (len(key) + len(end)).to_bytes(4, "big") + key + end + value,
+        "no key": keys + version + bytes(4) + value,
+        "no item": keys + version,
+        "no data keys": b"\x02\0" + version + item,
+        "two primary keys": b"\x02\x02" + entry + entry[:1] + (9).to_bytes(4, "big") + bytes(32) + version + item,
+        "no primary key": b"\x02\x01\x03" + entry[1:] + version + item,
+        "data keys beyond the end": b"\x02\x09" + keys[2:] + version + item,
+        "without all behind its kind": plain[:1],
+    }.items():
+        yield f"sealed domain that holds its item: {what}", sealed(row, b"domain", changed)
+    yield "an item beside the domain that holds it", {**rows, ("i", *path_of(row)): other}
 
 
 def _member(rows, row):
