@@ -24,7 +24,7 @@ from graphagent._concurrency import Gate, Reply, turn, unbroken
 from graphagent.errors import ConflictError, NotErasedError, StoreError
 from graphagent.store._bulk import get_many
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
-from graphagent.store._items import Change, DeleteAll, Item, Key, only_removes
+from graphagent.store._items import Change, DeleteAll, Item, Key, Put, only_removes
 from graphagent.store._paging import Scan
 from graphagent.store._sealed_detection import KEYS
 from graphagent.store.sealed._commit import OvertakenError, SealedTransaction
@@ -150,7 +150,8 @@ class SealedStore:
             # Read the domain now: the first reading may be long, and would hold up the commits of others later.
             if not isinstance(change, DeleteAll):
                 path = session.path(key)
-                if path not in absent and await session.domain(path, key[0]) is None:
+                must_be_new = isinstance(change, Put) and change.expected == 0 and session.is_new(key, path)
+                if path not in absent and (must_be_new or await session.domain(path, key[0]) is None):
                     absent.add(path)
         mine = _WaitingCommit(checked, frozenset(paths), absent)
         with self._lock:

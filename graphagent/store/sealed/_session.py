@@ -127,6 +127,8 @@ class SealedSession:
         self._weight = 0
         self._cache_bytes = cache_bytes
         self._listing = Gate()
+        self._has_former = True
+        """Whether there may be rows of domains as formats 1 and 2 put them. Where there are none, none are put any more."""
 
     @classmethod
     async def open(
@@ -353,6 +355,16 @@ class SealedSession:
         """Return whether a domain is in the cache."""
         return path in self._domains
 
+    def is_new(self, key: Key, path: Key) -> bool:
+        """Return whether a domain hardly exists, for all that is known without reading: whoever puts an item that must not exist finds out.
+
+        That of a single item cannot exist then. Of another one, the list of domains has to say so.
+        """
+        if self._has_former or path in self._domains or encode(key[:1]) not in self.writers.rows.base.depths:
+            return False
+        generation = self._is_listed(encode(path))
+        return generation == 0 or (generation is None and len(key) < self.depth(key[0]))
+
     async def found(self, path: Key, room: object) -> Domain | None:
         """Return a domain as its row describes it, whose items were not read yet."""
         place = encode(path)
@@ -469,6 +481,9 @@ class SealedSession:
 
     async def _row(self, path: Key, room: object) -> tuple[Item | None, int]:
         """Return the row of a domain and its generation; None and 0 if there is none."""
+        if not self._has_former:
+            found = await self.store.get(domain_row(path))
+            return (found, self.generation(found)) if found else (None, 0)
         rows = await collect(self.store.scan(domain_row(path), limit=2))
         if len(rows) > 1:
             raise self.damaged(room, "a domain has two rows")
@@ -544,11 +559,13 @@ class SealedSession:
         rows = await self.writers.renew()
         members: dict[bytes, int] = {}
         count, sums = 0, rooms_sums(self.sum_key, rows.base.depths)
+        former = rows.is_former
 
         def fold(chunk: list[Item]) -> None:
-            nonlocal count, sums
+            nonlocal count, sums, former
             for found in chunk:
                 generation = self.generation(found)
+                former = former or is_former(found.key)
                 count += 1
                 if self.may_list(count):
                     members[encode(path_of(found.key))] = generation
@@ -559,6 +576,7 @@ class SealedSession:
         if not self.anchoring.fit(sums, rows) or rows.domains not in (None, count):
             await self.writers.contradicted(rows, sums)
             return False
+        self._has_former = former
         kept = self.may_list(count)
         ordered = await anyio.to_thread.run_sync(SortedDict, members) if len(members) > _CHUNK else SortedDict(members)
         with self.lock:
