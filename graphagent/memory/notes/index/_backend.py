@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import anyio.to_thread
 
-from graphagent.memory.notes.index._chunks import worded
+from graphagent.memory.notes.index._chunks import in_parts
 from graphagent.memory.notes.index._connection import damage
 from graphagent.memory.notes.index._fts import CHECKED, SqliteTables
 from graphagent.store._internal import are_sound, in_use
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Progress = Callable[[int, int], object]
-_TOGETHER = 1000
-"""After how many notes progress is reported."""
 
 
 class IndexBackend(Protocol):
@@ -75,13 +73,11 @@ def index_of(store: Store, on_progress: Progress | None = None) -> IndexBackend:
 def _build(connection: IndexConnection, records: list[Record], report: Progress) -> None:
     tables = SqliteTables(connection)
     tables.make()
-    for start in range(0, len(records), _TOGETHER):
-        # The texts are made here, in the worker thread, because dividing long notes takes time.
-        tables.add((record, worded(record)) for record in records[start : start + _TOGETHER])
-        report(min(start + _TOGETHER, len(records)), len(records))
+    for part in in_parts(records, report):
+        tables.add(part)
 
 
-def _in_memory(records: list[Record], report: Progress) -> IndexConnection:
+def in_memory(records: list[Record], report: Progress) -> IndexConnection:
     """Return a connection to tables in memory."""
     import apsw
 
@@ -166,7 +162,7 @@ class SqliteIndex:
                     return await anyio.to_thread.run_sync(self._read_nothing, function)
 
     def _read_nothing(self, function: Callable[[NoteTables], T]) -> T:
-        connection = _in_memory([], self._report)
+        connection = in_memory([], self._report)
         with in_use():
             return function(SqliteTables(connection))
 
@@ -233,7 +229,7 @@ class InMemoryIndex:
             return
         records = await load()
 
-        self._connection = await anyio.to_thread.run_sync(_in_memory, records, self._report)
+        self._connection = await anyio.to_thread.run_sync(in_memory, records, self._report)
         self.built = self._connection
 
     async def drop(self) -> None:

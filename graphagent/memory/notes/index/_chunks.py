@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 _WORDS = 60
 """About how many words a piece has."""
+_TOGETHER = 1000
+"""After how many notes progress is reported."""
 _LONG = 100
 """From how many words on a text is divided."""
 _END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
@@ -48,3 +51,15 @@ def worded(record: Record) -> list[str]:
     if record.categories:
         first = f"{first} [{', '.join(record.categories)}]"
     return [separated(with_stems(with_parts(normal(f"{speaker}{piece}")))) for piece in (first, *others)]
+
+
+def in_parts(
+    records: Sequence[Record], report: Callable[[int, int], object]
+) -> Iterator[Iterator[tuple[Record, list[str]]]]:
+    """Yield records with their texts, some at a time, and report after each time how many were taken, and of how many.
+
+    The texts are made as they are taken, in the thread that does so, because dividing long notes takes time.
+    """
+    for start in range(0, len(records), _TOGETHER):
+        yield ((record, worded(record)) for record in records[start : start + _TOGETHER])
+        report(min(start + _TOGETHER, len(records)), len(records))

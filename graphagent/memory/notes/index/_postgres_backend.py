@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from anyio import to_thread
 
 from graphagent.memory.notes.index import _storage
-from graphagent.memory.notes.index._chunks import worded
+from graphagent.memory.notes.index._backend import in_memory
+from graphagent.memory.notes.index._chunks import in_parts
 from graphagent.memory.notes.index._embeddings import info_of
 from graphagent.memory.notes.index._fts import SqliteTables
 from graphagent.memory.notes.index._postgres_sql import Statements
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from graphagent.store.postgres import PostgresStore
 
 T = TypeVar("T")
-_TOGETHER = 1000
-"""After how many notes progress is reported."""
 
 
 class PostgresIndex:
@@ -73,7 +72,7 @@ class PostgresIndex:
         def build(connection: Any) -> None:
             tables = self._tables(connection)
             if not tables.migrate():  # another process may have been faster
-                tables.fill(self._parts(records), vectors)
+                tables.fill(in_parts(records, self._report), vectors)
 
         await self._store.commit(along=build)
         return True
@@ -90,12 +89,6 @@ class PostgresIndex:
             elif part == _storage.VECTORS and owner in found and rest[0] == found[owner][0].generation:
                 found[owner][1].append((str(rest[1]), item.value))
         return found
-
-    def _parts(self, records: list[Record]) -> Any:
-        for start in range(0, len(records), _TOGETHER):
-            # The texts are made here, in the worker thread, because dividing long notes takes time.
-            yield ((record, worded(record)) for record in records[start : start + _TOGETHER])
-            self._report(min(start + _TOGETHER, len(records)), len(records))
 
     async def drop(self) -> None:
         """Empty the tables. Whoever commits next builds them again."""
@@ -124,12 +117,9 @@ class PostgresIndex:
                     return await to_thread.run_sync(self._read_nothing, function)
 
     def _read_nothing(self, function: Callable[[NoteTables], T]) -> T:
-        import apsw
-
+        connection = in_memory([], self._report)
         with in_use():
-            tables = SqliteTables(cast("IndexConnection", apsw.Connection(":memory:")))
-            tables.make()
-            return function(tables)
+            return function(SqliteTables(connection))
 
     async def commit(self, changes: Sequence[Change], function: Callable[[NoteTables], None]) -> None:
         """Commit changes to the store, and those of the function, in one transaction."""

@@ -117,14 +117,7 @@ class PostgresVectors:
     def put(
         self, owner: str, generation: int, dimensions: int, notes: Sequence[tuple[str, bytes]], *, words: bool
     ) -> None:
-        """Store the vectors of notes in the place of those that they had.
-
-        Args:
-            owner: The owner.
-            generation: The generation of the vectors.
-            dimensions: How many numbers each of them has.
-            notes: The ids of the notes, each with the value of the item of its vectors.
-            words: Whether the generation has vectors of words.
+        """Store the vectors of notes, as `VectorTable.put` says.
 
         Raises:
             DamagedStoreError: such a value is not one of vectors of these dimensions.
@@ -200,10 +193,7 @@ class PostgresVectors:
     def of(
         self, owner: str, generation: int, dimensions: int, *, words: bool, known: NoteVectors | None
     ) -> NoteVectors | None:
-        """Return the vectors of a generation; None if the table has no place for so many dimensions.
-
-        With `words`, those of words are used. The notes of vectors that are known already are not counted again.
-        """
+        """Return the vectors of a generation, as `VectorTable.of` says."""
         if dimensions > _MOST:
             return None
         where, values = "FROM {s}.notes_vectors WHERE owner = %s AND generation = %s", [uuid_of(owner), generation]
@@ -217,16 +207,9 @@ class PostgresVectors:
             )
         else:
             notes, without = known.notes, known.notes_without_words
-        return StoredVectors(
-            owner,
-            generation,
-            dimensions,
-            self.tables.made(),
-            not there,
-            words and there and not is_wordless,
-            notes,
-            without,
-        )
+        has_words = words and there and not is_wordless
+        made = self.tables.made()
+        return StoredVectors(owner, generation, dimensions, made, not there, has_words, notes, without)
 
     def whole(self, owner: str, generation: int) -> dict[str, list[bytes]]:
         """Return what the table contains of each note of a generation, in the form of `expected`."""
