@@ -1,4 +1,4 @@
-"""Text to vectors. The embedders that compute or ask a server are imported by their own paths: `static`, `multilingual`, `local`, `openai`."""
+"""Text to vectors. Embedders that need an extra or a server are imported from `static`, `multilingual`, `local` and `openai`."""
 
 from __future__ import annotations
 

@@ -15,30 +15,30 @@ Function: TypeAlias = Callable[[list[str]], Vectors] | Callable[[list[str]], Awa
 class CallableEmbedder:
     """Any function that returns a vector for each text, as an embedder.
 
-    An async function is awaited; any other is called in a worker thread, so it may block, and several threads may call it
-    at once.
+    An async function is awaited; any other function is called in a worker thread, so it may block, and several threads
+    may call it at once.
     """
 
     def __init__(self, function: Function, *, name: str | None = None) -> None:
         """Wrap a function.
 
         Args:
-            function: takes a list of texts, returns a list of vectors (or a numpy array) in the same order.
-            name: of its model, with the version: vectors of one name are compared with one another. Without it, the
-                function's own name with its module; a lambda, or a function inside another one, has none that others cannot have.
+            function: Takes a list of texts and returns a list of vectors (or a numpy array) in the same order.
+            name: The name of the model, with its version. Only vectors stored under the same name are compared. By default the
+                module and name of the function; lambdas and nested functions need an explicit name, since theirs is not unique.
 
         Raises:
-            TypeError: `function` cannot be called.
-            ValueError: it needs a name.
+            TypeError: `function` is not callable.
+            ValueError: The function is a lambda or nested, and `name` is missing.
         """
         if not callable(function):
-            raise TypeError(f"an embedder is made of a function of a list of texts, not of {type(function).__name__}")
+            raise TypeError(f"CallableEmbedder takes a function of a list of texts, not {type(function).__name__}")
         self.name = name or name_of(function)
-        """What the vectors are stored under."""
+        """The name under which the vectors are stored."""
         if not name and any(part in self.name for part in ("<lambda>", "<locals>")):
             raise ValueError(
-                f"{self.name!r} may be the name of several functions, whose vectors must not be compared; say name= of the model "
-                f"behind it, with its version, such as CallableEmbedder(function, name='my-model-1')"
+                f"{self.name!r} is not a unique name, and vectors of different functions must not be compared; pass name=, the model "
+                f"and its version, as in CallableEmbedder(function, name='my-model-1')"
             )
         self._function = function
 
@@ -46,10 +46,10 @@ class CallableEmbedder:
         return f"<{type(self).__name__}: {self.name}>"
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return what the function returns, and raise what it raises. The result is checked by those who use `checked`.
+        """Call the function and return its result unchecked; exceptions pass through. `checked` validates the vectors.
 
         Raises:
-            TypeError: `texts` are no texts.
+            TypeError: `texts` is not a list of texts.
         """
         given = check_texts(texts)
         if not given:

@@ -1,4 +1,4 @@
-"""What an embedder gave, checked before anybody compares it with anything."""
+"""Checks of the vectors that an embedder returns, before they are compared."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 async def checked(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
-    """Return a row of length 1 for each text from an embedder, so that the dot product of two is their cosine.
+    """Return a vector of length 1 for each text, as a row, so that the dot product of two rows is their cosine.
 
     Raises:
-        EmbedderError: the embedder failed, or what it gave is not one vector for each text, each of as many finite numbers as
-            the others and not of zeros alone. The error names the text by its number.
+        EmbedderError: The embedder failed, or did not return one vector for each text, all with the same number of finite
+            numbers and none of only zeros. The error names the text by its number.
         MissingExtraError: numpy is not installed.
-        TypeError: `texts` are no texts.
-        ValueError: a text is no Unicode text.
+        TypeError: `texts` is not a list of texts.
+        ValueError: A text is not valid Unicode.
     """
     _check_numpy()
     import numpy as np
@@ -40,14 +40,14 @@ async def checked(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float3
 async def checked_words(
     embedder: WordEmbedder, texts: Sequence[str]
 ) -> tuple[NDArray[np.float32], list[NDArray[np.float32]]]:
-    """Return the rows of `checked`, and for each text a row of length 1 for each of its words.
+    """Return the rows of `checked`, and for each text a vector of length 1 for each of its words, as a row.
 
     Raises:
-        EmbedderError: the embedder failed, or what it gave is not as `checked` says; or the vectors of a text's words are of another
-            length than those of texts, of zeros alone, or not of finite numbers. The error names the text by its number.
+        EmbedderError: The embedder failed, or its vectors of texts do not pass `checked`; or a vector of a word has another length
+            than those of the texts, only zeros, or a number that is not finite. The error names the text by its number.
         MissingExtraError: numpy is not installed.
-        TypeError: `texts` are no texts.
-        ValueError: a text is no Unicode text.
+        TypeError: `texts` is not a list of texts.
+        ValueError: A text is not valid Unicode.
     """
     _check_numpy()
     import numpy as np
@@ -59,19 +59,20 @@ async def checked_words(
     both: object = await embedder.embed_words(given)
     if not isinstance(both, tuple) or len(cast("tuple[object, ...]", both)) != 2:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise EmbedderError(
-            f"embedder {name!r} gave a {type(both).__name__} for words instead of two values: the vectors of the texts, and for "
-            "each text those of its words"
+            f"embedder {name!r} returned a {type(both).__name__} from embed_words() instead of two values: the vectors of the texts, "
+            "and for each text the vectors of its words"
         )
     vectors, words = cast("tuple[object, object]", both)
     matrix = await _checked(name, vectors, len(given))
     if isinstance(words, str | bytes) or not isinstance(words, Iterable):
         raise EmbedderError(
-            f"embedder {name!r} gave a {type(words).__name__} instead of the vectors of each text's words"
+            f"embedder {name!r} returned a {type(words).__name__} instead of a list with the word vectors of each text"
         )
     of_texts: list[object] = [*words]
     if len(of_texts) != len(given):
         raise EmbedderError(
-            f"embedder {name!r} gave vectors of words for {counted(len(of_texts), 'text')} of {len(given):,}; a text without words has none"
+            f"embedder {name!r} returned word vectors for {counted(len(of_texts), 'text')} of {len(given):,}; it must return an "
+            "empty list for a text without words"
         )
     found: list[NDArray[np.float32]] = []
     for place, each in enumerate(of_texts, start=1):
@@ -93,42 +94,42 @@ def _words(name: str, vectors: object, dimensions: int, of: str) -> NDArray[np.f
     try:
         rows = np.asarray(vectors)
     except (TypeError, ValueError):
-        raise EmbedderError(f"embedder {name!r} gave something else than vectors of one length for {of}") from None
+        raise EmbedderError(f"embedder {name!r} returned something other than vectors of one length for {of}") from None
     if rows.shape[:1] == (0,):
         return np.empty((0, dimensions), np.float32)
     if rows.ndim != 2 or rows.dtype.kind not in "fiu":
-        raise EmbedderError(f"embedder {name!r} gave something else than vectors of one length for {of}")
+        raise EmbedderError(f"embedder {name!r} returned something other than vectors of one length for {of}")
     if rows.shape[1] != dimensions:
         raise EmbedderError(
-            f"embedder {name!r} gave {counted(rows.shape[1], 'number')} for {of}, and {dimensions:,} for the texts; all its vectors must be "
-            "of one length"
+            f"embedder {name!r} returned vectors of {counted(rows.shape[1], 'number')} for {of}, and of {dimensions:,} for the texts; "
+            "all vectors must have the same length"
         )
     if rows.dtype == np.float32:
         squares = np.vecdot(rows, rows)
-        if np.abs(squares - 1).max() < 1e-5:  # which is the rule; false if one is no number
+        if np.abs(squares - 1).max() < 1e-5:  # the usual case; false if a number is NaN
             found: NDArray[np.float32] = rows
             return found
     return _unit_rows(
-        rows.astype(np.float64), lambda found, place: f"embedder {name!r} gave {found} for word {place} of {of}"
+        rows.astype(np.float64), lambda found, place: f"embedder {name!r} returned {found} for word {place} of {of}"
     )
 
 
 async def _checked(name: str, vectors: object, count: int) -> NDArray[np.float32]:
     matrix = await _matrix(name, vectors, count)
-    return _unit_rows(matrix, lambda found, place: f"embedder {name!r} gave {found} for text {place} of {count}")
+    return _unit_rows(matrix, lambda found, place: f"embedder {name!r} returned {found} for text {place} of {count}")
 
 
 def _unit_rows(matrix: NDArray[np.float64], message: Callable[[str, int], str]) -> NDArray[np.float32]:
-    """Return rows of length 1, or raise an error with a message about the first of them that has none."""
+    """Scale rows to length 1. Raises an error with a message about the first row that has no direction."""
     import numpy as np
 
     largest: NDArray[np.float64] = np.abs(matrix).max(axis=1, keepdims=True)
-    sound = (largest > 0) & np.isfinite(largest)  # what is no number is neither
+    sound = (largest > 0) & np.isfinite(largest)  # False for NaN, too
     if not sound.all():
         place = int(sound.argmin())
-        found = "nothing but zeros" if largest[place, 0] == 0 else "a number that is infinite or none (NaN)"
+        found = "only zeros" if largest[place, 0] == 0 else "an infinite number or NaN"
         raise EmbedderError(message(found, place + 1))
-    matrix /= largest  # so that no square is too small or too large
+    matrix /= largest  # otherwise squares may underflow or overflow
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     return matrix.astype(np.float32)
 
@@ -137,14 +138,14 @@ async def _matrix(name: str, vectors: object, count: int) -> NDArray[np.float64]
     import numpy as np
 
     if isinstance(vectors, str | bytes) or not isinstance(vectors, Iterable):
-        raise EmbedderError(f"embedder {name!r} gave a {type(vectors).__name__} instead of a list of vectors")
+        raise EmbedderError(f"embedder {name!r} returned a {type(vectors).__name__} instead of a list of vectors")
     array = cast("NDArray[Any]", vectors) if isinstance(vectors, np.ndarray) else None
     if array is not None and array.ndim == 2 and len(array) == count and array.dtype.kind in "fiu" and array.size:
         return array.astype(np.float64)
     given: list[Any] = [*vectors]
     if len(given) != count:
         raise EmbedderError(
-            f"embedder {name!r} gave {counted(len(given), 'vector')} for {counted(count, 'text')}; it must give one for each"
+            f"embedder {name!r} returned {counted(len(given), 'vector')} for {counted(count, 'text')}; it must return one for each"
         )
     rows: list[NDArray[np.float64]] = []
     for place, vector in enumerate(given, start=1):
@@ -152,8 +153,8 @@ async def _matrix(name: str, vectors: object, count: int) -> NDArray[np.float64]
         rows.append(_row(name, vector, place, count))
     for place, row in enumerate(rows, start=1):
         if len(row) != len(rows[0]):
-            found = f"{counted(len(row), 'number')} for text {place} of {count}, and {len(rows[0]):,} for the first"
-            raise EmbedderError(f"embedder {name!r} gave {found}; all its vectors must be of one length")
+            found = f"a vector of {counted(len(row), 'number')} for text {place} of {count}, and of {len(rows[0]):,} for the first"
+            raise EmbedderError(f"embedder {name!r} returned {found}; all vectors must have the same length")
     return np.stack(rows)
 
 
@@ -166,6 +167,6 @@ def _row(name: str, vector: object, place: int, count: int) -> NDArray[np.float6
         row = None
     if row is None or row.ndim != 1 or row.dtype.kind not in "fiu" or not row.size:
         raise EmbedderError(
-            f"embedder {name!r} gave something else than a list of numbers ({type(vector).__name__}) for text {place} of {count}"
+            f"embedder {name!r} returned something other than a list of numbers ({type(vector).__name__}) for text {place} of {count}"
         )
     return row.astype(np.float64)

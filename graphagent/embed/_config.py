@@ -1,4 +1,4 @@
-"""Embedders from a dictionary that names a provider, as crewAI's settings do."""
+"""Embedders made from a dictionary that names a provider, as in crewAI's settings."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class _Hosted:
     """A service with an OpenAI-compatible endpoint for embeddings."""
 
     model: str
-    """Asked for where the settings name none."""
+    """The model if the settings name none."""
     key: tuple[str, ...] = ()
-    """Variables of the environment that may hold the key; the first that is set does."""
+    """Environment variables that may hold the key; the first one set is used."""
     base_url: str | None = None
 
 
@@ -40,20 +40,20 @@ _HOSTED = {
     "jina": _Hosted("jina-embeddings-v2-base-en", ("JINA_API_KEY",), "https://api.jina.ai/v1"),
 }
 _ADDRESSES = ("api_base", "url")
-"""Settings that are addresses."""
+"""The settings whose value is an address."""
 _OWN_CLIENTS = ("amazon-bedrock", "google-vertex", "huggingface", "sentence-transformer", "watsonx")
 
 
 def embedder_from(config: Mapping[str, Any]) -> Embedder:
-    """Make an embedder of `{"provider": name, "config": {…}}`.
+    """Return the embedder described by `{"provider": name, "config": {…}}`.
 
-    A key that the settings do not hold is taken from the environment.
+    Without a key in the settings, the key is read from the environment.
 
     Raises:
-        ValueError: there is no such provider or setting, one is missing or of another type, or the provider is one that is asked
-            with a client of its own, for which docs/embedders.md has a recipe.
+        ValueError: The provider or a setting is unknown, a setting is missing or has the wrong type, or the provider needs its
+            own client, for which docs/embedders.md has a recipe.
     """
-    parts = dict(config) if isinstance(config, Mapping) else {}  # pyright: ignore[reportUnnecessaryIsInstance]  it may be read from a file
+    parts = dict(config) if isinstance(config, Mapping) else {}  # pyright: ignore[reportUnnecessaryIsInstance]  the value may come from a file
     provider = parts.pop("provider", None)
     settings: object = parts.pop("config", None) or {}
     if parts or not isinstance(provider, str) or not isinstance(settings, Mapping):
@@ -65,17 +65,17 @@ def embedder_from(config: Mapping[str, Any]) -> Embedder:
         return _MAKERS[provider](given)
     if provider in _OWN_CLIENTS:
         raise ValueError(
-            f"provider {provider!r} is asked with a client of its own; {_RECIPES} has the few lines that make it a CallableEmbedder"
+            f"provider {provider!r} needs its own client; {_RECIPES} has a few lines that wrap it in a CallableEmbedder"
         )
     there = ", ".join(sorted([*_HOSTED, *_MAKERS, *_OWN_CLIENTS]))
     raise ValueError(
-        f"there is no provider {provider!r}; there are {there}. A server that speaks OpenAI's protocol is 'openai' "
+        f"there is no provider {provider!r}; the providers are {there}. For a server that speaks OpenAI's protocol, use 'openai' "
         f"with an api_base"
     )
 
 
 class _Settings:
-    """The settings of one provider. No message shows a value, since one may be a key."""
+    """The settings of one provider. Messages never show a value, since it may be a key."""
 
     def __init__(self, provider: str, given: Mapping[str, Any]) -> None:
         self.provider = provider
@@ -89,7 +89,7 @@ class _Settings:
             )
 
     def text(self, *names: str, default: str | None = None, variables: tuple[str, ...] = ()) -> str | None:
-        """Return the first of some names that is set, else the first variable that is set, else the default."""
+        """Return the first setting in `names` that is set, else the first variable that is set, else the default."""
         for name in names:
             value = self._given.get(name)
             if value is not None:
@@ -111,7 +111,7 @@ class _Settings:
     def number(self, name: str) -> int | None:
         value = self._given.get(name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise ValueError(f"setting {name!r} of provider {self.provider!r} is not a number of 1 or more")
+            raise ValueError(f"setting {name!r} of provider {self.provider!r} is not an integer of at least 1")
         return value
 
     def any(self, name: str) -> Any:
@@ -127,7 +127,7 @@ def _hosted(service: _Hosted, given: _Settings) -> Embedder:
     return OpenAIEmbedder(
         cast(str, model),
         base_url=own or service.base_url,
-        # What is in the environment is meant for the service alone.
+        # The key in the environment is meant for the service itself, not for another address.
         api_key=given.text("api_key", variables=() if own else service.key),
         dimensions=given.number("dimensions"),
     )
@@ -166,10 +166,10 @@ def _azure(given: _Settings) -> Embedder:
 def _custom(given: _Settings) -> Embedder:
     given.allow("embedding_callable", "name")
     function = given.any("embedding_callable")
-    if isinstance(function, type):  # crewAI takes the class of a callable object
+    if isinstance(function, type):  # crewAI accepts a class whose objects are callable
         function = cast("Callable[[], Any]", function)()
     if not callable(function):
-        raise ValueError(  # noqa: TRY004  settings may come from a file, so a wrong one is a wrong value
+        raise ValueError(  # noqa: TRY004  settings may come from a file, so a wrong type is a wrong value
             "provider 'custom' needs the setting 'embedding_callable', a function of a list of texts"
         )
     return CallableEmbedder(cast("Callable[[list[str]], Any]", function), name=given.text("name"))

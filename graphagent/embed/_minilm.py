@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LONGEST = 256
-"""Pieces of a text that the graph reads at most."""
+"""The largest number of word pieces that the graph reads of a text."""
 WIDTH = 384
-"""Numbers of a vector."""
+"""The length of a vector."""
 _HEADS, _LAYERS = 12, 6
 _LARGEST = 63
-"""Of a weight. With 8 bits, machines without VNNI instructions add up products in 16 bits that overflow; see "Quantization" in the
-documentation of onnxruntime."""
+"""The number of bits of a weight. With 8 bits, the sums of products overflow their 16 bits on machines without VNNI instructions;
+see "Quantization" in the documentation of onnxruntime."""
 
 
 def graph(weights: bytes) -> bytes:
-    """Return the ONNX graph of the weights: from the ids of one text's pieces, `ids`, to one vector of length 1, `vector`.
+    """Return the ONNX graph of the weights, from the ids of the pieces of one text, `ids`, to a vector of length 1, `vector`.
 
-    Its second output, `pieces`, is the last hidden state: a vector of each piece, not normalised, whose mean is that of the text.
+    The second output, `pieces`, is the last hidden state: a vector for each piece, not normalised. Their mean is the vector of the text.
 
     It takes one text at a time. Activations are quantised by the largest number among them, so in a batch the vector of a text
     would depend on its neighbours.
@@ -67,7 +67,7 @@ class _ModelWriter:
         found = self._node("Gather", self._tensor("words", words), "ids")
         scale = self._node("Gather", self._tensor("word scales", scales[:, None]), "ids")
         word = self._node("Mul", self._node("Cast", found, to=TensorProto.FLOAT), scale)
-        # Every piece is of the first of two segments, so its type is the same everywhere.
+        # Every piece belongs to the first of two segments, so all have the same type.
         positions = self._weights["embeddings.position_embeddings.weight"][:LONGEST]
         places = self._tensor("positions", positions + self._weights["embeddings.token_type_embeddings.weight"][0])
         place = self._node("Slice", places, axis, self._node("Shape", "ids"), axis)
@@ -93,7 +93,7 @@ class _ModelWriter:
         )
 
     def _linear(self, given: str, *names: str) -> str:
-        """Multiply by a quantised matrix (several: side by side) and add its bias. onnxruntime makes one step of these."""
+        """Multiply by a quantised matrix (several: side by side) and add its bias. onnxruntime fuses these operations into one."""
         matrix, scales = _quantised(
             np.concatenate([self._weights[f"{each}.weight"] for each in names]), largest=_LARGEST
         )
@@ -119,6 +119,6 @@ class _ModelWriter:
 
 
 def _quantised(matrix: NDArray[np.float32], *, largest: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return each row as integers up to `largest`, and the factors that restore it."""
+    """Return each row as integers up to `largest`, and the factors that restore the rows."""
     scales = np.maximum(np.abs(matrix).max(axis=1), 1e-9) / largest
     return np.rint(matrix / scales[:, None]).astype(np.int8), scales.astype(np.float32)

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 def is_unknown(pieces: Iterable[tuple[str, bool]]) -> bool:
-    """Return whether a model knows at most half of the letters of a text, given its pieces, each with whether it is known.
+    """Return whether a model knows at most half of the letters of a text. Each piece comes with whether the model knows it.
 
-    The rest, such as a full stop and a few letters, is alike in all texts of a script. A text without letters is unknown if no piece of it
-    is known. Unknown ASCII letters do not count: they are of one very long word, such as a key, between words that say more.
+    The known rest, such as a full stop and a few letters, is much the same in all texts of a script. A text without letters is unknown if
+    none of its pieces is known. Unknown ASCII letters do not count: they come from a very long word, such as a key, among words that mean
+    more.
     """
     letters = {True: 0, False: 0}
     there: set[bool] = set()
@@ -27,7 +28,7 @@ def is_unknown(pieces: Iterable[tuple[str, bool]]) -> bool:
 
 
 def vector_of_its_own(text: str, width: int) -> NDArray[np.float32]:
-    """Return a vector that resembles no other, made of a checksum of a text. The model would give all such texts the same one."""
+    """Return a vector derived from a checksum of the text, close to no other. The model would return the same vector for all such texts."""
     seed = np.frombuffer(sha256(text.encode("utf-8", "surrogatepass")).digest(), np.uint64)
     numbers = np.random.Generator(np.random.PCG64(seed)).standard_normal(width)
     return (numbers / np.linalg.norm(numbers)).astype(np.float32)

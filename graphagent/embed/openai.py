@@ -1,4 +1,4 @@
-"""Embedders over the OpenAI protocol: OpenAI itself, and every server that has `/embeddings` (`base_url=`)."""
+"""Embedders over the OpenAI protocol: OpenAI itself, and every server with `/embeddings` (`base_url=`)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from graphagent.embed._texts import check_texts
 from graphagent.errors import EmbedderError
 
 _ADVICE = {
-    400: "the request is invalid for this server; an empty text, one that is too long or too many at once (batch=) may be why",
-    413: "the request is too large; give a smaller batch=",
-    422: "the request is invalid for this server; a text that is too long or too many at once (batch=) may be why",
+    400: "the request is invalid for this server; possible reasons: a text is empty or too long, or there are too many at once (batch=)",
+    413: "the request is too large; pass a smaller batch=",
+    422: "the request is invalid for this server; possible reasons: a text is too long, or there are too many at once (batch=)",
 }
 _NEUTRAL = ("user", "encoding_format")
-"""Parameters on which vectors do not depend."""
+"""Parameters that do not affect the vectors."""
 
 
 class OpenAIEmbedder:
-    """A model for embeddings over the OpenAI protocol. The texts are sent to its server.
+    """An embedding model on a server that speaks the OpenAI protocol. The texts are sent to that server.
 
-    One object serves event loops of asyncio and trio alike. The HTTP client is made at the first request and closed with its
-    event loop; `async with`, `aclose()` or the end of `Notes` closes it earlier. Nothing that is sent is logged here; the
-    `openai` client itself logs requests if its logger is set to DEBUG.
+    One object works in several event loops, of asyncio and trio alike. The HTTP client is created at the first request and
+    closed with its event loop; `async with`, `aclose()` or closing the `Notes` closes it earlier. Requests are not logged
+    here; the `openai` client itself logs them if its logger is set to DEBUG.
     """
 
     def __init__(
@@ -45,28 +45,28 @@ class OpenAIEmbedder:
         """Name a model and, if it is not OpenAI's, its server.
 
         Args:
-            model: as the server calls it, such as `text-embedding-3-small`.
-            base_url: of the server, such as `http://localhost:11434/v1`. Without it, OPENAI_BASE_URL or OpenAI's own.
-            api_key: without it OPENAI_API_KEY, but never for a `base_url` that is given here: such a server gets only a
-                key that was meant for it.
-            dimensions: how many numbers a vector is to have, of models that leave the choice.
-            batch: how many texts go into one request at most.
-            timeout: seconds to wait for each piece of an answer; 10 minutes without it.
-            max_retries: how often a request is repeated that may succeed later (429, 5xx, lost connections), after 0.5 seconds, 1, 2 …, or as
-                long as the server's Retry-After says; after one of more than 60 seconds it is not repeated.
-            headers: sent along with every request.
+            model: The name of the model on the server, such as `text-embedding-3-small`.
+            base_url: The address of the server, such as `http://localhost:11434/v1`. By default OPENAI_BASE_URL, or OpenAI's own.
+            api_key: By default OPENAI_API_KEY, but never together with a `base_url` passed here: such a server gets
+                only a key meant for it.
+            dimensions: The length of the vectors, for models that support a choice.
+            batch: The largest number of texts in a request.
+            timeout: Seconds to wait for each piece of a response; by default 10 minutes.
+            max_retries: How often a request that may succeed later (429, 5xx, lost connections) is repeated, after 0.5 seconds, 1, 2 …, or as
+                long as the server's Retry-After says; a request with a Retry-After of more than 60 seconds is not repeated.
+            headers: Headers sent with every request.
             query: Parameters added to the address of every request.
-            parameters: sent along in the body of every request, such as `input_type="document"`. They belong to the name, since
-                vectors that were made with others cannot be compared; only `user` and `encoding_format` do not.
+            parameters: Parameters sent in the body of every request, such as `input_type="document"`. They are part of the
+                name, since vectors made with other parameters cannot be compared; except `user` and `encoding_format`.
 
         Raises:
-            ValueError: `base_url` is no address, or a number is too small.
+            ValueError: `base_url` is not an address, or a number is too small.
         """
         if batch < 1 or (dimensions is not None and dimensions < 1):
-            raise ValueError("batch and dimensions are numbers of 1 or more")
+            raise ValueError("batch and dimensions must be at least 1")
         chosen = [f"{name}={value}" for name, value in sorted(parameters.items()) if name not in _NEUTRAL]
         self.name = "/".join([model, *([] if dimensions is None else [str(dimensions)]), *chosen])
-        """The model, with its dimensions and parameters where they were chosen: `m/100/input_type=document`."""
+        """The model, with its dimensions and parameters if given: `m/100/input_type=document`."""
         self._dimensions = dimensions
         self._body = parameters | {"model": model} | ({} if dimensions is None else {"dimensions": dimensions})
         self._batch = batch
@@ -89,10 +89,10 @@ class OpenAIEmbedder:
         """Return the server's vector for each text.
 
         Raises:
-            EmbedderError: the server refused, answered with something other than the protocol, or cannot be reached. It holds
-                neither the key nor a text.
-            TypeError: `texts` are no texts.
-            ValueError: a text is no Unicode text.
+            EmbedderError: The server refused the request, did not follow the protocol, or cannot be reached. The error
+                contains neither the key nor a text.
+            TypeError: `texts` is not a list of texts.
+            ValueError: A text is not valid Unicode.
         """
         given = check_texts(texts)
         vectors: list[list[float]] = []
@@ -113,13 +113,13 @@ class OpenAIEmbedder:
         await self.aclose()
 
     async def _ask(self, texts: list[str]) -> list[list[float]]:
-        # Not the client's own method, which asks for base64: many servers do not have that.
+        # Not the client's own method, which asks for base64: many servers do not support that.
         answer = await self._server.post("/embeddings", self._body | {"input": texts})
         vectors = _vectors(answer)
         if vectors is None:
             raise EmbedderError(
-                f"{self._server} answered with something else than vectors; check base_url (most end in /v1), and that the "
-                f"model is one for embeddings"
+                f"{self._server} answered with something other than vectors; check base_url (most end in /v1), and that the "
+                f"model is an embedding model"
             )
         if len(vectors) != len(texts):
             raise EmbedderError(
@@ -128,8 +128,8 @@ class OpenAIEmbedder:
         found = next((len(each) for each in vectors if len(each) != (self._dimensions or len(each))), None)
         if found is not None:
             raise EmbedderError(
-                f"{self._server} answered with vectors of {counted(found, 'number')}, and dimensions={self._dimensions} were asked for: the "
-                f"model does not leave the choice; leave dimensions= out"
+                f"{self._server} answered with vectors of {counted(found, 'number')} instead of dimensions={self._dimensions}: the "
+                f"model does not support a choice; leave out dimensions="
             )
         return vectors
 
@@ -138,7 +138,7 @@ def _vectors(answer: object) -> list[list[float]] | None:
     """Return the vectors of a response in the order of the texts, or None if it does not follow the protocol."""
     try:
         data = cast("list[dict[str, Any]]", cast("dict[str, Any]", answer)["data"])
-        # The order is in the numbers, as the protocol has it; a server that gives none keeps it.
+        # By the protocol, the order is given by the index; servers without an index keep the order of the texts.
         data = sorted(data, key=lambda each: cast(int, each.get("index") or 0))
         vectors: list[Any] = [each["embedding"] for each in data]
     except (KeyError, TypeError, AttributeError):
@@ -147,5 +147,5 @@ def _vectors(answer: object) -> list[list[float]] | None:
 
 
 def _error(text: str, **_: object) -> EmbedderError:
-    # What the server said is left out: it may repeat a text or the key.
+    # The response of the server is left out, since it may repeat a text or the key.
     return EmbedderError(text)

@@ -1,4 +1,4 @@
-"""Vectors by looking up: a table of 32,000 pieces of words, on this machine, thousands of texts a second."""
+"""Vectors from a table of 32,000 word pieces on this machine: thousands of texts a second."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _REMEDY = "pip install --force-reinstall wordllama==0.4.0.post1"
 _SPACE = "▁"
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _INLINE = 2_000
-"""Characters that are embedded where they are; for more, another thread is worth its while."""
+"""The number of characters up to which texts are embedded in the event loop; above it, a thread is worth its cost."""
 _TOGETHER = 1_024
-"""Texts that are embedded without a chance to be cancelled."""
+"""The number of texts embedded between two chances to be cancelled."""
 
-_COMMON = (  # noqa: SIM905  it is read as a text
+_COMMON = (  # noqa: SIM905  a text reads better here
     "the be to of and a in that have i it for not on with he as you do at this but his by from they we say her she or an will my "
     "one all would there their what so up out if about who get which go me when make can like time no just him know take people "
     "into year your good some could them see other than then now look only come its over think also back after use two how our "
@@ -47,9 +47,9 @@ _COMMON = (  # noqa: SIM905  it is read as a text
 ).split()
 """English words, the commonest first. By Zipf's law the n-th makes up about 0.1 / n of a text."""
 _OF_ONE_CHARACTER = 0.03
-"""How much of a text a piece of one character makes up, such as a full stop."""
+"""The share of a text that a piece of one character, such as a full stop, makes up."""
 _RARE = 3e-3
-"""How much of a text a piece makes up that counts half of what a rare one does."""
+"""The share of a text at which a piece counts half as much as a rare piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +66,18 @@ class _Table:
 
 
 class StaticEmbedder:
-    """The 256 numbers of WordLlama's table for each piece of a text, averaged, common pieces less than rare ones.
+    """The mean of the vectors of 256 numbers that WordLlama's table has for the pieces of a text; common pieces count less than rare ones.
 
     The weights are those of Arora, Liang, Ma, "A Simple but Tough-to-Beat Baseline for Sentence Embeddings" (ICLR 2017),
-    a / (a + p(w)), with p(w) from a fixed list of common words. So a vector depends on its text alone. Words that are alike are
-    near one another; their order has no say. It is made for English; other languages that are written in letters work less well.
+    a / (a + p(w)), with p(w) from a fixed list of common words. So the vector of a text depends on that text alone. Words of
+    similar meaning have similar vectors; word order has no effect. The table is made for English; other alphabetic languages
+    work less well.
 
-    Nothing leaves the machine. The table is read at the first use; 35 MB of memory.
+    Nothing leaves the machine. The table is read at the first use and takes 35 MB of memory.
     """
 
     name = "wordllama-l2-supercat-256/sif-1"
-    """The table, and how its rows are put together."""
+    """The table, and the method that combines its rows."""
     contextual = False
     """Whether the vector of a word depends on the words around it."""
 
@@ -84,7 +85,7 @@ class StaticEmbedder:
         """Find the table.
 
         Raises:
-            MissingExtraError: the package `wordllama` is not installed.
+            MissingExtraError: The package `wordllama` is not installed.
         """
         folder = package_folder("wordllama")
         if folder is None:
@@ -97,12 +98,12 @@ class StaticEmbedder:
         return f"<{type(self).__name__}: {self.name}>"
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return a row of 256 numbers for each text, of length 1.
+        """Return a vector of 256 numbers and length 1 for each text, as a row.
 
         Raises:
-            EmbedderError: the table is not the one that it should be.
-            TypeError: `texts` are no texts.
-            ValueError: a text is no Unicode text.
+            EmbedderError: The table is not the expected one.
+            TypeError: `texts` is not a list of texts.
+            ValueError: A text is not valid Unicode.
         """
         given = check_texts(texts)
         if not given:
@@ -114,14 +115,14 @@ class StaticEmbedder:
         return np.concatenate([await to_thread.run_sync(self._embed, given[at : at + _TOGETHER]) for at in starts])
 
     async def embed_words(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], list[NDArray[np.float32]]]:
-        """Return the rows of `embed`, and for each text a row of length 1 for each word that has a letter or digit.
+        """Return the rows of `embed`, and for each text a vector of length 1 for each word with a letter or digit, as a row.
 
-        A word ends with a space or any other sign. Each Chinese or Japanese character is a word.
+        A word ends at a space or any character that is not a letter or digit. Each Chinese or Japanese character is a word.
 
         Raises:
-            EmbedderError: the table is not the one that it should be.
-            TypeError: `texts` are no texts.
-            ValueError: a text is no Unicode text.
+            EmbedderError: The table is not the expected one.
+            TypeError: `texts` is not a list of texts.
+            ValueError: A text is not valid Unicode.
         """
         given = check_texts(texts)
         if not given:
@@ -149,7 +150,7 @@ class StaticEmbedder:
         counts = np.diff(firsts, append=len(ids))[is_word]
         firsts = firsts[is_word]
         words = np.empty((len(firsts), rows.shape[1]), np.float32)
-        for count in np.unique(counts):  # reduceat takes five times as long for so few pieces of each
+        for count in np.unique(counts):  # reduceat takes five times as long for words of so few pieces
             some = counts == count
             words[some] = rows[firsts[some, None] + np.arange(count)].sum(axis=1)
         words /= np.sqrt(np.vecdot(words, words))[:, None]
@@ -158,7 +159,7 @@ class StaticEmbedder:
         return _sums(rows, starts), of_texts
 
     def _pieces(self, texts: list[str]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-        """Return the ids of the pieces of all texts, and where each text begins in them. Every text has a piece."""
+        """Return the ids of the pieces of all texts, and the index at which each text begins. Every text has a piece."""
         table = self._loaded()
         encoded = table.pieces.encode_batch_fast(texts, add_special_tokens=False)
         ids = [each.ids or [table.space] for each in encoded]
@@ -174,7 +175,7 @@ class StaticEmbedder:
                 pieces = Tokenizer.from_buffer(read_weights(self._folder / _PIECES[0], _PIECES[1], _REMEDY))
                 pieces.no_padding()
                 pieces.no_truncation()
-                pieces.encode_special_tokens = True  # or "<unk>" in a text would be a piece that is no text
+                pieces.encode_special_tokens = True  # otherwise "<unk>" in a text would be read as a special piece
                 names = [pieces.id_to_token(place) or "" for place in range(len(rows))]
                 self._table = _Table(
                     pieces,
@@ -187,14 +188,14 @@ class StaticEmbedder:
 
 
 def _sums(rows: NDArray[np.float32], starts: NDArray[np.intp]) -> NDArray[np.float32]:
-    """Return a row of length 1 for the sum of the rows from each start to the next one."""
+    """Return the sum of the rows from each start to the next, scaled to length 1."""
     sums: NDArray[np.float32] = np.add.reduceat(rows, starts, axis=0)
     lengths: NDArray[np.float32] = np.linalg.norm(sums, axis=1, keepdims=True)
     return sums / lengths
 
 
 def _is_letter(piece: str) -> bool:
-    """Return whether a piece has a letter or digit. A byte of a character that the table lacks is taken for one of a letter."""
+    """Return whether a piece has a letter or digit. A byte of a character that the table lacks counts as a letter."""
     byte = _BYTE.fullmatch(piece)
     if byte is None:
         return any(map(str.isalnum, piece))
@@ -206,7 +207,7 @@ def _is_first(piece: str) -> bool:
     """Return whether a piece begins a word: after a space, or in a script without spaces between words."""
     byte = _BYTE.fullmatch(piece)
     if byte is not None:
-        return int(byte[1], 16) >= 0xE3  # the first byte, in UTF-8, of such scripts and of all that follow them
+        return int(byte[1], 16) >= 0xE3  # the first UTF-8 byte of such scripts and of all later ones
     return piece.startswith(_SPACE) or "\u3041" <= piece[:1] <= "\u9fff"
 
 

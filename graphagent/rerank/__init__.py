@@ -1,4 +1,4 @@
-"""Scores of texts for a question. The reranker that asks a server is imported by its own path: `openai`."""
+"""Scores of texts for a question. The reranker that asks a server is imported from its own module, `openai`."""
 
 from __future__ import annotations
 

