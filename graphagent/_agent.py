@@ -81,7 +81,6 @@ from graphagent.run._internal import (
     tool_with_fields,
     with_sub_agents,
 )
-from graphagent.work import SubmitOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -92,7 +91,7 @@ if TYPE_CHECKING:
     from graphagent.history import Diff, Entry, PendingQuestion, Place, Snapshot
     from graphagent.protocols import Dispatcher, Model, Store
     from graphagent.run._internal import FinalCheck, Runtime, Site, StepCallbacks
-    from graphagent.work import RunHandle
+    from graphagent.work import RunHandle, SubmitOptions
 
 I = TypeVar("I", contravariant=True)
 O = TypeVar("O", covariant=True)
@@ -497,7 +496,7 @@ class Agent(Generic[I, O]):
             JournalError: the store failed; with its `run_id`, the same task can be submitted again, and there is one run.
             StoreError: the store cannot be read.
         """
-        from graphagent.work import RunHandle
+        from graphagent.work import RunHandle, SubmitOptions
         from graphagent.work._internal import check_submission, submit
 
         config = self._stored_config(more=". What is submitted is kept there for workers")
