@@ -1,4 +1,4 @@
-"""Facts and notes as a model is shown them: in blocks of escaped data, which no text in a block can end."""
+"""Facts and notes as a model sees them: in blocks of escaped data, which no text in a block can end."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class KnownFact:
     subject: Subject
     scope: Scope
     forgotten: bool = False
-    """Whether it was forgotten since it was put before a model; its value is `[forgotten]` then."""
+    """Whether the fact was forgotten after a model saw it; its value is then `[forgotten]`."""
     kept: bool = field(default=False, compare=False)
-    """Whether its provider gives this version again, so that a reference to it is enough."""
+    """Whether the provider can return this version again, so that a reference to it is enough."""
     parts: tuple[KnownFact, ...] = field(default=(), compare=False)
-    """What it was united from, in this order, where its values come from several subjects and scopes."""
+    """The facts that were combined into this one, in this order, if its values come from several subjects and scopes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,11 +68,11 @@ class FactsMessage(Message):
 
     facts: tuple[KnownFact, ...] = field(default=(), repr=False)
     left_out: int = 0
-    """How many more are known, for which there was no room."""
+    """How many more facts are known, but did not fit."""
 
 
 def facts_message(facts: Sequence[KnownFact], left_out: int = 0) -> FactsMessage:
-    """Return facts as one message, which says that it is data. It has the user's role, because the protocol has none for data."""
+    """Return facts as one message, which says that it is data. Its role is the user's, since protocols have no role for data."""
     more = _MORE.format(count=f"{left_out:,}") if left_out else ""
     return FactsMessage("user", (Text(f"{_FACTS}\n{facts_block(facts)}{more}"),), tuple(facts), left_out)
 
@@ -80,7 +80,7 @@ def facts_message(facts: Sequence[KnownFact], left_out: int = 0) -> FactsMessage
 def facts_block(facts: Iterable[KnownFact]) -> str:
     """Return facts as a block of escaped data, each with its day in UTC and its trust.
 
-    Where there are several about one concept and subject, they contradict each other, and each says who said it.
+    Several facts about one concept and subject contradict each other; each then says where it came from.
     """
     given = list(facts)
     about = Counter((known.fact.concept.keyword, known.subject) for known in given)
@@ -115,7 +115,7 @@ _SAID_BY = {
 
 
 def _validity(known: KnownFact) -> dict[str, str]:
-    """Return since when and until when a fact is true: the first and the last day, in the zones in which they were given."""
+    """Return the first and the last day on which a fact is true, in the time zones in which they were given."""
     fact = known.fact
     begins, ends = getattr(fact, "valid_from", None), getattr(fact, "valid_to", None)
     found: dict[str, str] = {}
@@ -127,7 +127,7 @@ def _validity(known: KnownFact) -> dict[str, str]:
 
 
 def day_of(time: int | None) -> str | None:
-    """Return the day of a time in milliseconds UTC, such as `2026-03-31`; None if there is no time, or none of a calendar."""
+    """Return the day of a time in milliseconds UTC, such as `2026-03-31`; None without a time, or for one beyond the calendar."""
     if time is None:
         return None
     try:
@@ -138,26 +138,26 @@ def day_of(time: int | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class KnownNote:
-    """A note as it was put before a model."""
+    """A note as a model saw it."""
 
     id: str
     content: str = field(repr=False)
-    """Its text, as much of it as was shown."""
+    """The part of the text that was shown."""
     version: int = 1
     scope: str = ""
     source: str = ""
-    """Who said it, or where it is from."""
+    """Who said the note, or where it came from."""
     speaker: str = ""
     date: str = ""
-    """When it was said, or else kept: the day in UTC."""
+    """The day, in UTC, on which the note was said, or else saved."""
     trust: str = ""
-    """How far it can be trusted: one of TRUST_LEVELS."""
+    """How far the note can be trusted: one of TRUST_LEVELS."""
     forgotten: bool = False
-    """Whether it was forgotten since it was put before a model; its text is `[forgotten]` then."""
+    """Whether the note was forgotten after a model saw it; its text is then `[forgotten]`."""
     kept: bool = field(default=False, compare=False)
-    """Whether the notes give this version again, so that a reference to it is enough."""
+    """Whether this version can be read again, so that a reference to it is enough."""
     cut: int = field(default=0, compare=False)
-    """How many characters of it were shown, where that was not all of it."""
+    """How many characters of the text were shown; None if all of it was."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,7 +170,7 @@ class NotesMessage(Message):
 
 
 def notes_message(notes: Sequence[KnownNote]) -> NotesMessage:
-    """Return notes as one message, which says that it is data. It has the user's role, because the protocol has none for data."""
+    """Return notes as one message, which says that it is data. Its role is the user's, since protocols have no role for data."""
     return NotesMessage("user", (Text(f"{_NOTES}\n{notes_block(notes)}"),), tuple(notes))
 
 
@@ -203,7 +203,7 @@ def escaped(value: object) -> str:
     """Return plain data as one line of JSON without markup and without invisible characters."""
     try:
         text = orjson.dumps(value).decode()
-    except TypeError:  # half a surrogate pair, which stands in the block as its escape
+    except TypeError:  # half a surrogate pair, which the block shows as an escape
         text = dumps(value).decode()
     return "".join(character if _harmless(character) else _escape(character) for character in text)
 
@@ -214,7 +214,7 @@ def _harmless(character: str) -> bool:
     if character.isascii():
         return character != "\x7f"
     # Cc, Cf: control and format characters, among them zero-width and bidirectional ones; Zl, Zp: line separators;
-    # Co, Cn: what has no agreed meaning; Cs cannot occur in JSON.
+    # Co, Cn: characters without an agreed meaning; Cs cannot occur in JSON.
     if unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp", "Co", "Cn"):
         return False
     return not any(first <= ord(character) <= last for first, last in _IGNORABLE)

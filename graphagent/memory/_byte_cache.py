@@ -1,4 +1,4 @@
-"""A cache of the values that were used last, limited in bytes."""
+"""A cache of the most recently used values, limited in bytes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ V = TypeVar("V")
 
 
 def check_cache_bytes(cache_bytes: int) -> None:
-    """Raise ValueError unless an argument is a number of bytes."""
+    """Raise ValueError unless the argument is a number of bytes."""
     if type(cache_bytes) is not int or cache_bytes < 0:
         raise ValueError(f"cache_bytes={cache_bytes!r} is not a number of bytes; it is an int of 0 or more")
 
 
 class ByteCache(Generic[K, V]):
-    """A cache limited in bytes: the values that have not been used for longest are removed first.
+    """A cache limited in bytes: the least recently used values are removed first.
 
-    The last `at_least` values stay however many bytes they take.
+    The last `at_least` values stay, however many bytes they take.
     """
 
     def __init__(self, most_bytes: int, *, at_least: int = 0) -> None:
@@ -33,7 +33,7 @@ class ByteCache(Generic[K, V]):
         return len(self._values)
 
     def get(self, key: K) -> V | None:
-        """Return the value under a key, or None."""
+        """Return the value of a key, or None."""
         with self._lock:
             if key not in self._values:
                 return None
@@ -41,7 +41,7 @@ class ByteCache(Generic[K, V]):
             return self._values[key][0]
 
     def take(self, key: K) -> V | None:
-        """Remove and return the value under a key; None if there is none."""
+        """Remove and return the value of a key; None if the key has no value."""
         with self._lock:
             found = self._values.pop(key, None)
             if found is None:
@@ -50,7 +50,7 @@ class ByteCache(Generic[K, V]):
             return found[0]
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Store a value of `size` bytes, and replace the one under this key."""
+        """Store a value of `size` bytes under a key, in the place of an earlier value."""
         with self._lock:
             if key in self._values:
                 self._bytes -= self._values.pop(key)[1]

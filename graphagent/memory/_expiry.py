@@ -1,4 +1,4 @@
-"""For how long facts and notes are kept: what is older is not read any more, and is erased before long."""
+"""How long facts and notes are kept: older ones are not read any more, and are soon erased."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from graphagent.errors import StoreError
 
 _log = logging.getLogger("graphagent")
 _PAUSE = 3600.0
-"""For how many seconds what has expired is not looked for again, unless somebody came across some of it."""
+"""How many seconds pass between two searches for expired data, unless a reader comes across some."""
 _OWNERS = 1000
-"""Of how many owners it is remembered when they were looked through."""
+"""For how many owners the time of the last search is remembered."""
 
 
 def checked_age(age: timedelta, what: str = "older_than") -> timedelta:
-    """Return an age above zero.
+    """Check an age, and return it.
 
     Raises:
-        TypeError: it is no timedelta.
-        ValueError: it is not above zero.
+        TypeError: the age is not a timedelta.
+        ValueError: the age is not above zero.
     """
     if not isinstance(age, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{what}= is an age, such as timedelta(days=90), not {kind_of(age)}")
@@ -32,11 +32,11 @@ def checked_age(age: timedelta, what: str = "older_than") -> timedelta:
 
 
 class Expiry:
-    """How long something is kept, by a clock that may be set back: what has expired for a process stays so, and nothing is erased early.
+    """How long data is kept. If the clock is set back, expired data stays expired in a process, and nothing is erased early.
 
     Raises:
-        TypeError: `keep_for` is no timedelta.
-        ValueError: it is not above zero.
+        TypeError: `keep_for` is not a timedelta.
+        ValueError: `keep_for` is not above zero.
     """
 
     def __init__(self, keep_for: timedelta) -> None:
@@ -47,21 +47,21 @@ class Expiry:
         self._swept: dict[str, int] = {}
 
     def first_kept(self) -> int:
-        """Return when what is still read was saved at the earliest, in milliseconds UTC. It never goes back in one process."""
+        """Return the earliest time of saving that has not expired, in milliseconds UTC. It never goes back in one process."""
         self._latest = max(self._latest, _clock.now())
         return self._latest - self._milliseconds
 
     def has_passed(self, saved: int | None, owner: str) -> bool:
-        """Return whether what was saved then, for an owner, has expired. What has no time never does."""
+        """Return whether an owner's data, saved at this time, has expired. Data without a time never expires."""
         passed = saved is not None and saved < self.first_kept()
         if passed:
             self._due.add(owner)
         return passed
 
     async def sweep(self, owner: str, erase: Callable[[int], Awaitable[object]]) -> None:
-        """Have erased what an owner saved before a time, if some of it was come across, or none was looked for in the last hour.
+        """Erase an owner's expired data, if a reader came across some, or if the last search is more than an hour ago.
 
-        A failure is logged, and it is tried again the next time.
+        A failure is logged, and the next call tries again.
         """
         ticks = _clock.ticks()
         if owner not in self._due and owner in self._swept and (ticks - self._swept[owner]) / 1e9 < _PAUSE:
@@ -69,7 +69,7 @@ class Expiry:
         try:
             await erase(_clock.now() - self._milliseconds)
         except StoreError as error:
-            _log.warning("what has expired could not be erased: %s", type(error).__name__)
+            _log.warning("expired data could not be erased: %s", type(error).__name__)
             return
         self._due.discard(owner)
         self._swept.pop(owner, None)

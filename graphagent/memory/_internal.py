@@ -1,4 +1,4 @@
-"""The names of this room that other rooms of the package may import, besides those that its door exports for users."""
+"""Names of this room that other rooms of the package may import, besides the public names of its door."""
 
 from __future__ import annotations
 

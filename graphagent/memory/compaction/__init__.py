@@ -1,1 +1,1 @@
-"""Long transcripts kept within a model's context window: compression strategies and the window itself."""
+"""Keeps long transcripts within a model's context window: compression strategies and the window itself."""

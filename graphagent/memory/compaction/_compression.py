@@ -1,4 +1,4 @@
-"""Compression of a transcript: summaries, or facts, that a model is sent instead of earlier steps."""
+"""Compression of a transcript: a model is sent summaries, or facts, instead of earlier steps."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from graphagent.run import Context
 
 _LONGEST = 8_000
-"""The number of characters of one text that a summary is made from; longer texts are shortened."""
+"""The most characters of one text in a request for a summary; longer texts are shortened."""
 _SHORTEST = 500
-"""The number of characters to which texts are shortened if a single step is too long for a request."""
+"""The most characters of one text if a single step is too long for a request."""
 
 _SUMMARISE = """\
 The conversation below, between a user, an assistant and its tools, has become too long, and your summary takes its place. Sum it \
@@ -63,7 +63,7 @@ class WholeHistory:
         _check_count("keep", self.keep, 0)
 
     async def compress(self, ctx: Context, steps: Sequence[Step]) -> SummaryStep | None:
-        """Return a step with a summary of other steps, which the model writes.
+        """Return a step with a summary of other steps, written by the model.
 
         Raises:
             ModelError: the request failed, or the summary is empty.
@@ -73,10 +73,10 @@ class WholeHistory:
 
 @dataclass(frozen=True, slots=True)
 class ChunkedHistory:
-    """One summary for each chunk of the history, so that more detail is kept than in one summary of all of it."""
+    """One summary for each chunk of the history, which keeps more detail than one summary of the whole history."""
 
     turns: int = 10
-    """The number of model turns in a chunk. In messages that are not of this run, what an assistant said is one, or what nobody answered."""
+    """The number of model turns in a chunk. Among messages from elsewhere, an assistant's message, or one without an answer, counts as one."""
     keep: int = 0
     """The number of model turns at the end that are not compressed."""
 
@@ -85,7 +85,7 @@ class ChunkedHistory:
         _check_count("keep", self.keep, 0)
 
     async def compress(self, ctx: Context, steps: Sequence[Step]) -> SummaryStep | None:
-        """Return a step with summaries of the chunks of other steps, which the model writes.
+        """Return a step with summaries of the chunks of other steps, written by the model.
 
         Raises:
             ModelError: a request failed, or one of the summaries is empty.
@@ -101,7 +101,7 @@ class FoundFacts:
     """Facts about some concepts, which the model finds in the history; everything else is dropped.
 
     The facts are part of the transcript only; nothing is saved. Facts about these concepts that were loaded into the history
-    are kept too. If there are no facts at all, the history is not compressed.
+    are kept too. Without any facts, the history is not compressed.
     """
 
     concepts: tuple[Concept, ...]
@@ -118,13 +118,13 @@ class FoundFacts:
         _check_count("keep", keep, 0)
 
     async def compress(self, ctx: Context, steps: Sequence[Step]) -> SummaryStep | None:
-        """Return a step with the facts that the model finds in other steps; None if there are none.
+        """Return a step with the facts that the model finds in other steps; None without facts.
 
         Raises:
             ModelRequestError: a request failed. An answer that cannot be used is an ExtractionFailed event instead.
         """
         said = [MessageStep(Message.user(step.summary)) if isinstance(step, SummaryStep) else step for step in steps]
-        # The task stays in the prompt, and is no part of what is compressed; a fact that it tells is known all the same.
+        # The task stays in the prompt, and is not compressed; facts in the task are known to the model from there.
         there = {id(step) for step in steps}
         transcript = ctx.memory.transcript
         tasks = [ctx.memory.steps[place] for place in transcript.projection.tasks if place >= transcript.begun]
@@ -166,7 +166,7 @@ class FoundFacts:
 class StoredFacts:
     """The facts of AgentMemory about some concepts, loaded again; everything else is dropped. No model is asked.
 
-    If there are no facts, the history is not compressed.
+    Without any facts, the history is not compressed.
     """
 
     concepts: tuple[Concept, ...]
@@ -196,7 +196,7 @@ class StoredFacts:
         _check_count("keep", keep, 0)
 
     async def compress(self, ctx: Context, steps: Sequence[Step]) -> SummaryStep | None:
-        """Return a step with the facts; None if there are none.
+        """Return a step with the facts; None without facts.
 
         Raises:
             FeatureError: AgentMemory is not installed.
@@ -209,24 +209,24 @@ class StoredFacts:
 
 
 def _beyond(found: MultipleFacts | None, known: Iterable[KnownFact]) -> MultipleFacts | None:
-    """Return the values that were found and are not known already; None if there are none."""
+    """Return the values found that are not already known; None without such values."""
     told = {value for each in known for value in each.fact.values}
     values = [value for value in found.values if value not in told] if found is not None else []
     return replace(found, values=tuple(values)) if found is not None and values else None
 
 
 async def compress(ctx: Context, compression: Compression, *, cut: int | None = None) -> SummaryStep | None:
-    """Compress the steps before the last turns: they stay in the transcript, but a model is sent a summary instead of them.
+    """Compress the steps before the last turns: the steps stay in the transcript, but a model is sent a summary instead.
 
     Args:
         ctx: The context of the node that compresses.
-        compression: What makes the summary.
-        cut: The position in the transcript before which steps are compressed; by default, as many turns as the compression
-            keeps come after it.
+        compression: The compression that makes the summary.
+        cut: The position in the transcript before which steps are compressed; by default, the compression's `keep` turns come
+            after it.
 
     Returns:
-        The step with the summary; None if there is nothing to compress, or if the compression failed, of which an event gives
-        the reason.
+        The step with the summary; None if there is nothing to compress, or if the compression failed. An event then gives the
+        reason.
 
     Raises:
         ModelError: a request failed, or the summary cannot be used. The transcript is unchanged.
@@ -239,26 +239,26 @@ async def compress(ctx: Context, compression: Compression, *, cut: int | None = 
     started = _clock.now()
     summary = await compression.compress(ctx, covered)
     if summary is None:
-        reason = "nothing is known that could stand in for the history"
+        reason = "no facts are known that could replace the history"
         ctx.emit(CompressionFailed(ctx.run_id, ctx.node, reason))
         return None
     timing = Timing(started, _clock.now())
     summary = replace(summary, covers=cut, keeps=len(memory.steps) - cut, timing=timing)
     if memory.open is None:
         summary = await ctx.add(summary)
-    else:  # the calls of the open turn come after the summary, and are still to be executed
+    else:  # the calls of the open turn come after the summary, and will still be executed
         memory.steps.append(summary)
     ctx.emit(HistoryCompressed(ctx.run_id, ctx.node, len(covered)))
     return summary
 
 
 def _key(ctx: Context) -> str:
-    """Return a key for the summary of this position: the same when the node is executed again."""
+    """Return a key for the summary at this position: the same key when the node is executed again."""
     return f"summary:{len(ctx.memory.steps)}"
 
 
 async def _summaries(ctx: Context, steps: Sequence[Step], key: str, most: int = _LONGEST) -> list[ModelResponse]:
-    """Return summaries of steps: one, or if they are too long for one request, those of each half; a single step is shortened."""
+    """Return one summary of steps, or summaries of each half if they are too long for one request; a single step is shortened."""
     lines = _lines(ctx, steps, most)
     request = ModelRequest((Message.system(_SUMMARISE), Message.user(block("conversation", lines))))
     try:
@@ -276,7 +276,7 @@ async def _summaries(ctx: Context, steps: Sequence[Step], key: str, most: int = 
 
 
 async def _summary(ctx: Context, responses: Sequence[ModelResponse], steps: Sequence[Step]) -> SummaryStep:
-    """Return one step with some summaries, which are summarised in turn if they would fill much of the window."""
+    """Return one step with summaries, which are themselves summarised if they would fill much of the window."""
     from graphagent.memory.compaction._window import ContextWindow
 
     window = ctx.feature(ContextWindow, None)
@@ -294,12 +294,12 @@ async def _summary(ctx: Context, responses: Sequence[ModelResponse], steps: Sequ
 
 
 def _carried(steps: Iterable[Step]) -> tuple[KnownFact, ...]:
-    """Return the facts that a model sees in steps: the last ones of each concept and subject."""
+    """Return the facts that a model sees in steps: the latest of each concept and subject."""
     found: dict[tuple[str, Subject], list[KnownFact]] = {}
     for step in steps:
         if isinstance(step, FactsStep | SummaryStep):
             here: dict[tuple[str, Subject], list[KnownFact]] = {}
-            for known in step.facts:  # several of one concept contradict each other
+            for known in step.facts:  # several facts about one concept contradict each other
                 here.setdefault((known.fact.concept.keyword, known.subject), []).append(known)
             found |= here
     return tuple(known for each in found.values() for known in each)
@@ -318,7 +318,7 @@ def _chunks(steps: Sequence[Step], turns: int) -> Iterator[Sequence[Step]]:
 
 
 def _lines(ctx: Context, steps: Iterable[Step], most: int) -> Iterator[dict[str, str]]:
-    """Yield the messages of steps, a line for each part. The task comes first, because it says what matters in the others."""
+    """Yield the messages of steps, a line for each part. The task comes first, since it says what matters in the others."""
     tasks = ctx.memory.transcript.projection.tasks
     if tasks:
         task = ctx.memory.steps[tasks[-1]]
@@ -355,8 +355,8 @@ def _check_count(name: str, count: int, least: int) -> None:
 
 def _check_concepts(concepts: tuple[Concept, ...]) -> tuple[Concept, ...]:
     if not concepts:
-        raise TypeError("name the concepts of which facts are to be kept")
+        raise TypeError("no concept is given; name the concepts whose facts are kept")
     for each in concepts:
         if not isinstance(each, Concept):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"facts are kept of concepts; there is {kind_of(each)} among them")
+            raise TypeError(f"facts are kept by Concept, and {kind_of(each)} is given among the concepts")
     return concepts

@@ -1,4 +1,4 @@
-"""Where a transcript may be cut: the positions before which a compression may replace its steps."""
+"""The positions at which a transcript may be cut: a compression may replace the steps before them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def first_cut(memory: RunMemory, keep: int) -> int:
-    """Return the position before which all steps may be compressed if `keep` turns at the end are not.
+    """Return the position before which all steps may be compressed if `keep` turns at the end are kept.
 
-    Together with these turns, the messages since the turn before them are kept, or the message that the first of them answered.
+    Besides these turns, the messages since the turn before them are kept, or the message that the first of them answered.
     Without any turn, everything may be compressed.
     """
     turns = _turns(memory, keep)
@@ -41,7 +41,7 @@ def first_cut(memory: RunMemory, keep: int) -> int:
 def cuts(memory: RunMemory, keep: int, *, measured: bool) -> list[int]:
     """Return the positions before which steps may be compressed, from the one that keeps `keep` turns to the one that keeps least.
 
-    Without any turn, any number of messages may be kept if their length is measured, and otherwise `keep` of them.
+    Without any turn, any number of messages may be kept if their length is measured, and otherwise `keep` messages.
     """
     turns = _turns(memory, keep)
     allowed = _allowed(memory, turns[0] if len(turns) > keep else 0)
@@ -53,7 +53,7 @@ def cuts(memory: RunMemory, keep: int, *, measured: bool) -> list[int]:
 
 
 def _turns(memory: RunMemory, keep: int) -> list[int]:
-    """Return the places of turns: of all that a model sees, and of one more than are kept at least, if there are as many."""
+    """Return the places of the turns that a model sees, and of at least `keep` + 1 turns, if so many exist."""
     steps, first = memory.steps, memory.transcript.projection.first
     found: list[int] = []
     for place in range(len(steps) - 1, -1, -1):
@@ -65,13 +65,13 @@ def _turns(memory: RunMemory, keep: int) -> list[int]:
 
 
 def _allowed(memory: RunMemory, start: int) -> list[int]:
-    """Return the positions from one on that neither cut off the message that is to be answered nor part a result from its call."""
+    """Return the positions from `start` on that neither cut off the message to answer nor separate a result from its call."""
     asked = _asked(memory)
     return [place for place in _whole(memory.steps, start) if asked is None or place <= asked]
 
 
 def _asked(memory: RunMemory) -> int | None:
-    """Return the position of the message that the model is to answer next; None if that is the task, or nothing."""
+    """Return the position of the message that the model answers next; None if that is the task, or if no message waits."""
     steps = memory.steps
     for place in range(len(steps) - 1, -1, -1):
         step = steps[place]
@@ -83,7 +83,7 @@ def _asked(memory: RunMemory) -> int | None:
 
 
 def _whole(steps: Sequence[Step], start: int) -> list[int]:
-    """Return the positions behind a step that do not part a result from its call."""
+    """Return the positions after `start` that do not separate a result from its call."""
     called: dict[str, int] = {}
     apart = set[int]()
     for place in range(start, len(steps)):
@@ -97,7 +97,7 @@ def _whole(steps: Sequence[Step], start: int) -> list[int]:
 
 
 def is_turn(step: Step) -> bool:
-    """Return whether a step is a message of a model, in this run or in the conversation that was passed to it."""
+    """Return whether a step is a model's message, in this run or in the conversation that was passed to it."""
     return isinstance(step, ActionStep) or (isinstance(step, MessageStep) and step.message.role == "assistant")
 
 
@@ -116,9 +116,9 @@ def _prompt_of(steps: Sequence[Step], turn: int) -> int:
 
 
 def covered_steps(memory: RunMemory, cut: int) -> list[Step]:
-    """Return the steps before a position that a compression replaces: those that a model sees, without those that it always sees.
+    """Return the steps before a position that a compression replaces: the visible steps, without those that stay visible.
 
-    There are none if these are only facts and summaries.
+    If these are only facts and summaries, the list is empty.
     """
     steps, projection = memory.steps, memory.transcript.projection
     covered = [steps[place] for place in projection.places if place < cut and not projection.stays(place)]

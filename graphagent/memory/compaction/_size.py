@@ -28,9 +28,9 @@ _TOKENS_A_MESSAGE = 4
 def prompt_size(
     memory: RunMemory, messages: Sequence[Message], tools: Iterable[Tool], output: OutputFormat[Any] | None = None
 ) -> int:
-    """Return about how many tokens a prompt has: those that the server counted for the last turn, and an estimate of the rest.
+    """Return the approximate number of tokens of a prompt: the server's count for the last turn, and an estimate of the rest.
 
-    If the prompt does not begin with that of the last turn, all of it is estimated, with the tools and the schema of the output.
+    If the prompt does not begin with the last turn's prompt, all of it is estimated, with the tools and the schema of the output.
     """
     turn = memory.last_turn
     if turn is not None and turn.prompt is not None and turn.token_usage and turn.token_usage.input_tokens:
@@ -44,24 +44,24 @@ def prompt_size(
 
 
 def is_turn(step: Step) -> bool:
-    """Return whether a step is a model turn of a run, and not one that a program made."""
+    """Return whether a step is a model turn of a run, not one made by a program."""
     return isinstance(step, ActionStep) and step.step_number > 0
 
 
 def estimate(messages: Iterable[Message]) -> int:
-    """Return about how many tokens messages have: one for four bytes of text, as in English, and a thousand for an image."""
+    """Return the approximate number of tokens of messages: one for four bytes of text, as in English, and a thousand for an image."""
     return sum(_TOKENS_A_MESSAGE + sum(map(_of_part, message.parts)) for message in messages)
 
 
 def tools_size(tools: Iterable[Tool]) -> int:
-    """Return about how many tokens the descriptions and schemas of tools have."""
+    """Return the approximate number of tokens of the descriptions and schemas of tools."""
     return sum(_of_data(f"{tool.name}{tool.description}", tool.parameters) for tool in tools)
 
 
 def largest_part(
     memory: RunMemory, messages: Sequence[Message], tools: Iterable[Tool], output: OutputFormat[Any] | None = None
 ) -> tuple[str, int, str]:
-    """Return a name for the largest part of a prompt, its approximate tokens, and how to shorten it. None contains its text."""
+    """Return a name for the largest part of a prompt, its approximate tokens, and how to shorten it; never its text."""
     parts = [(tools_size(tools), "the tools", "offer fewer tools, or describe them more briefly")]
     parts.append((_output_size(output), "the schema of the output", "ask for a simpler type"))
     longest = max(messages, key=lambda message: estimate([message]), default=None)
@@ -72,11 +72,11 @@ def largest_part(
 
 
 def _named(memory: RunMemory, message: Message) -> tuple[str, str]:
-    """Return a name for a message of a prompt, and what to do if it is too long."""
+    """Return a name for a message of a prompt, and the remedy if it is too long."""
     step = next((step for step in reversed(memory.visible) if message in step.to_messages()), None)
     match step:
         case TaskStep():
-            return "the task", "shorten it, or have a tool read what is long"
+            return "the task", "shorten it, or have a tool read the long part"
         case FactsStep():
             return "the loaded facts", "load fewer facts"
         case NotesStep():
@@ -93,7 +93,7 @@ def _named(memory: RunMemory, message: Message) -> tuple[str, str]:
         case _ if message.role == "system":
             return "the system prompt", "shorten it"
         case _:
-            return f"a message of the {message.role}", "shorten it, or have a tool read what is long"
+            return f"a message of the {message.role}", "shorten it, or have a tool read the long part"
 
 
 def _output_size(output: OutputFormat[Any] | None) -> int:
@@ -114,7 +114,7 @@ def _of_part(part: Any) -> int:
     match part:
         case Text():
             return _tokens(part.text)
-        case Reasoning():  # it is sent back only as its server wants it back
+        case Reasoning():  # sent back only in the form that its server wants
             return 0 if part.provider is None else _tokens(part.text) + _of_data("", part.provider.data)
         case ToolResult():
             return _tokens(part.content) + _TOKENS_AN_IMAGE * len(part.images)

@@ -1,4 +1,4 @@
-"""`ContextWindow`, the feature that keeps prompts within the context window of a model."""
+"""`ContextWindow`, the feature that keeps prompts within a model's context window."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from graphagent.run import Context
 
 _LEAST_FOR_SUMMARIES = 2_000
-"""The tokens that a request for a summary may have in even the smallest window, since its instructions take some of them."""
+"""The tokens allowed for a request for a summary even in the smallest window, since its instructions need some of them."""
 
 _LATEST_STAY = WholeHistory(keep=3)
 _LEFT_OUT = Text("[an image was left out here]")
@@ -54,18 +54,18 @@ _PARAMETERS: Mapping[str, Any] = {
 class ContextWindow:
     """Keeps prompts short: `agent.install(ContextWindow, tokens=100_000, observation_chars=8_000, images=2)`.
 
-    All steps of a run stay in its transcript; what is left out of prompts is recorded there too. So prompts are derived from the
+    All steps of a run stay in its transcript, which also records the content left out of prompts. So prompts are derived from the
     transcript alone, before and after a run is resumed. The system prompt and the task are never left out. Between compressions,
-    each prompt begins with the one before it, so that a server's cache applies. If a prompt cannot be made to fit, the run
+    each prompt begins with the previous prompt, so that a server's cache applies. If a prompt cannot be made to fit, the run
     raises PromptTooLongError and does not send it.
 
     Without `tokens`, the history is compressed only if the server refuses a prompt as too long; the request is then repeated once.
 
     Args:
         tokens: The number of tokens of a prompt above which the history is compressed.
-        images: How many images the model sees, the last ones, besides those of the task.
-        observation_chars: How many characters of one tool result the model sees: its head and its tail, with a note that says how
-            to read the rest. `ToolResult.full` has all of it, and the tool `read_result`, which the model then gets, reads it.
+        images: How many of the last images the model sees, besides those of the task.
+        observation_chars: How many characters of one tool result the model sees: the head and the tail, with a note that says how
+            to read the rest. `ToolResult.full` has the whole result, and the model gets a tool `read_result` that reads it.
         compression: How the history is compressed.
     """
 
@@ -91,7 +91,7 @@ class ContextWindow:
         self.compression = compression
         """How the history is compressed."""
         self.tools: tuple[Tool, ...] = ()
-        """The tools that the model gets besides those of the agent."""
+        """The tools that the model gets besides the agent's tools."""
         if observation_chars is not None:
             read = partial(_read_on, most=observation_chars)
             self.tools = (Tool("read_result", _READ, _PARAMETERS, read),)
@@ -100,7 +100,7 @@ class ContextWindow:
         """Check that no tool of the agent has the name of a tool of this feature.
 
         Raises:
-            FeatureError: one has.
+            FeatureError: a tool has such a name.
         """
         taken = {tool.name for tool in agent.tools} & {tool.name for tool in self.tools}
         if taken:
@@ -132,7 +132,7 @@ class ContextWindow:
         """Leave out images, and compress the history if the prompt would be too long.
 
         Raises:
-            PromptTooLongError: it is still too long.
+            PromptTooLongError: the prompt is still too long.
         """
         if self.images is not None:
             _prune(ctx.memory, self.images)
@@ -148,10 +148,10 @@ class ContextWindow:
         self._check_fits(ctx, memory.to_messages(), tools, failure=failure)
 
     def check_request(self, ctx: Context, request: ModelRequest, output: ModelOutput) -> None:
-        """Check that a request is not too long. Requests for facts are exempt, because their failure does not stop a run.
+        """Check that a request is not too long. Requests for facts are exempt, since their failure does not stop a run.
 
         Raises:
-            PromptTooLongError: it is too long.
+            PromptTooLongError: the request is too long.
         """
         if output not in ("extraction", "tool"):
             least = _LEAST_FOR_SUMMARIES if output == "summary" else 0
@@ -174,8 +174,8 @@ class ContextWindow:
         largest, most, remedy = largest_part(ctx.memory, messages, tools, output)
         why = "compressing the history failed" if failure is not None else "the history cannot be compressed enough"
         raise PromptTooLongError(
-            f"the prompt of node {ctx.node!r} has about {counted(size, 'token')}, and its window {limit:,}; {why}. The most, about "
-            f"{most:,}, is {largest}: {remedy}, or raise ContextWindow(tokens=…)",
+            f"the prompt of node {ctx.node!r} has about {counted(size, 'token')}, and its window {limit:,}; {why}. The largest part, "
+            f"about {most:,}, is {largest}: {remedy}, or raise ContextWindow(tokens=…)",
             tokens=size,
             limit=limit,
             largest=largest,
@@ -191,7 +191,7 @@ class ContextWindow:
             return False
 
     async def _compress(self, ctx: Context, tools: Sequence[Tool], limit: int) -> bool:
-        """Compress all but the last steps, which keep half of the window; compress these too if that is not enough."""
+        """Compress all steps but the last ones, which fill half of the window; compress these too if that is not enough."""
         memory, found = ctx.memory, False
         places = cuts(memory, self.compression.keep, measured=self.tokens is not None)
         for cut in _chosen(memory, places, limit, tools):
@@ -209,7 +209,7 @@ class ContextWindow:
 
 
 def _chosen(memory: RunMemory, places: Sequence[int], limit: int, tools: Sequence[Tool]) -> list[int]:
-    """Return the positions to cut at, in turn: the first that leaves few enough steps, then the one that leaves the fewest."""
+    """Return the positions to cut at, in order: the first that leaves few enough steps, then the one that leaves the fewest."""
     steps = memory.steps
     if not places:
         return []
@@ -226,21 +226,23 @@ async def _read_on(arguments: Mapping[str, Any], context: Any, *, most: int) -> 
     """Return a part of a tool result.
 
     Raises:
-        ToolError: there is no such result, or no such part of it.
+        ToolError: the result, or this part of it, does not exist.
     """
     given: dict[str, Any] = {"length": most, **arguments}
     kinds = {"call_id": str, "start": int, "length": int}
-    problems = [f"{name}: is no {kind.__name__}" for name, kind in kinds.items() if type(given.get(name)) is not kind]
+    problems = [
+        f"{name}: is not of type {kind.__name__}" for name, kind in kinds.items() if type(given.get(name)) is not kind
+    ]
     if problems:
         raise ArgumentsError("read_result", problems)
     call_id, start, length = str(given["call_id"]), int(given["start"]), int(given["length"])
     text = _full(context.memory, call_id)
     if text is None:
         raise ToolError(
-            f"no result of a call {call_id!r} has a part that was left out; the notes in results say their ids"
+            f"no result of a call {call_id!r} has a part that was left out; the notes in results say the ids"
         )
     if not 0 <= start < len(text):
-        raise ToolError(f"that result has the characters 0 to {len(text) - 1:,}, and none at {start:,}")
+        raise ToolError(f"that result has the characters 0 to {len(text) - 1:,}, and no character at {start:,}")
     end = min(start + max(min(length, most), 1), len(text))
     more = f"; read on with start {end}" if end < len(text) else ""
     return f"[characters {start:,} to {end:,} of {len(text):,}{more}]\n{text[start:end]}"
@@ -253,7 +255,7 @@ def _full(memory: RunMemory, call_id: str) -> str | None:
 
 
 def _prune(memory: RunMemory, most: int) -> None:
-    """Leave out all images but the last ones. If none was added since the last turn of this run, there is nothing to do."""
+    """Leave out all images but the last ones. Do nothing if no image was added since the last turn of this run."""
     since: list[Step] = []
     for step in memory.backwards():
         since.append(step)
@@ -277,7 +279,7 @@ def _images(step: Step) -> tuple[Image, ...]:
 
 
 def _leave(step: Step, images: tuple[Image, ...]) -> None:
-    """Leave out all images of a step but these, its last ones."""
+    """Leave out all images of a step but the given ones, its last ones."""
     if isinstance(step, ActionStep):
         step.observations_images = images
     elif isinstance(step, MessageStep):

@@ -1,1 +1,1 @@
-"""The transcript of a run: its steps, the messages that a model is sent for them, and their stored form."""
+"""The steps of a transcript, the messages that a model receives for them, and their stored form."""

@@ -1,4 +1,4 @@
-"""Steps as plain JSON data for people and their programs: readable whatever stands in them, and not to be loaded again."""
+"""Steps as plain JSON data for people and their programs: readable whatever the steps contain, and not meant to be loaded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Plain = Any
 
 _DEEPEST = 100
 _WIDEST = 1024
-"""Bits of a number that is shown as one; Python refuses to write much larger ones in decimal digits."""
+"""The most bits of an int that is shown as a number; Python refuses to write much larger ones in decimal digits."""
 
 _SHOWN: dict[type[Step], tuple[str, ...]] = {
     PlanningStep: ("model_input_messages", "model_output_message", "plan", "timing", "token_usage"),
@@ -40,14 +40,14 @@ _SHOWN: dict[type[Step], tuple[str, ...]] = {
         "model_output", "code_action", "observations", "observations_images", "action_output", "token_usage",
     ),
 }  # fmt: skip
-"""Those of types whose fields are shown under other names."""
+"""The fields of types that are shown under other names."""
 
 
 def plain_steps(steps: Iterable[Step], turn: Step | None = None, *, without: str = "") -> list[dict[str, Plain]]:
-    """Return the steps of a transcript as plain JSON data, its open turn last, if there is one.
+    """Return the steps of a transcript as plain JSON data, with its open turn, if any, at the end.
 
-    The fields have smolagents' names, and the one that is named `without` is left out; `kind` is the type. A message that was sent
-    again and again is one object in all lists.
+    The fields have smolagents' names, and the field `without` is left out; `kind` is the type. A message that was sent repeatedly
+    is one object in all lists.
     """
     writer = _Plainly(without)
     found = [writer.step(step) for step in steps]
@@ -55,7 +55,7 @@ def plain_steps(steps: Iterable[Step], turn: Step | None = None, *, without: str
 
 
 def plain(value: object, room: int = _DEEPEST) -> Plain:
-    """Return any value as plain JSON data, as far as JSON can say it."""
+    """Return any value as plain JSON data, as far as JSON can express it."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, enum.Enum):
@@ -101,7 +101,7 @@ def _object(value: object, room: int) -> Plain:
 def _str(value: object) -> str:
     try:
         return str(value)
-    except Exception:  # noqa: BLE001  it is made by code that is not ours, and shown to a person
+    except Exception:  # noqa: BLE001  the text comes from code that is not ours, and is shown to a person
         return f"<{type(value).__name__}>"
 
 
@@ -144,7 +144,7 @@ def _part(part: Part) -> Plain:
     if "images" in found:
         found["images"] = [_part(each) for each in found["images"]]
     if "data" in found:
-        # The step that has the image has its data; here they would be repeated for every turn.
+        # The step of the image has its data; here the data would be repeated for every turn.
         found["bytes"] = len(found.pop("data"))
     return plain(found)
 
@@ -196,15 +196,15 @@ _PLAIN: dict[type, Callable[[Any], Plain]] = {
 
 
 class _Plainly:
-    """Returns steps as plain data, each message once."""
+    """Turns steps into plain data, each message once."""
 
     def __init__(self, without: str) -> None:
         self._without = without
         self._messages: dict[int, tuple[Message, Plain]] = {}
-        """The messages, which are kept so that no other object gets the identity of one of them."""
+        """The messages, kept alive so that no other object gets the id of one of them."""
         self._last: Prompt | None = None
         self._shown: list[Plain] = []
-        """The prompt that was shown last, and its messages."""
+        """The last prompt that was shown, and its messages."""
 
     def step(self, step: Step) -> dict[str, Plain]:
         found: dict[str, Plain] = {"kind": type(step).kind}

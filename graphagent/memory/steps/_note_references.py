@@ -1,4 +1,4 @@
-"""Notes in runs: references to where they are kept, in the place of their texts."""
+"""Notes in runs: references to the stored notes, in the place of their texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from graphagent.codec._internal import Json
 
 NoteName = tuple[str, int]
-"""What a reference says: id, version."""
+"""A reference to a note: id, version."""
 
 _FIELDS = ("id", "version", "content", "scope", "source", "speaker", "date", "trust", "forgotten", "kept", "cut")
 _NOTE = DataclassCodec(KnownNote, {name: name for name in _FIELDS}, always=("version",), defaults={"content": ""})
@@ -26,21 +26,21 @@ def note_name(known: KnownNote) -> NoteName:
 
 
 def forgotten_note(known: KnownNote) -> KnownNote:
-    """Return the replacement of a note that was forgotten: only its id and its trust."""
+    """Return the replacement of a forgotten note: only its id and its trust."""
     return KnownNote(known.id, FORGOTTEN, known.version, trust=known.trust, forgotten=True, kept=known.kept)
 
 
 def shortened_note(known: KnownNote, most: int) -> KnownNote:
-    """Return a note with as much of its text as was shown."""
+    """Return a note with the part of its text that was shown."""
     if len(known.content) <= most:
         return known
     return replace(known, content=known.content[:most].rstrip() + " […]", cut=most)
 
 
 def note_json(known: KnownNote, *, values: bool) -> Json:
-    """Return a note as JSON data: as a reference if it can be looked up again, unless it is wanted with its text.
+    """Return a note as JSON data: as a reference if the note can be looked up again and `values` is false, else with its text.
 
-    A reference has its id, its version, how far it can be trusted, and how much of it was shown.
+    A reference has the note's id, version and trust, and how many characters were shown.
     """
     if known.kept and not values:
         return {"noted": [known.id, known.version, known.trust, known.cut]}

@@ -1,4 +1,4 @@
-"""What of a transcript a model sees: which steps, in which order."""
+"""Which steps of a transcript a model sees, and in which order."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from graphagent.memory.steps._types import MessageStep, Step, SummaryStep, TaskS
 
 
 class Projection:
-    """The steps that a model sees, as places in a transcript, in the order in which it sees them. Steps are added at the end.
+    """The steps that a model sees, as places in a transcript, in the order in which the model sees them. Steps are added at the end.
 
-    A summary stands where the first step stood behind those that it stands in for, and these are not seen, but for the task that
-    the summary was made for, which is the last one before it, and messages that set rules.
+    A summary appears at the place of the first step after those that it replaces. The replaced steps are hidden, except for
+    messages that set rules and for the task that the summary was made for, which is the last task before it.
     """
 
     __slots__ = ("_anchors", "_rules", "count", "places", "summaries", "tasks")
@@ -22,14 +22,14 @@ class Projection:
         self.count = 0
         """How many steps were added."""
         self.places: list[int] = []
-        """The places of the steps that are seen."""
+        """The places of the visible steps."""
         self._anchors: list[tuple[int, bool]] = []
-        """Where each of these stands: at the place of a step, which is behind a summary there."""
+        """Where each of these appears: at the place of a step; a summary there comes before the step."""
         self._rules: set[int] = set()
         self.tasks: list[int] = []
-        """The places of the tasks, whether they are seen or not."""
+        """The places of the tasks, visible or not."""
         self.summaries = 0
-        """How many summaries were added. Only these change what was there before."""
+        """How many summaries were added. Only summaries change the order of earlier steps."""
 
     def add(self, step: Step) -> None:
         """Add a step at the end."""
@@ -54,23 +54,23 @@ class Projection:
         self.places, self._anchors = [self.places[each] for each in left], [self._anchors[each] for each in left]
 
     def stays(self, place: int) -> bool:
-        """Return whether a step is seen whatever a summary at the end stands in for: the last task, and rules."""
+        """Return whether a step is visible whatever a summary at the end replaces: the last task, and rules."""
         return place in self._rules or place in self.tasks[-1:]
 
     @property
     def first(self) -> int:
-        """The first place of a step that is seen and that a summary at the end can stand in for; the number of steps if there is none."""
+        """The first place of a visible step that a summary at the end can replace; the number of steps if no step qualifies."""
         places = (place for place, (_, is_own) in zip(self.places, self._anchors, strict=True) if is_own)
         return next((place for place in places if not self.stays(place)), self.count)
 
 
 def changes_alike(before: Step, after: Step) -> bool:
-    """Return whether a model sees the same places if a step gives way to another one."""
+    """Return whether a model sees the same places if one step replaces another."""
     return not any(isinstance(step, SummaryStep | TaskStep) or is_rule(step) for step in (before, after))
 
 
 def own_steps(steps: Sequence[Step], inherited: int) -> list[Step]:
-    """Return the steps of a branch after those that it inherited; its summaries then cover only these."""
+    """Return the steps of a branch without the inherited ones; its summaries then cover only these."""
     found: list[Step] = []
     for place, step in enumerate(steps[inherited:]):
         if isinstance(step, SummaryStep) and step.covers > place - step.keeps:
@@ -81,5 +81,5 @@ def own_steps(steps: Sequence[Step], inherited: int) -> list[Step]:
 
 
 def is_rule(step: Step) -> bool:
-    """Tell whether a step is a message that sets rules."""
+    """Return whether a step is a message that sets rules."""
     return isinstance(step, MessageStep) and step.message.role == "system"

@@ -1,7 +1,7 @@
 """Steps as text, for people and for other agents.
 
-Headings stand at the left, and what they are about is indented, line by line. So nothing that stands in a step can look like a
-heading, and no character in it can move a terminal's cursor, hide, or turn the direction of writing.
+Headings begin at the left margin, and the lines below them are indented. So no content of a step can look like a heading, and no
+character in it can move a terminal's cursor, hide, or change the direction of text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _INDENT = "    "
 _JOINERS = "\u200c\u200d"
-"""Invisible characters that belong to how some scripts, and pictures of people, are written."""
+"""Invisible characters that some scripts, and emoji of people, need."""
 _LONGEST_ADDRESS = 100
 
 
@@ -51,9 +51,8 @@ def to_text(
 ) -> str:
     """Return a transcript as text: the task, the messages and tool calls of each step, errors, times, tokens, the answer.
 
-    The turn that is `waiting` for the results of its tool calls comes last. `detailed` adds the system prompt, what the model was
-    sent in each turn without what it was sent before, and when. `inside` has the texts of runs of sub-agents, which are put below
-    the calls that they were for.
+    The turn that is `waiting` for the results of its tool calls comes last. `detailed` adds the system prompt, the new messages
+    that the model was sent in each turn, and times. `inside` has the texts of sub-agents' runs, which are placed below their calls.
     """
     blocks = [step_text(system_prompt)] if detailed and system_prompt.system_prompt else []
     before: Prompt | None = None
@@ -67,13 +66,13 @@ def to_text(
 
 
 def stopped_text(status: str, reason: str, error: tuple[str, str] | None = None) -> str:
-    """Return how a run stands that did not come to its end, with the type and text of its error, as the last part of its text."""
+    """Return the last part of the text of an unfinished run: its status, and the type and text of its error."""
     shown = "" if error is None or error[1] in reason else f"{error[0]}: {error[1]}"
     return "\n".join(_under(status.capitalize(), [*_said(reason), *_said(shown)]))
 
 
 def step_text(step: Step, *, detailed: bool = False) -> str:
-    """Return one step as text; `detailed` adds all that the model was sent, and when."""
+    """Return one step as text; `detailed` adds all messages that the model was sent, and times."""
     return "\n".join(_lines(step, detailed=detailed))
 
 
@@ -127,7 +126,7 @@ def _turn(step: ActionStep, inside: Mapping[str, str]) -> Iterator[str]:
         yield from _images(message.images)
     if step.code_action and not any(step.code_action in call.arguments.values() for call in step.tool_calls):
         yield from _part("Code", _said(step.code_action))
-    # Where the model sees something else than the results, that is shown, and not they.
+    # If the model sees something other than the results, the text shows that instead of the results.
     text = "\n".join(result.content for result in step.results) if step.results else None
     images = tuple(image for result in step.results for image in result.images)
     as_given, images_as_given = step.observations == text, step.observations_images == images
@@ -171,7 +170,7 @@ def _notes(notes: Iterable[KnownNote]) -> Iterator[str]:
 
 
 def _sent(prompt: Prompt, before: Prompt | None) -> Iterator[str]:
-    """Return the prompt that the model was sent, without the beginning that the prompt shown before has too."""
+    """Return the prompt that the model was sent, without the beginning that it shares with the prompt before."""
     messages, kept = prompt.messages(), prompt.kept_of(before)
     new, count = messages[kept:], counted(len(messages), "message")
     as_before = f", of which the first {kept} as before" if kept else ""
@@ -208,7 +207,7 @@ def _under(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def _part(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """Return lines below a heading; none if there are no lines."""
+    """Return lines below a heading; nothing without lines."""
     held = list(lines)
     if held:
         yield from _under(title, held)
@@ -240,7 +239,7 @@ def _line(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return a text in which every character is escaped that would not be shown as itself."""
+    """Return a text with every character escaped that would not be shown as itself."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(map(_visible, text))
@@ -249,7 +248,8 @@ def _clean(text: str) -> str:
 def _visible(character: str) -> str:
     if character in "\n\t" or character in _JOINERS:
         return character
-    # Cc, Cf: control and format characters, among them those of direction; Cs, Co: what is no text; Zl, Zp: line separators.
+    # Cc, Cf: control and format characters, such as bidirectional ones; Cs, Co: characters that are not text;
+    # Zl, Zp: line separators.
     if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp"):
         return character.encode("unicode_escape").decode()
     return character
@@ -271,7 +271,7 @@ def size_text(count: int) -> str:
 def _moment(milliseconds: int) -> Iterator[str]:
     try:
         yield datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (OSError, OverflowError, ValueError):  # beyond the years that a calendar has
+    except (OSError, OverflowError, ValueError):  # beyond the years of the calendar
         return
 
 

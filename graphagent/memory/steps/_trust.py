@@ -1,4 +1,4 @@
-"""How far what is made of a transcript can be trusted: the one rule, for facts and notes, in nodes, tools and sub-agents."""
+"""The one rule for the trust of content made from a transcript: facts and notes, in nodes, tools and sub-agents."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def trust_of(steps: Iterable[Step], floor: str = "trusted") -> str:
     """Return the least trust of everything that flowed into a transcript.
 
     Args:
-        steps: What happened: the task is trusted, what tools returned is not, what a model said is inferred at most, and
-            loaded facts and notes keep the trust that they have.
-        floor: The least trust of whatever else flowed in.
+        steps: The steps. Tasks are trusted, results of tools are untrusted, answers of a model are inferred at most, and loaded
+            facts and notes keep their own trust.
+        floor: The least trust of everything else that flowed in.
     """
     least = floor
     for step in steps:
@@ -37,7 +37,7 @@ def trust_of(steps: Iterable[Step], floor: str = "trusted") -> str:
 
 
 def level_of(step: Step) -> str:
-    """Return how far what a step brought can be trusted, whatever came before it."""
+    """Return the trust of a step's own content, whatever came before it."""
     if isinstance(step, ActionStep):
         return "untrusted" if step.is_answered or step.observations or step.observations_images else "inferred"
     if isinstance(step, FactsStep):
@@ -55,5 +55,5 @@ def level_of(step: Step) -> str:
 
 
 def is_less(one: str, other: str) -> bool:
-    """Tell whether a trust level is below another one."""
+    """Return whether a trust level is below another one."""
     return TRUST_LEVELS.index(one) < TRUST_LEVELS.index(other)

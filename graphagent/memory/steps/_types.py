@@ -1,4 +1,4 @@
-"""The types of steps: what a transcript is made of. The file is long because all kinds of steps are in it."""
+"""The types of steps in a transcript. The file is long because it has all kinds of steps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Timing:
 
     @property
     def duration(self) -> float:
-        """Seconds between the two; never below zero, whatever the clock did."""
+        """Seconds between the two; never below zero, even if the clock was set back."""
         return max(self.ended - self.started, 0) / 1000
 
 
@@ -52,7 +52,7 @@ class StepFailure:
 
 
 class StepHome(Protocol):
-    """The transcript that a step is in, as the step sees it: `RunMemory`."""
+    """The transcript of a step, as the step sees it: `RunMemory`."""
 
     def expect(self, step: Step, name: str, value: object) -> None:
         """Check that a value may be assigned to a field of the step, before it is assigned."""
@@ -64,18 +64,18 @@ class StepHome(Protocol):
 
 
 class Step:
-    """One entry of a transcript. Its parts are immutable; assign a field, and the transcript knows that it changed.
+    """One entry of a transcript. Its parts are immutable; assign a field to change the step, and the transcript records the change.
 
-    A type of one's own is a dataclass derived from this one, with `kind = "…"` in its body, which names it in what is saved, and
-    with `to_messages` where a model shall see it.
+    Your own type is a dataclass derived from this one. Its body has `kind = "…"`, the name of the type in stored data, and
+    `to_messages` if a model shall see such steps.
     """
 
     __slots__ = ("_home", "_id")
 
     kind: ClassVar[str] = ""
-    """How the type is called in what is saved."""
+    """The name of the type in stored data."""
     kinds: ClassVar[MutableMapping[str, type[Step]]] = {}
-    """The types that there are, under their kinds."""
+    """All types, by their kinds."""
 
     def __init_subclass__(cls) -> None:
         kind = cls.__dict__.get("kind")
@@ -114,7 +114,7 @@ class Step:
             _set(self, name, value)
 
     def to_messages(self) -> list[Message]:
-        """Return the messages that a model is sent for it: none, unless the type says otherwise."""
+        """Return the messages that a model receives for this step: none, unless the type overrides this method."""
         return []
 
     def dict(self) -> _Plain:
@@ -125,7 +125,7 @@ class Step:
 
 
 def _slot(step: Step, name: str) -> Any:
-    """Return what a slot of a step has, and None if it was not set, without `__getattr__`."""
+    """Return the value in a slot of a step, or None if it was not set, without `__getattr__`."""
     try:
         return object.__getattribute__(step, name)
     except AttributeError:
@@ -139,7 +139,7 @@ def _unassignable(kind: type[Step], name: str) -> str:
             f"assign step.model_output_message = Message.assistant(text, calls)"
         )
     if name == "model_input_messages":
-        return f"what the model was sent is a record, and {name} of {a(kind.__name__)} cannot be assigned"
+        return f"{name} of {a(kind.__name__)} records the request that the model was sent, and cannot be assigned"
     fields = ", ".join(each.removeprefix("_") for each in sorted(fields_of(kind), key=lambda each: each.strip("_")))
     return f"{a(kind.__name__)} has no field {name!r} to assign; it has {fields}"
 
@@ -158,7 +158,7 @@ def fields_of(kind: type[Step]) -> dict[str, type[Step]]:
         if base is Step or not issubclass(base, Step):
             continue
         slots: str | Iterable[str] = base.__dict__.get("__slots__", ())
-        # A dataclass without slots has its fields all the same.
+        # A dataclass without slots has fields too.
         for name in (*((slots,) if isinstance(slots, str) else slots), *base.__dict__.get("__dataclass_fields__", ())):
             if not name.startswith("__") and name != "kind":
                 found.setdefault(name, base)
@@ -167,7 +167,7 @@ def fields_of(kind: type[Step]) -> dict[str, type[Step]]:
 
 @dataclass(slots=True)
 class SystemPromptStep(Step):
-    """The rules that the model is given. It stands beside the list of steps."""
+    """The rules for the model. This step is not in the list of steps."""
 
     kind: ClassVar[str] = "system_prompt"
 
@@ -180,9 +180,9 @@ class SystemPromptStep(Step):
 
 @dataclass(slots=True, init=False)
 class TaskStep(Step):
-    """What a run was given. A task that is neither text nor a Message is kept here, and not shown to the model.
+    """The task of a run. A task that is neither text nor a Message is kept here, and not shown to the model.
 
-    In `task_images`, anything is accepted that `graphagent.llm.Image` accepts; None stands for no images.
+    `task_images` may contain anything that `graphagent.llm.Image` accepts; None means no images.
 
     Raises:
         TypeError, ValueError, OSError: as `Image` raises them.
@@ -193,10 +193,10 @@ class TaskStep(Step):
     task: Any
     task_images: tuple[Image, ...]
     at: int | None = None
-    """When it was said, in integer milliseconds UTC, in a step that came from elsewhere. Of a run here, the log has the time."""
+    """When the task was given, in integer milliseconds UTC, in a step from elsewhere. For a run here, the log has the time."""
 
     def __init__(self, task: Any, task_images: Iterable[ImageLike] | None = (), *, at: int | None = None) -> None:
-        # Every run makes one, and one FinalAnswerStep: what assigns fields usually takes note of it.
+        # Every run makes one, and one FinalAnswerStep: this is faster than assignment, which notifies the transcript.
         _set(self, "task", task)
         _set(self, "task_images", images_of(task_images, "task_images"))
         _set(self, "at", at)
@@ -214,13 +214,13 @@ class TaskStep(Step):
 
 @dataclass(slots=True)
 class MessageStep(Step):
-    """A message that a node added, or one that came from elsewhere."""
+    """A message that a node added, or that came from elsewhere."""
 
     kind: ClassVar[str] = "message"
 
     message: Message
     at: int | None = field(default=None, kw_only=True)
-    """When it was said, as in a TaskStep."""
+    """When the message was sent, as in a TaskStep."""
 
     def to_messages(self) -> list[Message]:
         """Return the messages that a model is sent for it."""
@@ -229,13 +229,13 @@ class MessageStep(Step):
 
 @dataclass(slots=True)
 class FactsStep(Step):
-    """Facts that were put before the model. Where it is kept it refers to them, so what is forgotten is gone here too."""
+    """Facts that were shown to the model. The stored step refers to the facts, so a forgotten fact is gone here too."""
 
     kind: ClassVar[str] = "facts"
 
     facts: tuple[KnownFact, ...]
     left_out: int = 0
-    """How many more are known, for which there was no room."""
+    """How many more facts are known, but did not fit."""
 
     def to_messages(self) -> list[Message]:
         """Return the messages that a model is sent for them: one block of escaped data."""
@@ -244,7 +244,7 @@ class FactsStep(Step):
 
 @dataclass(slots=True)
 class NotesStep(Step):
-    """Notes that were put before the model. Where it is kept it refers to them, so what is forgotten is gone here too."""
+    """Notes that were shown to the model. The stored step refers to the notes, so a forgotten note is gone here too."""
 
     kind: ClassVar[str] = "notes"
 
@@ -257,7 +257,7 @@ class NotesStep(Step):
 
 @dataclass(slots=True, init=False)
 class PlanningStep(Step):
-    """A plan that the model made, for itself.
+    """A plan that the model made for itself.
 
     Raises:
         ValueError: `prompt` and `model_input_messages` are both given, and differ.
@@ -294,12 +294,12 @@ class PlanningStep(Step):
         return self.prompt.messages() if self.prompt else ()
 
     def to_messages(self) -> list[Message]:
-        """Return the messages that a model is sent for it: the plan, and the request to carry it out."""
+        """Return the messages that a model receives for this step: the plan, and the request to carry it out."""
         return [Message.assistant(self.plan.strip()), Message.user(_PROCEED)]
 
 
 def _prompt_of(prompt: Prompt | None, messages: Iterable[Message] | None, kind: type[Step]) -> Prompt | None:
-    """Return the prompt that a step is given, or made of the messages that it is given."""
+    """Return the prompt given for a step, or one made of the messages given for it."""
     if messages is None:
         return prompt
     sent = tuple(messages)
@@ -316,7 +316,7 @@ def _prompt_of(prompt: Prompt | None, messages: Iterable[Message] | None, kind: 
 
 
 def _message_of(message: Message | None, text: str | None, calls: Iterable[ToolCall] | None) -> Message | None:
-    """Return the message of a model turn that is made of its text and its tool calls."""
+    """Return the message of a model turn, given whole or as its text and tool calls."""
     made = () if calls is None else tuple(calls)
     for each in made:
         if not isinstance(each, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -338,35 +338,35 @@ def _message_of(message: Message | None, text: str | None, calls: Iterable[ToolC
 
 @dataclass(slots=True)
 class SummaryStep(Step):
-    """Stands in for steps before it, which stay where they are and are no longer sent to the model."""
+    """Replaces the steps before it in prompts. Those stay in the transcript, but are not sent to the model any more."""
 
     kind: ClassVar[str] = "summary"
 
     summary: str
     covers: int
-    """For how many steps before it it stands in. The last task and messages of rules among them are sent all the same."""
+    """How many earlier steps it replaces. The last task and messages that set rules are still sent."""
     keeps: int = field(default=0, kw_only=True)
-    """How many steps, counted from right before it, stay as they are; those that it stands in for are before these."""
+    """How many steps right before it stay as they are; the replaced steps come before these."""
     facts: tuple[KnownFact, ...] = ()
-    """What was kept as facts."""
+    """The facts that were saved."""
     timing: Timing | None = None
     token_usage: Usage | None = None
 
     def to_messages(self) -> list[Message]:
-        """Return the messages that a model is sent for it: a block of escaped data."""
+        """Return the messages that a model receives for this step: a block of escaped data."""
         shown = [summary_message(self.summary)] if self.summary else []
         return [*shown, facts_message(self.facts)] if self.facts else shown
 
 
 class ActionStep(Step):
-    """One model turn: what the model was sent and said, its tool calls and their results.
+    """One model turn: the prompt, the model's answer, its tool calls and their results.
 
-    A step can be made of what the model said, `model_output` and `tool_calls`, or of its whole message. Tool calls without an id,
-    and those with the id of another one, get an id of their own.
+    A step can be made of the text and the tool calls of the answer (`model_output`, `tool_calls`), or of its whole message. Tool
+    calls without an id, or with the id of another call, get a new id.
 
     Raises:
-        TypeError: `tool_calls`, `model_input_messages` or `observations_images` contain something else.
-        ValueError: `model_output_message` is given too and says something else, or so is `prompt`; or an image cannot be used.
+        TypeError: `tool_calls`, `model_input_messages` or `observations_images` contain values of another type.
+        ValueError: `model_output_message` or `prompt` contradicts the other arguments, or an image cannot be used.
     """
 
     __slots__ = (
@@ -410,15 +410,15 @@ class ActionStep(Step):
         _set(self, "_observations_images", images)
 
     step_number: int
-    """1 for the first model turn of a transcript; 0 in a step that no model turn made."""
+    """1 for the first model turn of a transcript; 0 in a step that was not made by a model turn."""
     model_output_message: Message | None
-    """The model's whole message; None in a step that was made by hand, and in a turn that failed."""
+    """The model's whole message; None in a step made by hand without an answer, and in a failed turn."""
     results: tuple[ToolResult, ...]
-    """A result for each tool call, in the order of the calls; empty while they are being executed."""
+    """A result for each tool call, in the order of the calls; empty while the calls are being executed."""
     action_output: Any
-    """What the model turn gave, where it called no tools."""
+    """The output of a model turn without tool calls."""
     code_action: str | None
-    """Code that the model wrote to be executed, in a step that came from elsewhere."""
+    """Code that the model wrote to be executed, in a step from elsewhere."""
     error: StepFailure | None
     timing: Timing | None
     token_usage: Usage | None
@@ -426,12 +426,12 @@ class ActionStep(Step):
 
     @property
     def model_output(self) -> str | None:
-        """The text that the model said."""
+        """The text of the model's answer."""
         return self.model_output_message.text if self.model_output_message else None
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls, in the model's order."""
+        """The tool calls, in the order of the answer."""
         return self._calls()[1]
 
     @property
@@ -441,7 +441,7 @@ class ActionStep(Step):
 
     @property
     def is_answered(self) -> bool:
-        """Whether a tool call has a result."""
+        """Whether any tool call has a result."""
         return _slot(self, "_ActionStep__answered") is not None or bool(self.results)
 
     @property
@@ -451,7 +451,7 @@ class ActionStep(Step):
 
     @property
     def observations(self) -> str | None:
-        """What the tools gave, as one text. Assign it, and the model sees that instead."""
+        """The results of the tools, as one text. Assign a text to show the model that text instead."""
         if self._observations is not None:
             return self._observations
         return "\n".join(result.content for result in self.results) if self.results else None
@@ -462,9 +462,9 @@ class ActionStep(Step):
 
     @property
     def observations_images(self) -> tuple[Image, ...]:
-        """The images that the tools returned. Assign a list, and the model sees those instead.
+        """The images that the tools returned. Assign a list to show the model those images instead.
 
-        Anything is accepted in it that `graphagent.llm.Image` accepts; files are read, and images of Pillow encoded, at once.
+        The list may contain anything that `graphagent.llm.Image` accepts; files are read, and Pillow images encoded, at once.
 
         Raises:
             TypeError, ValueError, OSError: as `Image` raises them.
@@ -480,12 +480,12 @@ class ActionStep(Step):
     _observations: str | None
     _observations_images: tuple[Image, ...] | None
     __answered: tuple[ActionStep, tuple[ToolResult, ...]]
-    """The version before results came, and these, as long as nobody has read the results."""
+    """The version before the last results, and these results, until somebody reads them."""
     __called: tuple[Message | None, tuple[ToolCall, ...], frozenset[str]]
-    """What `_calls` returned last."""
+    """The last return value of `_calls`."""
 
     def with_results(self, results: Iterable[ToolResult]) -> ActionStep:
-        """Return this turn with more results of its calls."""
+        """Return this turn with further results of its calls."""
         found = object.__new__(ActionStep)
         for name in field_names(ActionStep):
             if name != "results":
@@ -495,7 +495,7 @@ class ActionStep(Step):
         return found
 
     def __getattr__(self, name: str) -> Any:
-        # A turn of many calls gets their results one by one. The tuple of all is made when it is read, not for each version.
+        # A turn of many calls gets their results one by one. The tuple of all results is made when it is read, not per version.
         if name != "results" or _slot(self, "_ActionStep__answered") is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         before, given = self, dict[str, ToolResult]()
@@ -510,7 +510,7 @@ class ActionStep(Step):
         return found
 
     def _calls(self) -> tuple[Message | None, tuple[ToolCall, ...], frozenset[str]]:
-        """Return the message with its tool calls and their ids, which are looked for once."""
+        """Return the message, its tool calls and their ids, which are computed once."""
         message = self.model_output_message
         found: tuple[Message | None, tuple[ToolCall, ...], frozenset[str]] | None = _slot(self, "_ActionStep__called")
         if found is None or found[0] is not message:
@@ -520,7 +520,7 @@ class ActionStep(Step):
         return found
 
     def to_messages(self) -> list[Message]:
-        """Return the messages that a model is sent for it in later turns: its own message, then a result for every call."""
+        """Return the messages that a model receives for this step in later turns: its own answer, then a result for every call."""
         found: list[Message] = []
         if self.model_output_message and self.model_output_message.parts:
             found.append(self.model_output_message)
@@ -559,7 +559,7 @@ class ActionStep(Step):
 
 @dataclass(slots=True, init=False)
 class FinalAnswerStep(Step):
-    """What a run gave. In a later run, text that the model did not say itself is shown to it as said."""
+    """The output of a run. In a later run, a text that the model did not write itself is shown to it as its own."""
 
     kind: ClassVar[str] = "final_answer"
 

@@ -1,4 +1,4 @@
-"""Facts and notes in the steps of a transcript, looked up again: some may have been forgotten since they were read."""
+"""Looks up facts and notes in a transcript again: some may have been forgotten since they were read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Known: TypeAlias = KnownFact | KnownNote
 
 
 def known_in(transcripts: Iterable[Transcript]) -> tuple[list[KnownFact], list[KnownNote]]:
-    """Return the facts and notes that are kept elsewhere, and stand in steps of transcripts or in what models were sent."""
+    """Return the facts and notes in the steps and prompts of transcripts that are stored elsewhere."""
     facts: dict[int, KnownFact] = {}
     notes: dict[int, KnownNote] = {}
     for versions in _versions(transcripts):
@@ -35,15 +35,15 @@ def known_in(transcripts: Iterable[Transcript]) -> tuple[list[KnownFact], list[K
 
 
 def show_again(transcripts: Iterable[Transcript], before: Iterable[Known], after: Iterable[Known]) -> None:
-    """Make transcripts show facts and notes as they were looked up again, in the place of those of `known_in`.
+    """Replace the facts and notes that `known_in` returned by those that were looked up again.
 
-    It is no change of a transcript: a version refers to the same facts and notes as before.
+    This does not change a transcript: a version refers to the same facts and notes as before.
     """
     pairs = zip(before, map(_as_shown, after), strict=True)
     found = {id(one): two for one, two in pairs if one != two or one.kept != two.kept}
     if not found:
         return
-    made: dict[int, tuple[Step, Step]] = {}  # transcripts of branches have the same objects, and compare them
+    made: dict[int, tuple[Step, Step]] = {}  # transcripts of branches share objects, and compare them by identity
     for versions in _versions(transcripts):
         for number, step in enumerate(versions):
             if any(id(known) in found for known in known_of(step)):
@@ -53,7 +53,7 @@ def show_again(transcripts: Iterable[Transcript], before: Iterable[Known], after
 
 
 def _versions(transcripts: Iterable[Transcript]) -> Iterator[Versions]:
-    """Yield the versions of steps of transcripts, and those to which prompts of the steps refer."""
+    """Yield the versions of the steps of transcripts, and the versions to which their prompts refer."""
     waiting, seen = [each.versions for each in transcripts], set[int]()
     while waiting:
         versions = waiting.pop()
@@ -66,7 +66,7 @@ def _versions(transcripts: Iterable[Transcript]) -> Iterator[Versions]:
 
 @cached
 def _fields(kind: type[Step]) -> tuple[str, ...]:
-    """Return the names of the fields of a type of steps that may have facts or notes in them."""
+    """Return the names of the fields of a type of steps that may contain facts or notes."""
     holders = (KnownFact, KnownNote, Message, Prompt)
     return tuple(
         name for name, _, _, kinds, items in form_of(kind) if items in holders or not {*kinds}.isdisjoint(holders)
@@ -74,7 +74,7 @@ def _fields(kind: type[Step]) -> tuple[str, ...]:
 
 
 def known_of(step: Step) -> Iterator[Known]:
-    """Yield the facts and notes in a step, and in what a model was sent for it besides other steps."""
+    """Yield the facts and notes in a step, and in messages of its prompt that belong to no step."""
     for name in _fields(type(step)):
         yield from _known_of(getattr(step, name, None))
 

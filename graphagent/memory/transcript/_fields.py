@@ -1,7 +1,7 @@
-"""The form of steps as data, and the check of their fields, both derived from the annotations of their classes.
+"""Steps as data, and the check of their fields, both derived from the annotations of their classes.
 
-A field is declared in one place, in the class of the step. For a field of our own types, the annotation decides which values it
-may have, how a value is written and how it is read; the fields of users' types are written as any value of that declared type.
+A field is declared in one place, the class of the step. In our own types of steps, the annotation decides which values a field
+accepts, and how they are written and read; fields of users' types are written as any value of the declared type is.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ if TYPE_CHECKING:
 _OURS = Step.__module__.rpartition(".")[0]
 _UNSET: Any = object()
 _EMPTY: Mapping[type, Any] = {int: 0, str: ""}
-"""The values with which fields without a default are left out."""
+"""The values of fields without a default that are not written."""
 
 
 class FieldError(TypeError):
-    """A value has another type than the field of a step that it is put into."""
+    """A value does not have the type of the step's field to which it is assigned."""
 
 
 class Target(Protocol):
-    """Where steps are written to."""
+    """The destination of steps that are written."""
 
     @property
     def blobs(self) -> Blobs:
-        """Takes large payloads."""
+        """Stores large payloads."""
         ...
 
     @property
@@ -68,33 +68,33 @@ class Target(Protocol):
 
     @property
     def rules(self) -> str | None:
-        """The system prompt that the reader knows, which prompts do not repeat."""
+        """The system prompt that the reader knows, so that prompts do not repeat it."""
         ...
 
     @property
     def refers_to_facts(self) -> bool:
-        """Whether facts are written as references to where they are kept."""
+        """Whether facts are written as references to the stored facts."""
         ...
 
     @property
     def refers_to_notes(self) -> bool:
-        """The same for notes."""
+        """Whether notes are written as references to the stored notes."""
         ...
 
 
 @dataclass
 class Source:
-    """Where steps are read from."""
+    """The origin of steps that are read."""
 
     blobs: Blobs
     versions: Versions = dataclasses.field(default_factory=Versions)
-    """The versions of the steps of the transcript, to which prompts refer."""
+    """The versions of the transcript's steps, to which prompts refer."""
     facts: Mapping[Name, KnownFact] | None = None
-    """The facts of references, as far as they exist."""
+    """The facts to which references refer, as far as they exist."""
     notes: Mapping[NoteName, KnownNote] | None = None
-    """The notes of references, as far as they exist."""
+    """The notes to which references refer, as far as they exist."""
     rules: str | None = None
-    """The system prompt of prompts that do not repeat it."""
+    """The system prompt for prompts that do not repeat it."""
 
 
 class Form(NamedTuple):
@@ -110,11 +110,11 @@ class Field(NamedTuple):
     name: str
     form: Form
     start: Any
-    """The value with which it is left out; a new object where it is always written."""
+    """The value that is not written; a new object for a field that is always written."""
     kinds: tuple[type, ...]
-    """The types of its values; empty where any value is accepted."""
+    """The types of its values; empty if the field accepts any value."""
     items: type | None
-    """The type of the items of a tuple."""
+    """The type of the items, for a tuple."""
 
 
 def _write_prompt(prompt: Prompt, target: Target) -> Json:
@@ -129,7 +129,7 @@ def _write_prompt(prompt: Prompt, target: Target) -> Json:
 
 
 def _write_message(message: Message, target: Target) -> Json:
-    """Return a message. Of facts and notes that can be looked up again, only the references are written."""
+    """Return a message as data. Facts and notes that can be looked up again are written as references."""
     if isinstance(message, FactsMessage) and target.refers_to_facts and any(known.kept for known in message.facts):
         written: dict[str, Json] = {"facts": [_write_fact(known, target) for known in message.facts]}
         return {**written, "left_out": message.left_out} if message.left_out else written
@@ -247,7 +247,7 @@ def form_of(kind: type[Step]) -> tuple[Field, ...]:
 
 @cached
 def _reading(kind: type[Step]) -> tuple[frozenset[str], tuple[tuple[str, Any, Any, tuple[type, ...], Field], ...]]:
-    """Return what may stand in the data of a step, and for each field how it is read: plain tuples are unpacked faster."""
+    """Return the names that the data of a step may have, and how each field is read: plain tuples are unpacked faster."""
     form = form_of(kind)
     names = frozenset(("kind", *(field.name for field in form)))
     plain = tuple((f.name, f.form.read, f.start, () if f.items else f.kinds, f) for f in form)
@@ -290,10 +290,10 @@ def _declared(kind: Any) -> Form:
 
 
 def write_step(step: Step, target: Target) -> dict[str, Json]:
-    """Return a step as data: its kind, and each field that does not have its initial value.
+    """Return a step as data: its kind, and each field that differs from its initial value.
 
     Raises:
-        SerializationError: a value in it cannot be stored; the error names the type of the step and the field.
+        SerializationError: a value of the step cannot be stored; the error names the type of the step and the field.
     """
     kind = type(step)
     form = form_of(kind)
@@ -321,10 +321,10 @@ def write_step(step: Step, target: Target) -> dict[str, Json]:
 
 @readable
 def read_step(data: Any, source: Source) -> Step:
-    """Return the step of data that `write_step` returned.
+    """Return the step in data that `write_step` returned.
 
     Raises:
-        ValueError: it is not a step. The text contains no value.
+        ValueError: the data is not a step. The error does not contain its values.
     """
     given: Mapping[str, Json] = cast("Mapping[str, Json]", data) if isinstance(data, dict) else {}
     name = given.get("kind")
@@ -343,7 +343,7 @@ def read_step(data: Any, source: Source) -> Step:
             if type(value) not in kinds:
                 try:
                     check_value(kind, field, value)
-                except FieldError as error:  # it names types alone
+                except FieldError as error:  # its text has names of types, and no values
                     raise DecodeError(str(error)) from None
         elif value is _UNSET:
             value = made(kind, name, defaults_of(kind))
@@ -355,10 +355,10 @@ def read_step(data: Any, source: Source) -> Step:
 
 
 def check_step(step: Step) -> None:
-    """Check that the fields of a step have the types that they are declared with.
+    """Check that the fields of a step have their declared types.
 
     Raises:
-        TypeError: one has not; the error names it.
+        TypeError: a field has another type; the error names the field.
     """
     kind = type(step)
     for field in form_of(kind):
@@ -371,7 +371,7 @@ def check_field(kind: type[Step], name: str, value: Any) -> None:
     """Check that a value may be assigned to a field of a type of steps.
 
     Raises:
-        TypeError: it may not.
+        TypeError: the value has another type, or the field cannot be assigned.
     """
     for field in form_of(kind):
         if field.name == name:
@@ -382,7 +382,7 @@ def check_value(kind: type[Step], field: Field, value: Any) -> None:
     """Check that a value has the declared type of a field.
 
     Raises:
-        TypeError: it has not.
+        TypeError: the value has another type.
     """
     name, _, _, kinds, inner = field
     if not kinds:

@@ -1,4 +1,4 @@
-"""`RunMemory`: the transcript as users see it, to read and to change."""
+"""`RunMemory`: the transcript that users read and change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MISSING: Any = object()
 
 
 def id_of(step: Step) -> int:
-    """Return the id that a step has in the transcript that it is in."""
+    """Return the id of a step in its transcript."""
     return cast("int", object.__getattribute__(step, "_id"))
 
 
@@ -32,11 +32,11 @@ class Editor(Protocol):
 
     @property
     def transcript(self) -> Transcript:
-        """The transcript as it is seen from here: a node that is executed again sees it as it did the first time."""
+        """The transcript as seen from here: a node that is executed again sees it as the first time."""
         ...
 
     def edit(self, edit: Edit) -> None:
-        """Make a change, and record it."""
+        """Apply a change, and record it."""
         ...
 
 
@@ -49,7 +49,7 @@ class Detached:
         self.transcript = transcript
 
     def edit(self, edit: Edit) -> None:
-        """Make a change."""
+        """Apply a change."""
         self.transcript.edit(0, edit)
         self.transcript.forget_changes()
 
@@ -57,7 +57,7 @@ class Detached:
 class RunMemory:
     """The transcript of a run: the system prompt, and the steps in the order in which they happened.
 
-    `RunMemory("You compute.", steps)` makes one by hand, to begin a run with. Two are equal if their contents are.
+    `RunMemory("You compute.", steps)` makes a transcript by hand, to begin a run with. Two are equal if their contents are.
     """
 
     __slots__ = ("__weakref__", "_handles", "_rules", "_self", "editor")
@@ -65,15 +65,15 @@ class RunMemory:
     def __init__(self, system_prompt: str = "", steps: Iterable[Step] = (), *, editor: Editor | None = None) -> None:
         if editor is None:
             check_text("system_prompt=", system_prompt)
-            # What was removed from another transcript was read there all the same.
+            # Steps that were removed from the other transcript were read there before.
             floor = steps.memory.transcript.floor if isinstance(steps, Steps) else "trusted"
             editor = Detached(Transcript(system_prompt, _checked(steps), floor))
         self.editor: Editor = editor
-        """Records its changes."""
-        # Weak, since a circle of steps and memory would wait for the garbage collector.
+        """Records the changes of the transcript."""
+        # Weak, since a reference cycle of steps and memory would wait for the garbage collector.
         self._self = ref(self)
         self._handles: dict[int, tuple[Step, Step]] = {}
-        """The steps that someone has looked at, by their ids, each with the version that it showed last."""
+        """The steps that users have read, by their ids, each with the version that it showed last."""
         self._rules: SystemPromptStep | None = None
 
     @property
@@ -83,7 +83,7 @@ class RunMemory:
 
     @property
     def system_prompt(self) -> SystemPromptStep:
-        """The rules that the model is given. Assign another step, or its text, to change them."""
+        """The rules for the model. Assign another step, or a text, to change them."""
         rules = self.transcript.rules
         if self._rules is None or self._rules.system_prompt != rules:
             self._rules = SystemPromptStep(rules)
@@ -99,7 +99,7 @@ class RunMemory:
 
     @property
     def steps(self) -> Steps:
-        """The steps. Change them like a list: append, assign, delete, or assign a field of a step."""
+        """The steps. Change them as you change a list: append, assign, delete, or assign a field of a step."""
         return Steps(self)
 
     @steps.setter
@@ -125,7 +125,7 @@ class RunMemory:
 
     @property
     def open(self) -> ActionStep | None:
-        """The model turn whose tool calls are being executed, with the results so far; it joins the steps when it has all of them."""
+        """The model turn whose tool calls are being executed, with the results so far; with all results, it joins the steps."""
         transcript = self.transcript
         if transcript.open is None or transcript.open_turn is None:
             return None
@@ -133,14 +133,14 @@ class RunMemory:
 
     @property
     def last_turn(self) -> ActionStep | None:
-        """The last turn that the model answered."""
+        """The last model turn with an answer."""
         transcript = self.transcript
         found = transcript.last_turn
         return None if found is None else cast("ActionStep", self.handle(found[0], transcript))
 
     @property
     def turns(self) -> int:
-        """The number of the last model turn; 0 if there was none."""
+        """The number of the last model turn; 0 before the first."""
         transcript = self.transcript
         steps = (transcript.versions[item.version] for item in reversed(transcript.items))
         turn = transcript.open_turn
@@ -150,43 +150,43 @@ class RunMemory:
 
     @property
     def trust(self) -> str:
-        """How far content made of the transcript can be trusted, one of TRUST_LEVELS: the least of everything that flowed in.
+        """How far content made from the transcript can be trusted, one of TRUST_LEVELS: the least of everything that flowed in.
 
-        The task is trusted, in a sub-agent only as far as the run that called it. What a tool returned is untrusted. What a
-        model said is inferred at most. Facts and notes keep their own trust. Steps that were removed still count.
+        The task is trusted; that of a sub-agent only as far as the calling run. Results of tools are untrusted. Answers of a
+        model are inferred at most. Facts and notes keep their own trust. Removed steps still count.
         """
         return self.transcript.trust
 
     def lower_trust(self, level: str) -> None:
-        """Record that content of this trust level flowed in, other than in a step."""
+        """Record that content of this trust level flowed in outside the steps."""
         if level not in TRUST_LEVELS:
             raise ValueError(f"{level!r} is not a trust level; the levels are {', '.join(TRUST_LEVELS)}")
         if level != "trusted" and TRUST_LEVELS.index(level) < TRUST_LEVELS.index(self.transcript.trust):
             self.editor.edit(Edit(trust=level))
 
     def to_messages(self) -> list[Message]:
-        """Return the messages that a model would be sent now. Facts loaded before the first turn precede the task."""
+        """Return the messages for a request made now. Facts loaded before the first turn precede the task."""
         return self.transcript.prompt()[0]
 
     def to_text(self, *, detailed: bool = False, inside: Mapping[str, str] | None = None) -> str:
         """Return the transcript as text for people, and for other agents.
 
         Args:
-            detailed: Whether it includes what the model was sent.
-            inside: The texts of runs of sub-agents, by their ids, which are placed below their calls.
+            detailed: Whether the text includes the messages that the model was sent.
+            inside: The texts of sub-agents' runs by run id, which are placed below their calls.
         """
         from graphagent.memory.steps._render import to_text
 
         return to_text(self.system_prompt, self.steps, self.open, detailed=detailed, inside=inside or {})
 
     def full_steps(self) -> list[dict[str, Any]]:
-        """Return the steps as plain JSON data, with everything that the model was sent."""
+        """Return the steps as plain JSON data, with the messages that the model was sent."""
         from graphagent.memory.steps._dump import plain_steps
 
         return plain_steps(self.transcript.steps, self.transcript.open_turn)
 
     def succinct_steps(self) -> list[dict[str, Any]]:
-        """Return the steps as plain JSON data, without what the model was sent."""
+        """Return the steps as plain JSON data, without the messages that the model was sent."""
         from graphagent.memory.steps._dump import plain_steps
 
         return plain_steps(self.transcript.steps, self.transcript.open_turn, without="model_input_messages")
@@ -195,7 +195,7 @@ class RunMemory:
         """Return the transcript as JSON text, without loss.
 
         Raises:
-            SerializationError: a value in it cannot be stored; the error names the step.
+            SerializationError: a value in the transcript cannot be stored; the error names the step.
         """
         from graphagent.memory.transcript._saved import to_json
 
@@ -203,45 +203,45 @@ class RunMemory:
 
     @staticmethod
     def from_json(text: str | bytes) -> RunMemory:
-        """Load what `to_json` returned.
+        """Load a transcript from the text that `to_json` returned.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the text is not a saved transcript.
         """
         from graphagent.memory.transcript._saved import from_json
 
         return RunMemory(editor=Detached(from_json(text)))
 
     def detached(self) -> RunMemory:
-        """Return a copy that belongs to no run."""
+        """Return a copy that does not belong to a run."""
         return RunMemory(editor=Detached(self.transcript.copied()))
 
     def detach(self) -> Detached:
-        """Make it a copy that belongs to no run: what is changed from now on is changed in it alone."""
+        """Turn this transcript into a copy that does not belong to a run: later changes stay in the copy."""
         self.editor = editor = Detached(self.transcript.copied())
         return editor
 
-    # ---- steps that someone has looked at
+    # ---- steps that users have read
 
     def known(self, id_: int) -> Step | None:
-        """Return the object of a step, if somebody has looked at it."""
+        """Return the object of a step, if a user has read it."""
         found = self._handles.get(id_)
         return None if found is None else found[0]
 
     def take(self, step: Step, item: Item, transcript: Transcript) -> None:
-        """Make an object that somebody has looked at the one of a step."""
+        """Make an object that a user has read the object of this step."""
         _set(step, "_home", self._self)
         _set(step, "_id", item.id)
         self._handles[item.id] = step, transcript.versions[item.version]
 
     def adopt(self, steps: Iterable[tuple[Step, Item]], transcript: Transcript) -> None:
-        """Make objects that somebody has looked at those of other steps, and forget all others."""
+        """Make objects that users have read the objects of these steps, and forget all others."""
         self._handles.clear()
         for step, item in steps:
             self.take(step, item, transcript)
 
     def handle(self, item: Item, transcript: Transcript) -> Step:
-        """Return the object of a step that users get: the same for each look at it. Its fields are those of the present version."""
+        """Return the object of a step for users: the same object each time, with the fields of the current version."""
         version = transcript.versions[item.version]
         found = self._handles.get(item.id)
         if found is None or type(found[0]) is not type(version):
@@ -263,7 +263,7 @@ class RunMemory:
         """Check that a value may be assigned to a field of a step.
 
         Raises:
-            TypeError: it has another type than the field.
+            TypeError: the value does not have the type of the field.
         """
         check_field(type(step), name, value)
 
@@ -271,7 +271,7 @@ class RunMemory:
         """Record that a field of a step was assigned.
 
         Raises:
-            SerializationError: the value cannot be stored. The step keeps the one that it had.
+            SerializationError: the value cannot be stored. The step keeps its old value.
         """
         if self._rules is not None and step is self._rules:
             self.editor.edit(Edit(rules=self._rules.system_prompt))
@@ -281,7 +281,7 @@ class RunMemory:
         transcript = self.transcript
         found = transcript.find(id_of(step))
         if found is None:
-            return  # it was removed, and belongs to nobody
+            return  # the step was removed
         place, item = found
         version = copy.copy(transcript.versions[item.version])
         _set(version, name, getattr(step, name))
@@ -293,7 +293,7 @@ class RunMemory:
         self._handles[item.id] = step, version
 
     def change(self, start: int, end: int, steps: Sequence[Step]) -> None:
-        """Replace the steps from `start` to `end`. Steps that are in no other transcript become those that are in this one."""
+        """Replace the steps from `start` to `end`. The given objects become the steps, unless they are in another transcript."""
         steps = list(steps)
         versions = _checked(steps)
         gone = self.transcript.items[start:end]
@@ -336,10 +336,10 @@ def _restored(rules: str, steps: list[Step], open_step: Step | None, floor: str,
 
 
 def _checked(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """Return steps as they are put into a transcript: as values of their own.
+    """Return checked copies of steps, as a transcript keeps them.
 
     Raises:
-        TypeError: one is not a step, or a field of one has another type than it is declared with.
+        TypeError: a value is not a step, or a field does not have its declared type.
     """
     given = tuple(steps)
     for step in given:
@@ -352,7 +352,7 @@ def _checked(steps: Iterable[Step]) -> tuple[Step, ...]:
 
 
 class Steps(MutableSequence[Step]):
-    """The steps of a transcript, as a list. Each change of it, or of a field of a step in it, is recorded in the run."""
+    """The steps of a transcript, as a list. The run records each change of the list, and of a field of a step in it."""
 
     __slots__ = ("memory",)
 
@@ -406,7 +406,7 @@ class Steps(MutableSequence[Step]):
             self.memory.change(place, place + 1, ())
 
     def insert(self, index: SupportsIndex, value: Step) -> None:
-        """Insert a step before a place."""
+        """Insert a step before an index."""
         place = slice(index, None).indices(len(self))[0]
         self.memory.change(place, place, (value,))
 

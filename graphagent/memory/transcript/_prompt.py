@@ -1,4 +1,4 @@
-"""What a model was sent, as references to versions of steps."""
+"""The messages that a model was sent, as references to versions of steps."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 Slice: TypeAlias = tuple[int, int]
 """The start and the end of a slice of messages."""
 Part: TypeAlias = Slice | Message
-"""A slice of the messages that the steps make, or a message that is in no step."""
+"""A slice of the messages of the steps, or a message that belongs to no step."""
 Range: TypeAlias = tuple[int, int] | tuple[int, int, int]
-"""The first and the last of consecutive steps in their latest versions, or one step twice and a version that is not its latest."""
+"""The first and the last of consecutive steps in their latest versions, or one step twice and an earlier version of it."""
 
 
 @final
 class Versions(list["Step"]):
-    """Every version of every step of a transcript, in the order in which they were made.
+    """Every version of every step of a transcript, in order of creation.
 
-    The messages that they make are derived once for all prompts that begin with the same versions.
+    Their messages are derived once for all prompts that begin with the same versions.
     """
 
     __slots__ = ("_begun", "_ends", "_latest", "_messages", "_numbers", "_of", "_rules", "ids", "made")
@@ -33,13 +33,13 @@ class Versions(list["Step"]):
     def __init__(self, steps: Iterable[Step] = (), ids: Iterable[int] | None = None) -> None:
         super().__init__(steps)
         self.ids = [*range(len(self))] if ids is None else [*ids]
-        """The number of the first version of each; -1 for those that are not there any more."""
+        """For each version, the number of the first version of its step; -1 if the version was removed."""
         self._latest: list[int] = []
-        """For each number the latest version of the step that began with it; -1 where none did."""
+        """For each number, the latest version of the step whose first version has this number; -1 if no step began there."""
         self._begun = [0]
         """How many steps began before each number."""
         self._of: dict[int, list[int]] = {}
-        """The versions of steps that have several, by the number of the first."""
+        """The versions of each step with several, by the number of the first."""
         self._forget("")
 
     def _forget(self, rules: str) -> None:
@@ -47,19 +47,19 @@ class Versions(list["Step"]):
         self._numbers: list[int] = []
         self._messages: list[Message] = [Message.system(rules)] if rules else []
         self._ends: list[tuple[int, int]] = [(0, len(self._messages))]
-        """How many versions and how many messages there are up to each model turn."""
+        """The number of versions and of messages up to each model turn."""
         self.made: tuple[list[int], list[Message]] = [], self._messages
-        """The versions of which messages were made last, and these; another object once any version is shown otherwise."""
+        """The last versions whose messages were derived, and the messages; a new object when the content of a version changes."""
 
     def add(self, step: Step, id_: int | None = None) -> int:
-        """Add a version, the first one or another one of a step, and return its number."""
+        """Add the first or a further version of a step, and return its number."""
         number = len(self)
         self.append(step)
         self.ids.append(number if id_ is None else id_)
         return number
 
     def show(self, number: int, step: Step) -> None:
-        """Show a version with the facts and notes that it refers to as they are known now."""
+        """Replace a version by the same version with its facts and notes looked up again."""
         self[number] = step
         self._forget(self._rules)
 
@@ -68,7 +68,7 @@ class Versions(list["Step"]):
         return Versions(self, self.ids)
 
     def _look(self) -> list[int]:
-        """Take note of the versions that were added, and return the latest ones."""
+        """Index the versions that were added since the last call, and return the latest versions."""
         latest, ids = self._latest, self.ids
         for number in range(len(latest), len(ids)):
             id_ = ids[number]
@@ -109,7 +109,7 @@ class Versions(list["Step"]):
                 found.append((id_, id_))
 
     def messages(self, rules: str, numbers: list[int]) -> list[Message]:
-        """Return the messages that versions of steps make."""
+        """Return the messages of versions of steps."""
         from graphagent.memory.steps._types import ActionStep  # steps have prompts, so the import would be a circle
 
         if rules != self._rules:
@@ -122,7 +122,7 @@ class Versions(list["Step"]):
         end = bisect_right(self._ends, known, key=lambda each: each[0])
         known, count = self._ends[end - 1]
         found = self._messages[:count]
-        # What follows a model turn changes nothing in the messages up to it.
+        # Later steps do not change the messages up to a model turn.
         turns = [n for n in range(known, len(numbers)) if isinstance(self[numbers[n]], ActionStep)]
         for turn in turns:
             _tell([self[number] for number in numbers[known : turn + 1]], found)
@@ -137,7 +137,7 @@ class Versions(list["Step"]):
         return [*found]
 
     def holds(self, other: Sequence[Step], number: int) -> bool:
-        """Return whether a list of versions is this one, or has the same beginning up to a number."""
+        """Return whether a list of versions is this one, or begins alike up to a number."""
         return (
             other is self
             or number < 0
@@ -148,33 +148,33 @@ class Versions(list["Step"]):
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class Prompt:
-    """The messages of one request to a model, as the steps that made them. Its size does not depend on their number."""
+    """The messages of one request to a model, kept as references to steps. Its size does not depend on the number of messages."""
 
     versions: Versions
     """The versions of the steps of the transcript, by number."""
     rules: str
     """The system prompt."""
     ranges: tuple[Range, ...]
-    """The steps that were visible, in the order in which the model saw them."""
+    """The visible steps, in the order in which the model saw them."""
     as_of: int
-    """The number of the last version that there was; -1 if the messages are in no step."""
+    """The number of the last version at the time of the request; -1 if the messages belong to no step."""
     parts: tuple[Part, ...] | None = None
-    """What was sent of the messages that these make, and what else; None: these messages and no others."""
+    """The slices of the steps' messages and the other messages that were sent; None for exactly the steps' messages."""
 
     @staticmethod
     def of(messages: Iterable[Message]) -> Prompt:
-        """Return a prompt whose messages are in no step."""
+        """Return a prompt whose messages belong to no step."""
         return Prompt(_NONE, "", (), -1, tuple(messages))
 
     def differing(self, sent: Sequence[Message]) -> Prompt:
-        """Return the prompt that was really sent, where middleware or a node sent other messages than these."""
+        """Return the prompt that was actually sent, if middleware or a node sent other messages than these."""
         derived = self.messages()
         if tuple(sent) == derived:
             return self
         return Prompt(self.versions, self.rules, self.ranges, self.as_of, parts_of(derived, sent))
 
     def within(self, versions: Versions) -> Prompt:
-        """Return this prompt for other versions of steps, which may have the same beginning: what differs is in no step."""
+        """Return this prompt for other versions of steps, which may begin alike: messages that differ belong to no step."""
         if versions.holds(self.versions, self.as_of):
             return self
         shared = 0
@@ -202,7 +202,7 @@ class Prompt:
         )
 
     def kept_of(self, before: Prompt | None) -> int:
-        """Return how many of the first messages are those of an earlier prompt."""
+        """Return how many messages at the beginning are the same as in an earlier prompt."""
         earlier = before.messages() if before is not None else ()
         own = self.messages()
         if own[: len(earlier)] == earlier:
@@ -225,11 +225,11 @@ _NONE = Versions()
 
 
 def parts_of(derived: Sequence[Message], sent: Sequence[Message]) -> tuple[Part, ...]:
-    """Return messages that were sent as slices of those that the steps make, and as themselves where they are in no step."""
+    """Return the messages that were sent as slices of the steps' messages; a message that belongs to no step stands for itself."""
     places = {id(message): place for place, message in enumerate(derived)}
     parts: list[Part] = []
     for place, message in enumerate(sent):
-        # Equal messages count as the same where they are at the same place: a recorded request was made of other objects.
+        # Equal messages at the same place count as the same: a recorded request consists of other objects.
         found = places.get(id(message), place if place < len(derived) and derived[place] == message else -1)
         last = parts[-1] if parts else None
         if found < 0:
@@ -242,7 +242,7 @@ def parts_of(derived: Sequence[Message], sent: Sequence[Message]) -> tuple[Part,
 
 
 def _tell(steps: Sequence[Step], found: list[Message]) -> None:
-    """Add the messages of steps that a model sees. Facts and notes from before the first model turn stand before the task."""
+    """Add the messages of steps that a model sees. Facts and notes from before the first model turn precede the task."""
     from graphagent.memory.steps._types import ActionStep, FactsStep, FinalAnswerStep, NotesStep, SummaryStep, TaskStep
 
     early = set[int]()

@@ -46,12 +46,12 @@ class _Target:
 def to_json(transcript: Transcript) -> str:
     """Return a transcript as JSON text, without loss.
 
-    The text is one JSON object: `format`, `version`, a checksum `sum` (it finds accidents, it is not a seal), and `transcript`.
-    Every version of a step that a model was ever sent is written once, and prompts refer to versions, so the size is that of what
-    was said. Large payloads are written once, under their hashes.
+    The text is one JSON object: `format`, `version`, a checksum `sum` (it detects accidents, not forgery), and `transcript`.
+    Every version of a step that a model was sent is written once, and prompts refer to versions, so the size is that of the
+    conversation. Large payloads are written once, under their hashes.
 
     Raises:
-        SerializationError: a value is of a type that cannot be stored; the error names the step.
+        SerializationError: the type of a value cannot be stored; the error names the step.
     """
     blobs = HeldBlobs()
     target = _Target(blobs, transcript.versions)
@@ -77,23 +77,23 @@ def to_json(transcript: Transcript) -> str:
 
 
 def from_json(text: str | bytes) -> Transcript:
-    """Load what `to_json` returned.
+    """Load a transcript from the text that `to_json` returned.
 
     Raises:
-        ValueError: it is something else, or not all of it. The text contains no value.
+        ValueError: the text is not a saved transcript, or is incomplete. The error does not contain its values.
     """
     try:
         saved = orjson.loads(text)
     except ValueError:
         saved = None
-    # Outside of the except clause, since the error that it stands for contains the text.
+    # Outside the except clause, since the caught error contains the text.
     if not isinstance(saved, dict) or cast("dict[str, Json]", saved).get("format") != _FORMAT:
         raise ValueError("this is not a saved transcript, or not all of it; RunMemory.to_json() makes one")
     found = cast("dict[str, Json]", saved)
     if found.get("version") != _VERSION:
         raise ValueError(f"this transcript is of another version than {_VERSION}, the only one that this release reads")
     if found.keys() != {"format", "version", "sum", "transcript"} or found["sum"] != _checksum(found["transcript"]):
-        raise ValueError("checksum mismatch: this transcript is not what was saved")
+        raise ValueError("checksum mismatch: this transcript differs from the one that was saved")
     return _read(found["transcript"])
 
 

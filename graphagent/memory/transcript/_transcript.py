@@ -1,10 +1,9 @@
 """The transcript as a value: the versions of its steps, their order, and the inverse of each change.
 
-Only `change`, `add`, `open_step`, `settle` and `rewind` modify it, and only entries of the log call these. Each change keeps its inverse under
-the number of its entry until the node that owns the transcript ends. This one list serves two purposes: the entry that records
-a retry undoes what the failed attempt did, and a node that is executed again after its process died reads the transcript as it was
-when the node read it for the first time. That facts and notes to which steps refer are shown as they are known now (`_again`) is no
-change.
+Only `joined_by` and the methods below "changing" modify it, and only entries of the log call these. Each change keeps its
+inverse under the number of its entry until the node that owns the transcript ends. This one list serves two purposes: the entry
+that records a retry undoes the changes of the failed attempt, and a node that is executed again after its process died reads the
+transcript as the node read it the first time. Looking up the facts and notes of steps again (`_again`) is not a change.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Item(NamedTuple):
-    """A step in a transcript: its id, which is the number of its first version, and the number of its present one."""
+    """A step in a transcript: its id, which is the number of its first version, and the number of its current version."""
 
     id: int
     version: int
 
 
 class Edit(NamedTuple):
-    """A change that somebody makes: other `steps` from `start` to `end`, where -1 stands for the open one; `rules`; or less `trust`."""
+    """A change by a user: other `steps` from `start` to `end`, where -1 means the open step; other `rules`; or less `trust`."""
 
     start: int = 0
     end: int = 0
@@ -41,24 +40,24 @@ class Edit(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A change and its inverse: at `start`, the items `removed` gave way to `added`."""
+    """A change and its inverse: at `start`, the items `added` replaced the items `removed`."""
 
     number: int
-    """The entry that made it."""
+    """The number of the entry that made the change."""
     start: int
     removed: tuple[Item, ...]
     added: tuple[Item, ...]
     open: Item | None
-    """The open step before it."""
+    """The open step before the change."""
     rules: str
-    """The system prompt before it."""
+    """The system prompt before the change."""
     lasting: bool
-    """Whether a retry does not take it back: a request that failed, or an edit that no node made."""
+    """Whether a retry keeps the change: a failed request, or an edit from outside a node."""
 
 
 @final
 class Transcript:
-    """The steps of a run, or of a branch, in their order. Steps in it are never modified; an edit makes another version."""
+    """The steps of a run, or of a branch, in order. Steps in it are never modified; an edit makes another version."""
 
     __slots__ = (
         "_projection", "_prompted", "_ranges", "_settled", "_shared", "_summaries", "_visible", "begun", "changes", "floor", "inherited",
@@ -71,22 +70,22 @@ class Transcript:
         self.rules = rules
         """The system prompt."""
         self.versions = Versions(steps)
-        """Every version of every step, in the order in which they were made."""
+        """Every version of every step, in order of creation."""
         self.items = [Item(number, number) for number in range(len(self.versions))]
         """The steps, in order."""
         self.open: Item | None = None
-        """The step that is not among the steps yet: callbacks see it, or its tool calls are being executed."""
+        """The step that has not joined the steps: callbacks see it, or its tool calls are being executed."""
         self.floor = floor
-        """The least trust of what flowed in without being a step, or is no longer one."""
+        """The least trust of content that flowed in outside the steps, or whose step was removed."""
         self.begun = self.inherited = len(self.items)
-        """How many steps there were when the run, and when the branch, began."""
+        """The number of steps when the run, and when the branch, began."""
         self.task_trust = "trusted"
-        """How far the task can be trusted: that of a sub-agent, as far as what its caller had read."""
+        """How far the task can be trusted; the task of a sub-agent, as far as everything that its caller had read."""
         self.changes: list[Change] = []
         self._shared = False
         self._projection = Projection()
         self._prompted: tuple[object, list[Message], Prompt] | None = None
-        """What was returned as the prompt last, since nothing has changed; first what the versions had made of it."""
+        """The last prompt, reused until a change; its first item is `versions.made` at that time."""
         self._summaries: int = -1
         self._forget_messages()
 
@@ -97,13 +96,13 @@ class Transcript:
 
     @property
     def steps(self) -> list[Step]:
-        """The steps in their order. They must not be modified."""
+        """The steps in order. They must not be modified."""
         versions = self.versions
         return [versions[item.version] for item in self.items]
 
     @property
     def projection(self) -> Projection:
-        """Which of the steps a model sees."""
+        """The selection of steps that a model sees."""
         found = self._projection
         for item in self.items[found.count :]:
             found.add(self.versions[item.version])
@@ -122,7 +121,7 @@ class Transcript:
 
     @property
     def last_turn(self) -> tuple[Item, ActionStep] | None:
-        """The last turn that the model answered: the open one, or one among the steps, as in a branch."""
+        """The last model turn with an answer: the open step, or one of the steps, as in a branch."""
         versions = self.versions
         for item in chain([] if self.open is None else [self.open], reversed(self.items)):
             step = versions[item.version]
@@ -132,7 +131,7 @@ class Transcript:
 
     @property
     def calling(self) -> tuple[Item, ActionStep] | None:
-        """The last turn that the model answered, if it calls tools."""
+        """The last model turn with an answer, if it calls tools."""
         found = self.last_turn
         return found if found is not None and found[1].tool_calls else None
 
@@ -143,10 +142,10 @@ class Transcript:
         return trust_of((self.versions[item.version] for item in items), self.floor)
 
     def made_of(self) -> list[str]:
-        """Return for each step of the run how far its words can be trusted at most: the least of what had flowed in before they were made.
+        """Return, for each step of the run, the highest trust that its words can have: the least trust of content before them.
 
-        The task was there first, so what flowed in before it says nothing about it. Steps that were changed are made of all that had
-        flowed in by then.
+        The task comes first, so earlier content does not count for it. For a step that was changed, everything counts that had
+        flowed in before the change.
         """
         versions = self.versions
         before = [self.floor]
@@ -166,19 +165,19 @@ class Transcript:
         return found
 
     def find(self, id_: int) -> tuple[int, Item] | None:
-        """Return a step and its place, which is -1 for the open one; None for one that is not there any more."""
+        """Return the place and the item of a step; the place of the open step is -1. Return None for a removed step."""
         if self.open is not None and self.open.id == id_:
             return -1, self.open
         places = range(len(self.items) - 1, -1, -1)
         return next(((place, self.items[place]) for place in places if self.items[place].id == id_), None)
 
     def results_of(self, id_: int) -> list[tuple[ToolResult, ...]]:
-        """Return the results that the versions of a model turn had."""
+        """Return the results in each version of a model turn."""
         versions = zip(self.versions.ids[id_:], self.versions[id_:], strict=True)
         return [step.results for each, step in versions if each == id_ and isinstance(step, ActionStep)]
 
     def prompt(self) -> tuple[list[Message], Prompt]:
-        """Return the messages that a model is sent now, and the reference to them."""
+        """Return the messages for a request made now, and the reference to them."""
         versions, items, projection = self.versions, self.items, self.projection
         if self._prompted is not None and self._prompted[0] is versions.made:
             return [*self._prompted[1]], self._prompted[2]
@@ -189,7 +188,7 @@ class Transcript:
             tail = [items[place] for place in projection.places]
         last = next((n for n in range(len(tail), 0, -1) if isinstance(versions[tail[n - 1].version], ActionStep)), 0)
         if last:
-            # What is visible up to the last model turn stays as it is, whatever follows.
+            # Later steps do not change what is visible up to the last model turn.
             self._visible += [item.version for item in tail[:last]]
             versions.ranges(tail[:last], self._ranges, len(versions) - 1)
             tail = tail[last:]
@@ -205,7 +204,7 @@ class Transcript:
         return [*messages], prompt
 
     def as_of(self, number: int) -> Transcript:
-        """Return this transcript as it was at an entry, if that is in the current execution of the node."""
+        """Return this transcript as it was at an entry of the current visit of the node."""
         found = self.copied()
         found.changes = list(self.changes)
         found.rewind(number, keep_lasting=False)
@@ -214,7 +213,7 @@ class Transcript:
     # ---- branches
 
     def copied(self) -> Transcript:
-        """Return a transcript with the same steps. Whichever changes first copies the lists."""
+        """Return a transcript with the same steps. The first of the two that changes copies the lists."""
         found = Transcript(self.rules, floor=self.floor)
         found.versions, found.items, found.open = self.versions, self.items, self.open
         found.begun, found.inherited, found.task_trust = self.begun, self.inherited, self.task_trust
@@ -222,7 +221,7 @@ class Transcript:
         return found
 
     def branch(self) -> Transcript:
-        """Return the transcript of a branch. A turn that is open here is one of its first steps, which only its parent completes."""
+        """Return the transcript of a branch. An open turn is the last of its first steps; only the parent completes that turn."""
         found = self.copied()
         if self.open is not None:
             found.items, found.open = [*self.items, self.open], None
@@ -231,11 +230,11 @@ class Transcript:
 
     @property
     def own_steps(self) -> list[Step]:
-        """The steps of a branch without those that it began with."""
+        """The steps of a branch without the inherited ones."""
         return own_steps(self.steps, self.inherited)
 
     def joined_by(self, number: int, branch: Transcript) -> None:
-        """Take over the steps of a branch that has ended, which were added since it began."""
+        """Add the steps of an ended branch, without the inherited ones."""
         branch.settle(number)
         steps = branch.own_steps
         if steps:
@@ -245,7 +244,7 @@ class Transcript:
     # ---- changing
 
     def edit(self, number: int, edit: Edit, *, lasting: bool = False) -> None:
-        """Make a change of somebody."""
+        """Apply a change by a user."""
         if edit.rules is not None:
             self.set_rules(number, edit.rules, lasting=lasting)
         elif edit.trust != "trusted":
@@ -256,7 +255,7 @@ class Transcript:
             self.change(number, edit.start, edit.end, edit.steps, lasting=lasting)
 
     def change(self, number: int, start: int, end: int, steps: Sequence[Step], *, lasting: bool = False) -> None:
-        """Replace the steps from `start` to `end`. One in the place of one is another version of it."""
+        """Replace the steps from `start` to `end`. A single step that replaces a single one is another version of it."""
         if start == len(self.items) and len(steps) == 1:
             self.add(number, steps[0], lasting=lasting)
             return
@@ -268,7 +267,7 @@ class Transcript:
             added = tuple(Item(number, number) for number in map(self.versions.add, steps))
         self._note(number, start, removed, added, lasting=lasting)
         self.items[start:end] = added
-        if removed:  # a model may have read what was replaced
+        if removed:  # a model may have read the replaced steps
             before = trust_of(self.versions[item.version] for item in removed)
             if is_less(before, trust_of(steps)):
                 self.lower(before)
@@ -286,7 +285,7 @@ class Transcript:
         self.items.append(item)
 
     def put_open(self, number: int, step: Step) -> None:
-        """Set the open step, or make another version of it."""
+        """Set the open step, or add another version of it."""
         self._own()
         self._note(number, len(self.items), (), ())
         before, id_ = self.open_step, None if self.open is None else self.open.id
@@ -296,7 +295,7 @@ class Transcript:
             self.lower(lost)
 
     def settle(self, number: int, *, lasting: bool = False) -> None:
-        """Put the open step among the steps."""
+        """Move the open step to the end of the steps."""
         if self.open is None:
             return
         self._own()
@@ -305,7 +304,7 @@ class Transcript:
         self.open = None
 
     def answer(self, number: int, results: Iterable[ToolResult]) -> None:
-        """Put results of tool calls into the last model turn, if it made the calls."""
+        """Add results of tool calls to the last model turn, if it made the calls."""
         found = self.calling
         if found is None:
             return
@@ -325,12 +324,12 @@ class Transcript:
         self._forget_messages()
 
     def lower(self, trust: str) -> None:
-        """Note that content flowed in that can be trusted no more than this."""
+        """Record that content with this trust flowed in."""
         if trust != "trusted":
             self.floor = least_trust((self.floor, trust))
 
     def rewind(self, number: int, *, keep_lasting: bool = True) -> None:
-        """Undo the changes after an entry. What was read can not be unread: trust does not rise."""
+        """Undo the changes after an entry. Trust does not rise again, since the content was read."""
         lasting: list[Change] = []
         if self.changes and self.changes[-1].number > number:
             self._own()
@@ -350,7 +349,7 @@ class Transcript:
             self._projection = Projection()
 
     def _again(self, change: Change) -> None:
-        """Make a lasting change again that was undone with others."""
+        """Apply a lasting change again that was undone together with others."""
         found = [self.find(each.id) for each in change.removed]
         removed = [each[0] for each in found if each is not None and each[0] >= 0]
         start = removed[0] if removed else len(self.items)
@@ -359,7 +358,7 @@ class Transcript:
         self.items[start:end] = change.added
 
     def forget_changes(self) -> None:
-        """Forget how to undo the changes: the node that made them has ended."""
+        """Forget the inverses of the changes: the node that made them has ended."""
         if self.changes:
             self.changes.clear()
 

@@ -140,8 +140,8 @@ async def test_the_rest_of_a_result_can_be_read_by_the_model():
         ({"call_id": "two", "start": 0}, "no result of a call 'two'"),
         ({"call_id": "one", "start": 10_000}, "has the characters 0 to 9,999"),
         ({"call_id": "one", "start": -1}, "has the characters 0 to 9,999"),
-        ({"call_id": "one"}, "start: is no int"),
-        ({"call_id": 1, "start": True}, "call_id: is no str; start: is no int"),
+        ({"call_id": "one"}, "start: is not of type int"),
+        ({"call_id": 1, "start": True}, "call_id: is not of type str; start: is not of type int"),
     ],
 )
 async def test_reading_what_is_not_there_tells_the_model_so(arguments, said):

@@ -551,7 +551,9 @@ def test_what_cannot_be_assigned_says_what_can():
             one.model_output = "Hi."
         with pytest.raises(AttributeError, match=r"tool_calls of an ActionStep.*model_output_message = "):
             one.tool_calls = ()
-        with pytest.raises(AttributeError, match="is a record, and model_input_messages of an ActionStep cannot"):
+        with pytest.raises(
+            AttributeError, match="model_input_messages of an ActionStep records the request .* cannot be assigned"
+        ):
             one.model_input_messages = ()
     with pytest.raises(
         AttributeError, match="an ActionStep has no field 'output' to assign; it has action_output, code_action"
