@@ -322,7 +322,7 @@ def test_a_torn_last_line_is_reported_by_verify_alone(run, home):
     ended = run("verify")
     assert ended.code == 1
     assert "line 3 is damaged: the last line is torn" in ended.said
-    assert "The lines before it are sound" in ended.said
+    assert "The lines before it are intact" in ended.said
 
 
 def test_forgetting_what_is_not_there_with_a_yes_is_an_error_too(run, memory):

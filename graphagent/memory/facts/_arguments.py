@@ -1,4 +1,4 @@
-"""Checks of the arguments of providers: a mistake must not store a fact elsewhere, or forget another one."""
+"""Checks of arguments: a mistake must not store a fact in another place, or forget another fact."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def check_filter(
     everything: bool,
     by_position: tuple[object, ...],
 ) -> None:
-    """Check the arguments of `forget`: a mere name would match nothing and look like success.
+    """Check the arguments of `forget`: a bare name would match nothing and look like success.
 
     Raises:
-        TypeError: a name is given instead of a concept, subject or scope, a value is not text, or something is given by position.
-        ValueError: nothing is given, as happens with variables that are None, or something besides `everything`, or a value without
-            its concept.
+        TypeError: a name is given instead of a concept, subject or scope, a value is not text, or an argument is positional.
+        ValueError: no argument is given, as happens with variables that are None; `everything` is combined with others; or a
+            value is given without its concept.
     """
     check_by_name("forget", by_position, "concept=…", "subject=…", "scope=…", "value=…", "everything=True")
     if value is not None and concept is None:
-        raise ValueError("value= is one of a concept; say which: forget(concept=…, value=…)")
+        raise ValueError("value= needs the concept that has the value: forget(concept=…, value=…)")
     if value is not None and not isinstance(value, str):
         raise TypeError(f"value= is text, not {kind_of(value)}")
     if everything != all(each is None for each in (concept, subject, scope)):
@@ -49,7 +49,7 @@ _GIVEN: dict[str, tuple[tuple[type, ...], str]] = {
 
 
 def check_given(call: str, **given: object) -> None:
-    """Check the types of positional arguments: in another order, a fact would be stored in another place.
+    """Check the types of positional arguments: a wrong order would store a fact in another place.
 
     Raises:
         TypeError: an argument has another type; the error ends with `call`, such as `save(fact, subject, scope)`.

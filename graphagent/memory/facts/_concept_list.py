@@ -1,7 +1,7 @@
 """The list of the concepts of a subject in a store, in the order in which they were first saved.
 
-Its rows have `""` and a number in the place of a keyword and a version. A row has one or several keywords. Stores of earlier
-builds have a row for each, to which further keywords are added.
+The keys of its rows have `""` and a number in the places of keyword and version. A row has one or several keywords. Stores of
+earlier builds have one row per keyword, to which further keywords are added.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from graphagent.store import Item, Key, Put
 from graphagent.store._internal import checked, unchecked
 
 CONCEPTS = ""
-"""What the keys of the list have in the place of a keyword."""
+"""The text that keys of the list have in the place of a keyword."""
 _ROW_BYTES = 200
-"""The size up to which a row gets further keywords. Sealed, such a row still has the smallest size that a record can have."""
+"""The size up to which keywords are added to a row. When sealed, such a row still has the smallest size of a record."""
 _BETWEEN = b"\xff"
 """Separates the keywords in a row: no text has this byte in UTF-8."""
 
@@ -26,7 +26,7 @@ def keywords_of(item: Item) -> list[str]:
     """Return the keywords in a row.
 
     Raises:
-        DamagedStoreError: it is not such a row.
+        DamagedStoreError: the item is not a row of the list.
     """
     try:
         return [Concept(each.decode()).keyword for each in unchecked(item.value).split(_BETWEEN)]
@@ -35,10 +35,10 @@ def keywords_of(item: Item) -> list[str]:
 
 
 def number_of(item: Item | None) -> int:
-    """Return the number at the end of a key: a version, or that of a row; 0 if there is no item.
+    """Return the number at the end of a key: a version, or the number of a row; 0 without an item.
 
     Raises:
-        DamagedStoreError: the key ends in something else.
+        DamagedStoreError: the key does not end in a number.
     """
     if item is None:
         return 0
@@ -49,7 +49,7 @@ def number_of(item: Item | None) -> int:
 
 
 def list_row(key: Key, keywords: Sequence[str], version: int) -> Put:
-    """Return the change that puts a row over the version that was read; 0 if there is none."""
+    """Return the change that writes a row over the version that was read; `version` is 0 for a new row."""
     return Put(key, checked(_BETWEEN.join(keyword.encode() for keyword in keywords)), expected=version)
 
 
@@ -59,8 +59,8 @@ def with_keywords(domain: Key, last: Item | None, keywords: Sequence[str], *, ap
     Args:
         domain: The beginning of all keys of the subject.
         last: The last row of the list.
-        keywords: What to add.
-        apart: Whether to leave the last row as it is, since others are changing it.
+        keywords: The keywords to add.
+        apart: Whether to leave the last row unchanged, since others are changing it.
     """
     if not keywords:
         return []
@@ -71,7 +71,7 @@ def with_keywords(domain: Key, last: Item | None, keywords: Sequence[str], *, ap
         rows, version, size = {number: keywords_of(last)}, last.version, len(last.value)
     for keyword in keywords:
         if size >= _ROW_BYTES:
-            # A number is never used twice, so that a row that is removed is not another one that was added since.
+            # Numbers are not reused, so that a removed row cannot be mistaken for a row that was added later.
             number, size = number + 1 + int.from_bytes(os.urandom(4)), 0
         rows.setdefault(number, []).append(keyword)
         size += len(keyword.encode())

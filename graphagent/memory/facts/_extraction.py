@@ -1,6 +1,6 @@
 """Extraction of facts from a conversation: the requests to a model, and the facts in its answers.
 
-The file is long because what a model is asked for and how each part of its answer is read are changed together.
+The file is long because a question to the model and the code that reads its answer change together.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from graphagent.memory.steps._types import Step
 
 MOST_FACTS = 200
-"""An answer with more facts than this is a mistake of the model, and none of them is saved."""
+"""An answer with more facts than this counts as a mistake of the model, and none of its facts is saved."""
 
 USER = Subject("user", "the user: name, preferences, history, contact details")
-"""Of whom facts are learned where neither the agent nor a node of its strategy names a subject."""
+"""The subject of learned facts if neither the agent nor a node of its strategy names a subject."""
 
 _NOT_FACTS = frozenset(
     ("", "-", "?", "n/a", "na", "null", "nil", "unknown", "unclear", "unspecified", "undefined", "not known",
@@ -60,14 +60,14 @@ _NO_END = frozenset(
         "indefinitely",
     )
 )
-"""What models say in the place of a date that there is not."""
+"""Phrases that models write instead of a missing date."""
 _LAST_YEAR = "9999"
-"""The year that stands for no end, as in databases."""
+"""The year that means "without an end", as in databases."""
 _ALIKE = str.maketrans("‘’‚‛ʼ“”„‟«»‐–—−", "'" * 5 + '"' * 6 + "-" * 4)
-"""Marks that models write for one another when they quote."""
+"""Quotation marks and dashes that models interchange when they quote."""
 _DAY = re.compile(r"(\d{4})(?:[-/.](\d\d?)(?:[-/.](\d\d?)Z?)?)?", re.ASCII)
 _NEAR = {"yesterday": -1, "today": 0, "tomorrow": 1}
-"""Days that models name as the prompt does, by how far from today they are."""
+"""Names of days that models copy from the prompt, with their distance from today in days."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d", re.ASCII)
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -125,14 +125,14 @@ def _formats() -> tuple[
     from pydantic import BaseModel, PrivateAttr, ValidationError, field_validator, model_validator
 
     class About(BaseModel):
-        """What a value is about."""
+        """The subject and the concept of a value."""
 
         subject: str
         keyword: str
         description: str = ""
 
     class Value(BaseModel):
-        """A value that was found. It may be given as a mere text, and without a quote."""
+        """A value that was found. A bare text, or one without a quote, is accepted too."""
 
         value: str
         quote: str = ""
@@ -155,21 +155,21 @@ def _formats() -> tuple[
             return _only_text_of(text)
 
     class Found(Value, About):
-        """A value with what it is about."""
+        """A value with its subject and concept."""
 
     class Answer(BaseModel):
-        """An answer whose sound entries count, and whose others are counted. One that has others alone does not fit."""
+        """An answer. Its valid entries are used, and the malformed ones are counted. An answer with no other entries is invalid."""
 
         _malformed: int = PrivateAttr(default=0)
 
         @property
         def malformed(self) -> int:
-            """How many entries had another form."""
+            """How many entries were malformed."""
             return self._malformed
 
         @property
         def entries(self) -> list[Any]:
-            """The sound ones."""
+            """The valid entries."""
             [name] = type(self).model_fields
             entries: list[Any] = getattr(self, name)
             return entries
@@ -196,7 +196,7 @@ def _formats() -> tuple[
             return answer
 
     class Facts(Answer):
-        """All that was found."""
+        """All facts that were found."""
 
         facts: list[Found]
 
@@ -216,7 +216,7 @@ def _text_of(value: object) -> object:
 
 
 def _only_text_of(given: object) -> str:
-    """Return what stands where one text is to stand, which models write as a number, as nothing, or as a list of one."""
+    """Return the text in a place for one text, which models also write as a number, as null, or as a list of one."""
     only: object = given
     if isinstance(given, list):
         several = cast("list[object]", given)
@@ -225,7 +225,7 @@ def _only_text_of(given: object) -> str:
 
 
 def _spread(entry: object) -> list[object]:
-    """Return an entry with several values as entries with one each, and any other as it is."""
+    """Return an entry with several values as entries with one value each, and any other entry unchanged."""
     if isinstance(entry, dict):
         fields = cast("dict[str, object]", entry)
         values = fields.get("value")
@@ -245,13 +245,13 @@ def answer() -> OutputFormat[Any]:
 
 
 def _day(milliseconds: int, zone: tzinfo | None) -> str:
-    """Return a day in words, such as `Tuesday, 31 March 2026 (2026-03-31)`. The zone is by default that of the machine."""
+    """Return a day in words, such as `Tuesday, 31 March 2026 (2026-03-31)`. Without a zone, the machine's is used."""
     day = datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone(zone)
     return f"{_DAYS[day.weekday()]}, {day.day} {_MONTHS[day.month - 1]} {day.year} ({day.date().isoformat()})"
 
 
 def _times(steps: Sequence[Step]) -> list[int | None]:
-    """Return when each step was said, in milliseconds UTC: a task of a run was said when the turn after it began, or else now."""
+    """Return the time of each step, in milliseconds UTC. The time of a run's task is when the next turn began, or else now."""
     found: list[int | None] = []
     following: int | None = None
     for step in reversed(steps):
@@ -268,29 +268,29 @@ def _times(steps: Sequence[Step]) -> list[int | None]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A message of a conversation, as it is shown to a model that looks for facts."""
+    """A message of a conversation, as shown to a model that looks for facts."""
 
     speaker: str
     text: str
     step: int
     """The place of its step."""
     trust: str
-    """How far facts that are found in it can be trusted: what a tool returned, and all that was said in knowledge of it, not at all."""
+    """The trust of facts found in the message. The result of a tool, and all that was said in knowledge of it, is untrusted."""
     time: int | None
-    """When it was said, in milliseconds UTC."""
+    """When the message was sent, in milliseconds UTC."""
     compared: str = field(init=False, repr=False)
-    """The text as quotes are compared with it."""
+    """The text in the form in which quotes are compared with it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "compared", as_compared(self.text))
 
 
 def lines_of(steps: Sequence[Step], made_of: Sequence[str], first: int = 0) -> list[Line]:
-    """Return the messages of a conversation. Facts that were loaded into it are left out, because these are known.
+    """Return the messages of a conversation, without the facts that were loaded into it, since these are known.
 
     Args:
         steps: The conversation.
-        made_of: For each step, how far its words can be trusted at most.
+        made_of: For each step, the highest trust that its words can have.
         first: The place of the first step.
     """
     found: list[Line] = []
@@ -303,19 +303,19 @@ def lines_of(steps: Sequence[Step], made_of: Sequence[str], first: int = 0) -> l
 
 
 def quoted(quote: str, lines: Iterable[Line]) -> Line | None:
-    """Return the line in which words stand: of several the most trusted one, and of these the last. Case and spaces make no difference."""
+    """Return the line that contains a quote: of several, the most trusted, and of these the last. Case and spaces are ignored."""
     words = as_compared(quote).strip("\"'. ")
     there = [line for line in lines if words and words in line.compared]
     return max(there, key=lambda line: (line.trust == "inferred", line.step), default=None)
 
 
 def quotes(entry: Any, lines: Sequence[Line]) -> bool:
-    """Return whether the quote of an entry, or its value, stands in some lines."""
+    """Return whether lines contain the quote of an entry, or its value."""
     return any(quoted(words, lines) is not None for words in (entry.quote, entry.value))
 
 
 def as_compared(text: str) -> str:
-    """Return a text as texts are compared: case, spaces, the form of Unicode, quotation marks and dashes make no difference."""
+    """Return a text for comparison, which ignores case, spaces, the form of Unicode, and the kinds of quotation marks and dashes."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().translate(_ALIKE).split())
 
 
@@ -355,10 +355,9 @@ def answer_messages(
 
 
 def _conversation(lines: Sequence[Line], zone: tzinfo | None) -> tuple[str, str]:
-    """Return the day of a conversation, as the model is told it, and the conversation as a block of escaped data.
+    """Return the day of a conversation, as told to the model, and the conversation as a block of escaped data.
 
-    The day is that on which its last message was said, since it may be learned from days later. What was said on another day has
-    that beside it.
+    The day is that of the last message, since learning may happen days later. Messages of another day have that day beside them.
     """
     times = [line.time for line in lines if line.time is not None]
     today = _day(max(times) if times else _clock.now(), zone)
@@ -371,11 +370,11 @@ def _conversation(lines: Sequence[Line], zone: tzinfo | None) -> tuple[str, str]
 
 
 def looks(lines: Sequence[Line]) -> list[tuple[Sequence[Line], str]]:
-    """Return what a model is shown of a conversation to find something in it, each with how far what it finds there can be trusted.
+    """Return the parts of a conversation that a model searches, each with the trust of facts found there.
 
-    That is the least trust of what it is shown, whatever it says of where it has something from. So it looks at the whole, and, if only
-    a part of that can be trusted, at this part again by itself: no text can pass for what a person said, and a person is heard
-    whatever a tool has returned.
+    That is the least trust in the part, whatever source the model claims. So the model searches the whole conversation, and, if
+    only a part of it can be trusted, this part again by itself. Then no text can pass for the words of a person, and a person's
+    words count whatever a tool returned.
     """
     if not lines:
         return []
@@ -390,7 +389,7 @@ def spoken(lines: Iterable[Line]) -> str:
 
 
 def _said(step: Step) -> list[tuple[str, str]]:
-    """Return who says what in a step."""
+    """Return the speakers and texts of a step."""
     if isinstance(step, TaskStep):
         said = step.task.text if isinstance(step.task, Message) else step.task
         return [("user", said)] if isinstance(said, str) else []
@@ -408,10 +407,10 @@ def facts_of(
     source_of: Callable[[str], Source],
     dates: Dates,
 ) -> tuple[list[tuple[FactVersion, Subject]], int]:
-    """Return the facts of an answer, and withdrawals, and the number of entries that were dropped.
+    """Return the facts and withdrawals of an answer, and the number of dropped entries.
 
-    Entries are dropped if their subject was not asked for, or if no fact can have their keyword or value. Values of one subject and
-    keyword without times are one fact. `source_of` returns the source of what a quote says.
+    An entry is dropped if its subject was not asked for, or if its keyword or value is not valid in a fact. Values of one subject
+    and keyword without times become one fact. `source_of` returns the source for a quote.
     """
     asked = {_subject_name(subject.name): subject for subject in subjects}
     concepts = {concept.keyword: concept for concept in known}
@@ -440,7 +439,7 @@ def facts_of(
 
 
 def without(entries: Sequence[Any], said: Sequence[Any]) -> list[Any]:
-    """Return entries without those whose value, of the same subject, is among others."""
+    """Return the entries whose subject and value do not occur in `said`."""
 
     def name(entry: Any) -> tuple[str, str]:
         return _subject_name(getattr(entry, "subject", "")), as_compared(entry.value)
@@ -450,16 +449,16 @@ def without(entries: Sequence[Any], said: Sequence[Any]) -> list[Any]:
 
 
 def _subject_name(name: str) -> str:
-    """Return the name of a subject as names are compared: models write `the user` for `user`, and `home-server` for `home server`."""
+    """Return a subject's name for comparison: models write `the user` for `user`, and `home-server` for `home server`."""
     words = " ".join(re.split(r"[\s_-]+", name.casefold().strip()))
     return words.removeprefix("the ")
 
 
 class Dates:
-    """Reads the dates of answers. A day is one of a time zone, by default that of the machine.
+    """Reads the dates of answers. Days are those of a time zone, by default the machine's.
 
     Args:
-        lines: The conversation, of whose last message `today` is.
+        lines: The conversation; the day of its last message is `today`.
         zone: The time zone.
     """
 
@@ -471,7 +470,7 @@ class Dates:
         """How many dates could not be read."""
 
     def of(self, entry: Any) -> dict[str, datetime]:
-        """Return `valid_from` and `valid_to` of an entry, as far as it has them."""
+        """Return `valid_from` and `valid_to` of an entry, if given."""
         found: dict[str, datetime] = {}
         for name in ("valid_from", "valid_to"):
             text = getattr(entry, name).strip()
@@ -486,17 +485,17 @@ class Dates:
         return found
 
     def ended(self, times: Mapping[str, datetime]) -> bool:
-        """Return whether something with these times is no longer true."""
+        """Return whether a fact with these times has ended."""
         return "valid_to" in times and times["valid_to"] <= self._now
 
     def _moment(self, text: str, *, last: bool) -> datetime:
-        """Return when a day, month or year begins, or, of the last one, ends; if today was the last day, that is now."""
+        """Return the beginning of a day, month or year, or with `last`, its end; if today is the last day, the current time."""
         if text.casefold() in _NEAR:
             text = (self._now.date() + timedelta(days=_NEAR[text.casefold()])).isoformat()
         parts = _DAY.fullmatch(text)
         if parts is None:
             if not _TIME.match(text):
-                raise ValueError("it is not a date")
+                raise ValueError("the text is not a date")
             moment = datetime.fromisoformat(text)
             return moment if moment.tzinfo is not None else self._local(moment)
         year, month, day = (int(part) if part else 0 for part in parts.groups())
@@ -520,9 +519,9 @@ def _versions(
     source_of: Callable[[str], Source],
     dates: Dates,
 ) -> list[FactVersion]:
-    """Return entries about a concept as facts and withdrawals, in the order in which they are to be saved.
+    """Return entries about a concept as facts and withdrawals, in the order of saving.
 
-    Of a concept with one value that has no times, the last entry counts. Of one with several values, what has ended is withdrawn.
+    If a concept has one value and no times, the last entry counts. If it has several values, ended values are withdrawn.
     """
     ended = [each for each in entries if dates.ended(each[1])]
     lasting = [each for each in entries if not dates.ended(each[1])]
@@ -555,22 +554,22 @@ def found_facts(
     """Return the values that a model found for a concept as facts and withdrawals.
 
     Raises:
-        ValueError: they make no fact. The text contains no value.
+        ValueError: the values do not make a valid fact. The error does not contain them.
     """
-    # Asked for one concept, a model that found nothing says "none"; among facts that it was free to give, "none" is a value.
+    # Asked for one concept, a model that found nothing says "none"; in an open question for facts, "none" is a value.
     entries = [each for each in found if is_fact(each.value) and each.value.strip().strip(".!").casefold() != "none"]
     if len(entries) > MOST_FACTS:
-        raise ValueError(f"it gave {len(entries)} values of {concept.keyword!r}, more than {MOST_FACTS}")
+        raise ValueError(f"the answer has {len(entries)} values of {concept.keyword!r}, more than {MOST_FACTS}")
     return _versions(concept, [(entry, dates.of(entry)) for entry in entries], source_of, dates)
 
 
 def lasting_fact(
     concept: Concept, found: Iterable[Any], source_of: Callable[[str], Source], dates: Dates
 ) -> Fact | None:
-    """Return what a model found for a concept that is still true; None if there is nothing.
+    """Return the fact that a model found for a concept, if it still holds; None without such a fact.
 
     Raises:
-        ValueError: it makes no fact. The text contains no value.
+        ValueError: the values do not make a valid fact. The error does not contain them.
     """
     lasting = [each for each in found if not dates.ended(dates.of(each))]
     facts = found_facts(concept, lasting, source_of, dates)
@@ -578,9 +577,9 @@ def lasting_fact(
 
 
 def as_spelt(version: FactVersion, known: Iterable[str]) -> FactVersion | None:
-    """Return a version that ends values with those as they are spelt where they are known, and any other as it is.
+    """Return a version that ends values with these values in the known spelling, and any other version unchanged.
 
-    A withdrawal has only values that are known; None if none is.
+    A withdrawal keeps only known values; the result is None if none of them is known.
     """
     if isinstance(version, MultipleFacts) or (isinstance(version, SingleFact) and version.valid_to is None):
         return version
@@ -592,5 +591,5 @@ def as_spelt(version: FactVersion, known: Iterable[str]) -> FactVersion | None:
 
 
 def is_fact(value: str) -> bool:
-    """Return whether a text is a value, and not a phrase with which models say that they found none."""
+    """Return whether a text is a value, not a phrase by which models say that they found nothing."""
     return value.strip().strip(".!").casefold() not in _NOT_FACTS

@@ -1,4 +1,4 @@
-"""`AgentMemory`, the feature that gives an agent facts: it has the provider and the scopes, and stamps the source of facts.
+"""`AgentMemory`, the feature that gives an agent facts. It holds the provider and the scopes, and sets the source of facts.
 
 The file is long because it describes every setting and operation for users. Extraction is in `_extraction.py`.
 """
@@ -74,38 +74,39 @@ _SETTINGS = {
 }
 
 Place = ScopeKind | Scope
-"""A scope, or the kind of one whose name was given when AgentMemory was installed."""
+"""A scope, or a kind of scope whose name was given when AgentMemory was installed."""
 
 
 class AgentMemory:
     """Facts for an agent: `agent.install(AgentMemory, provider=…)`, and `ctx.feature(AgentMemory)` in any node.
 
     Args:
-        provider: Stores the facts. Without one, nothing is stored, and the log says so once.
+        provider: Stores the facts. Without a provider, nothing is stored, and the log says so once.
         agent_name: The name of this agent's scope; by default the name of the strategy.
         feature_name: The name of the scope of a feature.
         product_name: The name of the scope of a product.
         organization_name: The name of the scope of all products.
-        subjects: The subjects of facts for nodes that name none. By default, those that the strategy's memory nodes name, or the user
-            if it has none; EVERYTHING is always among them.
-        recall: `run`, or True: before the first model turn of a run, the model is shown what is known. `node`: also what is new before
-            each later turn. False: only nodes show it. By default `run`, if the agent has a model and a provider, and no node of the
-            strategy needs this feature.
-        learn: True: facts about the subjects are learned from each run that has ended, before it is returned. `background`: the run does
-            not wait for that, and the taps `save_facts` and `auto_detect_facts` do not learn at their place but then, too;
-            `agent.settle()` says when it is done, and it needs a store. False: only taps learn. By default True where `recall` is `run`
-            by default, and else False.
+        subjects: The subjects of facts, for nodes without subjects of their own. By default the subjects of the strategy's memory
+            nodes, or the user if these name no subject; EVERYTHING is always included.
+        recall: `run`, or True: before the first model turn of a run, the model sees the known facts. `node`: also the new facts
+            before each later turn. False: only nodes show facts. By default `run`, if the agent has a model and a provider, and no
+            node of the strategy needs this feature.
+        learn: True: facts about the subjects are learned at the end of each run, before its result is returned. `background`: the
+            run does not wait for learning, and the taps `save_facts` and `auto_detect_facts` also learn then instead of at their
+            place; `agent.settle()` waits until this is done, and the agent needs a store. False: only taps learn. By default True
+            if `recall` is `run` by default, and else False.
         tools: Whether the model is offered the tool `recall_facts`, which searches all facts.
-        limit: How many facts at most a model is shown at once. Those about the subject with the lowest priority number come first, and of
+        limit: The most facts that a model sees at once. Facts about the subject with the lowest priority number come first, and of
             these the newest.
-        characters: How many characters of facts at most a model is shown at once.
-        timezone: The time zone of the day that a model is told when it looks for facts, as a tzinfo or a name such as `Europe/Oslo`; by
-            default that of the machine.
-        keep_for: How old a fact may be, such as `timedelta(days=90)`. What is older is not read. When its last version is, it is erased
-            with its history: when a run ends that came across it, or the first one after an hour. By default, facts are kept for ever.
+        characters: The most characters of facts that a model sees at once.
+        timezone: The time zone of the day that a model is told when it looks for facts, as a tzinfo or a name such as `Europe/Oslo`;
+            by default the machine's.
+        keep_for: The maximum age of a fact, such as `timedelta(days=90)`. Older versions are not read. When the last version of a
+            fact is older, the fact is erased with its history: at the end of a run that came across it, or of the first run after
+            an hour. By default, facts are kept for ever.
 
     Raises:
-        TypeError: the provider is not one, or a setting has another type.
+        TypeError: the provider does not have the methods of a FactProvider, or a setting has another type.
         ValueError: a setting is out of range, or not known.
     """
 
@@ -134,7 +135,7 @@ class AgentMemory:
         if provider is not None and (isinstance(provider, type) or not isinstance(provider, FactProvider)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 "provider= is an object that keeps facts, such as FileMemoryProvider(folder), "
-                "EncryptedMemoryProvider(folder, key=…) or StoreMemoryProvider(store), or one of your own with the four methods of FactProvider"
+                "EncryptedMemoryProvider(folder, key=…) or StoreMemoryProvider(store), or your own with the four methods of FactProvider"
             )
         self.provider: FactProvider = NoMemory() if provider is None else provider
         """Stores the facts."""
@@ -150,22 +151,22 @@ class AgentMemory:
             )
         self._recalls, self._learns = recall, learn
         self.background: bool = learn == "background"
-        """Whether it and the taps learn once the run has its answer."""
+        """Whether this feature and the taps learn after the run has its answer."""
         self.learns: bool = bool(learn)
-        """Whether it learns from runs that have ended; where `learn` is not given, that is known when it is installed."""
+        """Whether it learns from ended runs; without `learn`, this is decided when the feature is installed."""
         self._limit, self._characters, self._zone = limit, characters, _zone_of(timezone)
         self.tools: tuple[Tool, ...] = (recall_tool(self),) if tools else ()
-        """The tools that the model is offered besides the agent's own."""
+        """The tools that the model is offered besides the agent's tools."""
         self._ctx: Context | None = None
         self._vouches = False
 
     def install(self, agent: Agent[Any, Any]) -> None:
         """Take over the agent's name and the subjects of its nodes, offer the tool, and check that each kind of scope has a name.
 
-        They are attributes of the functions of nodes that need this feature: `subjects` and `scopes`.
+        The functions of nodes that need this feature have the attributes `subjects` and `scopes`.
 
         Raises:
-            FeatureError: one has none.
+            FeatureError: the scope of a node has no name.
         """
         self._scopes.setdefault(ScopeKind.AGENT, Scope.agent(agent.strategy.name))
         named: list[Subject] = []
@@ -191,8 +192,8 @@ class AgentMemory:
         if ctx.owner and not isinstance(self.provider, KeepingProvider):
             lacking = [name for name in vars(KeepingProvider) if name[0] != "_" and not hasattr(self.provider, name)]
             raise FeatureError(
-                f"the run has an owner, and {type(self.provider).__name__} knows none, so that facts of different owners "
-                f"would mix; use a KeepingProvider, such as FileMemoryProvider or EncryptedMemoryProvider, which has also "
+                f"the run has an owner, and {type(self.provider).__name__} does not support owners, so that facts of different "
+                f"owners would mix; use a KeepingProvider, such as FileMemoryProvider or EncryptedMemoryProvider, which also has "
                 f"{', '.join(lacking)}"
             )
 
@@ -203,16 +204,16 @@ class AgentMemory:
 
     @property
     def refers(self) -> bool:
-        """Whether transcripts may refer to facts, because the provider keeps a history in which they are looked up."""
+        """Whether transcripts may refer to facts, because the provider keeps a history for looking them up."""
         return isinstance(self.provider, KeepingProvider)
 
     async def look_up(self, facts: Sequence[KnownFact], *, owner: str) -> list[KnownFact]:
-        """Return facts as they were when a model was shown them; those that were forgotten since say so.
+        """Return facts as they were when a model saw them; facts that were forgotten since are marked.
 
-        Without a history, they are returned unchanged, since transcripts then contain their text.
+        Without a history, the facts are returned unchanged, since transcripts then contain their text.
 
         Raises:
-            StoreError: they could not be read.
+            StoreError: the facts could not be read.
         """
         if not isinstance(self.provider, KeepingProvider):
             return [replace(known, kept=False) for known in facts]
@@ -225,10 +226,10 @@ class AgentMemory:
         return bound
 
     async def before_request(self, ctx: Context, tools: Sequence[Tool]) -> None:
-        """Show the model what is known, if that is due.
+        """Show the model the known facts, if `recall` asks for it now.
 
         Raises:
-            StoreError: it could not be read.
+            StoreError: the facts could not be read.
         """
         if self._recalls == "node" or (
             self._recalls and not any(isinstance(step, ActionStep) for step in ctx.memory.run_steps)
@@ -236,19 +237,19 @@ class AgentMemory:
             await self.bind(ctx).load_all_facts_to_agent()
 
     async def make_room(self, ctx: Context, tools: Sequence[Tool]) -> bool:
-        """Do nothing: how many facts are shown is limited."""
+        """Do nothing: the number of shown facts is limited already."""
         return False
 
     def shown(self, result: ToolResult) -> ToolResult:
-        """Return a result as it is."""
+        """Return a result unchanged."""
         return result
 
     async def ended(self, ctx: Context, output: Any) -> None:
-        """Find facts in the run that has ended, and save them.
+        """Find facts in the ended run, and save them.
 
         Raises:
-            StoreError: they could not be saved.
-            ModelRequestError: the request failed. An answer that cannot be used is an ExtractionFailed event instead.
+            StoreError: the facts could not be saved.
+            ModelRequestError: the request failed. An unusable answer emits an ExtractionFailed event instead.
         """
         if self.learns:
             await self.bind(ctx).detect_facts()
@@ -257,28 +258,28 @@ class AgentMemory:
             await self._expiry.sweep(ctx.owner, partial(forget_older, provider, ctx.owner))
 
     def learns_for(self, feature: object) -> bool:
-        """Return whether another feature saves what it learns where this one does."""
+        """Return whether another feature saves learned facts in the same place as this one."""
         if not (self.learns and isinstance(feature, AgentMemory)):
             return False
         return self.provider is feature.provider and self._scope(ScopeKind.AGENT) == feature._scope(ScopeKind.AGENT)  # noqa: SLF001  of this class
 
     def vouched(self) -> Self:
-        """Return this memory for values that you vouch for, such as what a person typed in: `vouched().save(fact)`.
+        """Return this memory for values that you vouch for, such as a person's input: `vouched().save(fact)`.
 
-        What it saves is trusted as far as the fact itself says, whatever else has reached the run.
+        A saved fact keeps the trust of its own source, whatever else has reached the run.
         """
         vouching = copy.copy(self)
         vouching._vouches = True  # noqa: SLF001  a copy of itself
         return vouching
 
     async def save(self, fact: Fact, subject: Subject = EVERYTHING, scope: Place = ScopeKind.AGENT) -> None:
-        """Save a fact, stamped with the run that it comes from. It is durable when this returns.
+        """Save a fact with this run as its source. It is durable when this method returns.
 
-        Its trust is the lowest of all that has reached the run so far (`ctx.memory.trust`), or lower if the fact says so.
-        A node that is executed again after its process died saves it once.
+        Its trust is the lowest of everything that has reached the run so far (`ctx.memory.trust`), or lower if the fact says so.
+        A node that is executed again after its process died saves the fact once.
 
         Raises:
-            StoreError: it could not be saved.
+            StoreError: the fact could not be saved.
             FeatureError: the scope kind has no name.
         """
         check_given("save(fact, subject, scope)", fact=fact, subject=subject, place=scope)
@@ -287,13 +288,13 @@ class AgentMemory:
     async def withdraw(
         self, withdrawal: Withdrawal, subject: Subject = EVERYTHING, scope: Place = ScopeKind.AGENT
     ) -> None:
-        """Take back values of a concept with several, stamped as `save` stamps a fact. The history keeps them.
+        """Withdraw values of a concept with several, with the source that `save` sets. The history keeps the values.
 
         Raises:
             ValueNotFoundError: a value is not known.
             ValueError: the concept has one value.
             UnsupportedError: the provider cannot withdraw values.
-            StoreError: it could not be saved.
+            StoreError: the withdrawal could not be saved.
             FeatureError: the scope kind has no name.
         """
         check_given("withdraw(withdrawal, subject, scope)", withdrawal=withdrawal, subject=subject, place=scope)
@@ -322,18 +323,19 @@ class AgentMemory:
         *,
         as_of: datetime | None = None,
     ) -> list[Fact]:
-        """Return the facts about a concept over subjects and scopes, resolved to one fact, as a list of this fact or none.
+        """Return the facts about a concept over subjects and scopes, resolved to one fact, as a list with this fact or empty.
 
-        An untrusted fact does not hide one that is not, so there may be two: the more trusted one comes first.
+        An untrusted fact does not hide a more trusted one, so the list may have two: the more trusted fact comes first.
 
         Args:
             concept: The concept.
-            subjects: Whom or what the facts are about.
-            scopes: Where they hold.
-            as_of: The moment at which they hold, as is known now, with a time zone; by default the current one. Needs a KeepingProvider.
+            subjects: The subjects of the facts.
+            scopes: The scopes of the facts.
+            as_of: The moment at which the facts hold, with a time zone, by all that is known today; by default the current time.
+                Needs a KeepingProvider.
 
         Raises:
-            StoreError: it could not be read.
+            StoreError: the facts could not be read.
             ValueError: `as_of` has no time zone.
         """
         return self.heard(resolve(await self._found((concept,), subjects, scopes, as_of)))
@@ -348,7 +350,7 @@ class AgentMemory:
         """Return the facts about all concepts over subjects and scopes, resolved for each concept as by `load`.
 
         Raises:
-            StoreError: it could not be read.
+            StoreError: the facts could not be read.
             ValueError: `as_of` has no time zone.
         """
         return self.heard(resolve(await self._found(None, subjects, scopes, as_of)))
@@ -359,10 +361,10 @@ class AgentMemory:
         subjects: Iterable[Subject] | None = None,
         scopes: Iterable[Place] | None = None,
     ) -> list[KnownFact]:
-        """Return what is known of each of some concepts, or of all if none is named, with the subject and scope it is stored under.
+        """Return the known facts about the given concepts, or about all, with the subject and scope of each.
 
         Raises:
-            StoreError: it could not be read.
+            StoreError: the facts could not be read.
         """
         found = traced(await self._found(concepts or None, subjects, scopes))
         return [known_fact(fact, parts, kept=self.refers) for fact, parts in found]
@@ -372,10 +374,10 @@ class AgentMemory:
     ) -> list[Fact]:
         """Show the model the facts about some concepts, and return them.
 
-        What it is shown is recorded, so a node that is executed again shows the same.
+        The facts are recorded, so a node that is executed again shows the same facts.
 
         Raises:
-            StoreError: it could not be read.
+            StoreError: the facts could not be read.
         """
         return await self._show(await self.known(*concepts, subjects=subjects, scopes=scopes) if concepts else [])
 
@@ -384,10 +386,10 @@ class AgentMemory:
     ) -> list[Fact]:
         """Show the model all facts, and return them.
 
-        What it is shown is recorded, so a node that is executed again shows the same.
+        The facts are recorded, so a node that is executed again shows the same facts.
 
         Raises:
-            StoreError: it could not be read.
+            StoreError: the facts could not be read.
         """
         return await self._show(await self.known(subjects=subjects, scopes=scopes))
 
@@ -399,8 +401,8 @@ class AgentMemory:
         The transcript is not changed.
 
         Raises:
-            StoreError: they could not be saved.
-            ModelRequestError: a request failed. An answer that cannot be used is an ExtractionFailed event instead.
+            StoreError: the facts could not be saved.
+            ModelRequestError: a request failed. An unusable answer emits an ExtractionFailed event instead.
         """
         check_given("save_facts_from_history(concept, subject=…, scope=…)", subject=subject, place=scope)
         for concept in concepts:
@@ -435,11 +437,11 @@ class AgentMemory:
     ) -> list[Fact]:
         """Ask the model for lasting facts about some subjects, of any concept, save them and return them.
 
-        They are saved in each of the scopes, by default in that of the agent. The transcript is not changed.
+        The facts are saved in each of the scopes, by default in the agent's. The transcript is not changed.
 
         Raises:
-            StoreError: they could not be saved.
-            ModelRequestError: a request failed. An answer that cannot be used is an ExtractionFailed event instead.
+            StoreError: the facts could not be saved.
+            ModelRequestError: a request failed. An unusable answer emits an ExtractionFailed event instead.
         """
         asked = self._subjects_or(subjects)
         places = [self._scope(place) for place in _several((ScopeKind.AGENT,) if scopes is None else scopes, "scopes")]
@@ -447,7 +449,7 @@ class AgentMemory:
         async def find(key: str) -> list[Saved]:
             there = await self._found(None, asked, places)
 
-            # What is stored is text too: it is not shown if it is trusted less than the conversation.
+            # Stored facts are text too: they are not shown if they are trusted less than the conversation.
             def messages(look: _Look) -> list[Message]:
                 known = [KnownFact(*each) for each in there if not is_less(each[0].source.trust, look.trust)]
                 shown = [each.fact for each in fitting(known, self._limit, self._characters)]
@@ -455,10 +457,10 @@ class AgentMemory:
 
             facts: list[Saved] = []
             concepts: list[Concept] = []
-            # What people said comes first here, so that nothing else decides how it is kept, and is saved last, as the newer word.
+            # People's words come first here, so that nothing else decides how they are kept, and are saved last, as the newest.
             for look in reversed(await self._look(key, messages, _extraction.detection())):
                 if len(look.entries) > _extraction.MOST_FACTS:
-                    self._failed(f"it gave {len(look.entries)} facts, more than {_extraction.MOST_FACTS}")
+                    self._failed(f"the answer has {len(look.entries)} facts, more than {_extraction.MOST_FACTS}")
                     continue
                 several = [Concept(each.concept.keyword, fact_type=FactType.MULTIPLE) for each, _, _ in there
                            if isinstance(each, MultipleFacts)]  # fmt: skip
@@ -468,7 +470,7 @@ class AgentMemory:
                 self._check(dates)
                 if dropped:
                     _log.warning(
-                        "entries of an extraction that were dropped, for unknown subjects or as no possible facts: %d",
+                        "an extraction dropped entries with unknown subjects, or that are not valid facts: %d",
                         dropped,
                     )
                 concepts += [fact.concept for fact, _ in found]
@@ -486,13 +488,13 @@ class AgentMemory:
         *,
         at: datetime | None = None,
     ) -> list[FactVersion]:
-        """Return every version of the facts about a concept, withdrawals among them, the newest first.
+        """Return every version of the facts about a concept, including withdrawals, the newest first.
 
-        With `at`, a moment with a time zone, only those that had been recorded then.
+        With `at`, a moment with a time zone, only versions recorded by then are returned.
 
         Raises:
-            UnsupportedError: the provider keeps no history.
-            StoreError: it could not be read.
+            UnsupportedError: the provider does not keep a history.
+            StoreError: the history could not be read.
             ValueError: `at` has no time zone.
         """
         check_given("history(concept, subject, scope)", concept=concept, subject=subject, place=scope)
@@ -518,14 +520,14 @@ class AgentMemory:
     ) -> Receipt:
         """Erase all facts of the run's owner that match the arguments; with `everything`, all facts of the owner.
 
-        With a concept with several values and `value`, only that value is erased, from every version.
+        With `value` and a concept with several values, only this value is erased, from every version.
 
         Raises:
-            TypeError: something is given by position.
-            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`;
-                or a value without its concept, or of a concept with one value.
+            TypeError: an argument is positional.
+            ValueError: no argument is given, `everything` is combined with others, or `value` is given without its concept or
+                with a concept that has one value.
             UnsupportedError: the provider cannot forget.
-            StoreError: it could not be written.
+            StoreError: the facts could not be erased.
         """
         within = None if scope is None else self._scope(scope)
         check_filter(concept, subject, within, value, everything=everything, by_position=others)
@@ -598,7 +600,7 @@ class AgentMemory:
         return [each for each in found if not self._expiry.has_passed(each[0].timestamp, owner)]
 
     def heard(self, facts: Iterable[Fact]) -> list[Fact]:
-        """Return facts that a node or a tool reads; from now on, their trust limits that of the run."""
+        """Return facts that a node or a tool reads; from now on, their trust limits the trust of the run."""
         found = list(facts)
         self._heard(found)
         return found
@@ -609,7 +611,7 @@ class AgentMemory:
                 self._ctx.memory.lower_trust(version.source.trust)
 
     async def _keep(self, find: Callable[[str], Awaitable[Sequence[Saved]]]) -> list[Saved]:
-        """Save what `find` returns for a key, facts and withdrawals, and return them as saved. Recorded by name, so that it happens once."""
+        """Save the facts and withdrawals that `find` returns, and return them as saved. Recorded by name, so it happens once."""
         ctx = self._running()
         key = ctx.next_key("facts")
         kept: list[Saved] | None = None
@@ -618,7 +620,7 @@ class AgentMemory:
             nonlocal kept
             kept, names = [], Counter[object]()
             for fact, subject, scope in await find(key):
-                # Of one concept, there may be what a person said beside what a tool returned.
+                # One concept may have a fact from a person and a fact from a tool.
                 names[place := (fact.concept, subject, scope)] += 1
                 named = f"{ctx.idempotency_key}:{key}" + (f":{names[place]}" if names[place] > 1 else "")
                 kept.append(await self._save(fact, subject, scope, named=named))
@@ -628,19 +630,19 @@ class AgentMemory:
         return kept if kept is not None else await found_again(self.provider, references, ctx.owner)
 
     def _source(self, trust: str, step: int | None = None) -> Source:
-        """Return the source of what the run saves: made of a step, or else of all."""
+        """Return the source for a fact that the run saves: made from one step, or else from all of them."""
         ctx = self._running()
         return Source(ctx.run_id, len(ctx.memory.steps) if step is None else step, ctx.node, trust)
 
     async def _save(self, fact: FactVersion, subject: Subject, scope: Scope, *, named: str = "") -> Saved:
-        """Save a fact or a withdrawal with its source; in a run under an id that is the same when the node is executed again."""
+        """Save a fact or a withdrawal with its source; in a run, its id is the same when the node is executed again."""
         ctx = self._ctx
         stamped = replace(fact, timestamp=_clock.now() if fact.timestamp is None else fact.timestamp)
         if ctx is None:
             await self._add(stamped, subject, scope)
             return stamped, subject, scope
         stamped = replace(stamped, id=saved_id(named, fact.concept, subject, scope), version=0)
-        # A process may have died after it saved the fact, and before this was recorded.
+        # A process may have died after saving the fact and before recording it.
         version = await kept_version(self.provider, stamped, subject, scope, ctx.owner)
         if version is None:
             await self._add(stamped, subject, scope)
@@ -655,7 +657,7 @@ class AgentMemory:
             await self.provider.save(version, subject, scope, **self._options())
 
     async def _show(self, found: Sequence[KnownFact]) -> list[Fact]:
-        """Show the model those facts that it does not see already, as many as there is room for. Return all."""
+        """Show the model the facts that it does not see already, as many as fit. Return all facts."""
         ctx = self._running()
 
         async def unseen() -> list[KnownFact]:
@@ -677,7 +679,7 @@ class AgentMemory:
     async def _look(
         self, key: str, messages: Callable[[_Look], Sequence[Message]], form: OutputFormat[Any]
     ) -> list[_Look]:
-        """Have the model look for facts in what was said since the run began, and return what it found, the least trusted first."""
+        """Have the model look for facts in the steps of this run, and return the results, the least trusted first."""
         memory = self._running().memory
         transcript = memory.transcript
         lines = _extraction.lines_of(memory.run_steps, transcript.made_of(), transcript.begun)
@@ -685,7 +687,7 @@ class AgentMemory:
         found: list[_Look] = []
         for number, look in enumerate(looks):
             if number and not any(_extraction.quotes(entry, look.lines) for entry in found[0].entries):
-                break  # it is all from elsewhere
+                break  # all of the conversation is from elsewhere
             answer = await self._ask(f"{key}:said" if number else key, messages(look), form)
             if answer is None:
                 break
@@ -694,7 +696,7 @@ class AgentMemory:
         return found
 
     def _quoting(self, look: _Look) -> Callable[[str], Source]:
-        """Return what makes the source of a fact of its quote: the step in which that stands."""
+        """Return a function from a quote to the source of a fact: the step that contains the quote."""
 
         def source(quote: str) -> Source:
             line = _extraction.quoted(quote, look.lines)
@@ -703,14 +705,14 @@ class AgentMemory:
         return source
 
     async def _ask(self, key: str, messages: Sequence[Message], form: OutputFormat[Any]) -> Any:
-        """Return what the model finds; None if no answer fits."""
+        """Return the model's answer; None if no answer is valid."""
         request = ModelRequest(tuple(messages), output=form)
 
         def parse(message: Message) -> Any:
             return form.parse(message.text)
 
         try:
-            # The answer is not recorded: what the model finds is stored as facts only, so that forgetting these is enough.
+            # The answer is not recorded: its content is stored as facts only, so that forgetting these is enough.
             response = await self._running().request(request, key=key, parse=parse, purpose="extraction", record=False)
         except OutputError as error:
             self._failed(str(error))
@@ -741,22 +743,22 @@ class AgentMemory:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a model is shown to find facts in, and what it finds."""
+    """A part of a conversation that a model searches, and the facts that it finds."""
 
     lines: Sequence[_extraction.Line]
     trust: str
-    """How far what it finds can be trusted."""
+    """The trust of facts found in this part."""
     entries: Sequence[Any] = ()
-    """What it found."""
+    """The entries that the model found."""
 
 
 def _trusted(found: Iterable[Found], trust: str) -> list[Fact]:
-    """Return the facts that are not trusted less than this."""
+    """Return the facts with at least this trust."""
     return [fact for fact, _, _ in found if not is_less(fact.source.trust, trust)]
 
 
 def _as_spelt(versions: Iterable[Saved], there: Sequence[Found]) -> list[Saved]:
-    """Return versions of which those that end something spell it as it is known; without withdrawals of what is not known in their place."""
+    """Return versions in which ended values have the known spelling, without withdrawals of values not known in their place."""
     found: list[Saved] = []
     for version, subject, scope in versions:
         values = (
@@ -773,10 +775,10 @@ def _as_spelt(versions: Iterable[Saved], there: Sequence[Found]) -> list[Saved]:
 async def found_once(
     ctx: Context, memory: AgentMemory, find: Callable[[], Awaitable[list[KnownFact]]]
 ) -> list[KnownFact]:
-    """Return the facts that `find` returns. Recorded by name, so a node that is executed again gets the same.
+    """Return the facts that `find` returns. Recorded by name, so a node that is executed again gets the same facts.
 
     Raises:
-        StoreError: they could not be read.
+        StoreError: the facts could not be read.
     """
     found: list[KnownFact] | None = None
 
@@ -793,7 +795,7 @@ def _several(given: Iterable[Any], name: str) -> Iterable[Any]:
     """Return an argument that must be a list.
 
     Raises:
-        TypeError: it is a single value.
+        TypeError: the argument is a single value.
     """
     if isinstance(given, Subject | Scope | str) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name} is a list, not {kind_of(given)}; write {name}=[{name[:-1]}]")
@@ -811,8 +813,8 @@ def _zone_of(given: tzinfo | str | None) -> tzinfo | None:
     """Return a time zone.
 
     Raises:
-        ValueError: there is none of that name.
-        TypeError: it is neither a time zone nor a name.
+        ValueError: no time zone has this name.
+        TypeError: the argument is neither a time zone nor a name.
     """
     if given is None or isinstance(given, tzinfo):
         return given
@@ -828,7 +830,7 @@ def _zone_of(given: tzinfo | str | None) -> tzinfo | None:
 
 
 def _values_of(facts: Iterable[KnownFact]) -> dict[tuple[str, Subject], set[tuple[object, ...]]]:
-    """Return what facts say about each concept and subject, and of which time."""
+    """Return the values and times of facts, for each concept and subject."""
     found: dict[tuple[str, Subject], set[tuple[object, ...]]] = {}
     for known in facts:
         fact = known.fact

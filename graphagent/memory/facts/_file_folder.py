@@ -1,4 +1,4 @@
-"""A folder of facts: finding, reading, extending and erasing its files. Everything here may block."""
+"""A folder of facts: finds, reads, extends and erases its files. Everything here may block."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("graphagent")
 SEALED_FILE = "facts.db"
-"""The file in which EncryptedMemoryProvider stores its facts. A folder that has one is refused by FileMemoryProvider."""
+"""The file in which EncryptedMemoryProvider stores its facts. FileMemoryProvider refuses a folder with such a file."""
 _NO_OWNER = "default"
 _PAGE_SIZE = 3000
-"""About how many bytes of memory a page takes without its facts, with the names and the path of its file."""
+"""The approximate bytes of memory of a page without its facts, with the names and the path of its file."""
 _SUFFIX = ".jsonl"
 _Make = Callable[["Page", Callable[[], list["FactVersion"]]], list["FactVersion"]]
 
@@ -55,7 +55,7 @@ class FileLocation(NamedTuple):
 class FactFiles:
     """The files of facts under one folder: `<owner>/<kind of scope>/<scope>/<subject>.jsonl`.
 
-    There is one lock for the whole folder, so that forgetting leaves no lock file with a name in it.
+    One lock covers the whole folder, so that forgetting does not leave a lock file with a name in it.
     """
 
     def __init__(self, root: str, cache_bytes: int) -> None:
@@ -65,7 +65,7 @@ class FactFiles:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._synced: set[tuple[str, ...]] = set()
-        """The folders in which every name is durable, and their own, as far as this object changed or found them."""
+        """The folders whose own name and all names in them are durable, among those that this object changed or found."""
 
     def close(self) -> None:
         """Clear the cache; files are read again when they are needed."""
@@ -85,7 +85,7 @@ class FactFiles:
         return page if page and page.stamp == _file_format.stamp_of(stat) else None
 
     def load(self, place: Place, keyword: str | None, moment: Moment | None) -> list[Fact]:
-        """Return what is known at a moment, or now, about one concept of a place or all, after reading what was added to its file."""
+        """Return the facts that hold at a moment, or now, about one concept of a place or all, with lines added to its file."""
         with self._turn():
             _, location = self._cached(place)
             with self._reading(location) as file:
@@ -95,7 +95,7 @@ class FactFiles:
                 if moment is not None:
                     self._complete(file, page, page.without_history(keyword, moment), place, location)
                 found = page.all(moment) if keyword is None else page.facts_of(keyword, moment)
-                assert found is not None  # the histories that are needed are there
+                assert found is not None  # the needed histories were read above
                 return found
 
     def facts(self, place: Place) -> list[FactVersion]:
@@ -136,7 +136,7 @@ class FactFiles:
         )
 
     def add(self, place: Place, facts: Iterable[FactVersion]) -> int:
-        """Append those of some saved versions that the file does not have yet. Return their number."""
+        """Append the saved versions that the file does not have yet. Return their number."""
 
         def new(page: Page, there: Callable[[], list[FactVersion]]) -> list[FactVersion]:
             ids = {fact.id for fact in there()}
@@ -147,7 +147,7 @@ class FactFiles:
     def forget(
         self, concept: Concept | None, subject: Subject | None, scope: Scope | None, owner: str, value: str | None
     ) -> Receipt:
-        """Erase the matching facts, or a value from them, and the files and folders that are empty then."""
+        """Erase the matching facts, or a value from them, and the files and folders that are then empty."""
         removed, size = 0, 0
         with _durable_files.typed_errors("write", self.root), self._turn(), ExitStack() as stack:
             self._pages.clear()
@@ -157,7 +157,7 @@ class FactFiles:
             stack.enter_context(self._locked())
             locations = list(self._walk(owner, scope, subject))
             if concept is not None and value is not None:
-                for location in locations:  # before anything is erased, since a concept with one value is refused
+                for location in locations:  # read before anything is erased, since a concept with one value is refused
                     with _durable_files.opened_folder(self.root, location.folders) as folder:
                         _left_in(folder, location, concept, value)
             for location in locations:
@@ -168,13 +168,13 @@ class FactFiles:
         return Receipt(facts=removed, bytes=size)
 
     def locations(self, owner: str | None) -> list[FileLocation]:
-        """Return all files of an owner, or of all owners if it is None."""
+        """Return all files of an owner, or with None, of all owners."""
         self._refuse_sealed()
         with _durable_files.typed_errors("read", self.root):
             return [each for each in self._walk(owner, None, None) if not _durable_files.leftover_of(each.name)]
 
     def read(self, location: FileLocation) -> list[tuple[Place, FactVersion]]:
-        """Return all facts of a file, checked; none if it was erased meanwhile. A torn last line is ignored."""
+        """Return all facts of a file, checked; an empty list if the file was erased meanwhile. A torn last line is ignored."""
         place, found = self._checked(location)
         return [(place, fact) for fact in found.facts] if place and found else []
 
@@ -182,12 +182,12 @@ class FactFiles:
         """Read and check every file. Return the number of facts, all versions counted.
 
         Raises:
-            StoreNotFoundError: there is no folder.
-            DamagedStoreError: a line is damaged, or a torn one was or will be moved to another file.
+            StoreNotFoundError: the folder does not exist.
+            DamagedStoreError: a line is damaged, or a torn line was or will be moved to another file.
         """
         with _durable_files.typed_errors("read", self.root):
             if not os.path.lexists(self.root):
-                raise StoreNotFoundError("memory", os.fspath(self.root), "give the folder of one that exists")
+                raise StoreNotFoundError("memory", os.fspath(self.root), "give the folder of an existing memory")
         facts = 0
         torn: tuple[str, str] | None = None
         for location in self.locations(None):
@@ -197,14 +197,14 @@ class FactFiles:
                 torn = torn or (f"{location.path}, line {len(found.facts) + 2}", found.torn)
         if torn:
             raise DamagedStoreError(
-                *torn, remedy="The lines before it are sound. The next save puts the rest into a file beside this one"
+                *torn, remedy="The lines before it are intact. The next save moves the rest into a file beside this one"
             )
         with _durable_files.typed_errors("read", self.root):
             aside = next((each for each in self._walk(None, None, None) if _durable_files.is_torn(each.name)), None)
         if aside:
             raise DamagedStoreError(
-                aside.path, "it is a torn line, as a power loss or a bad sector leaves it, that was put aside",
-                remedy="Everything else is sound. Look whether it has a fact that is missing, and remove this file",
+                aside.path, "it is a torn line, as a power loss or a bad sector leaves it, that was moved here",
+                remedy="Everything else is intact. Check whether the line has a missing fact, and remove this file",
             )  # fmt: skip
         return facts
 
@@ -221,7 +221,7 @@ class FactFiles:
                 return None, None
             place = _file_format.read_place_of(file, location.path)
             if _locate(self.root, place) != location:
-                raise DamagedStoreError(f"{location.path}, line 1", "it says that the file belongs elsewhere")
+                raise DamagedStoreError(f"{location.path}, line 1", "by this line, the file belongs to another place")
             return place, _lines(file, place, location.path)
 
     def _locked(self, *, shared: bool = False, make: bool = False) -> AbstractContextManager[None]:
@@ -232,13 +232,13 @@ class FactFiles:
         if os.path.exists(f"{self.root}/{SEALED_FILE}"):  # noqa: PTH110  three times as fast
             raise StoreError(
                 f"{self.root!r} holds sealed facts ({SEALED_FILE}); "
-                f"open it with EncryptedMemoryProvider, or take another folder"
+                f"open it with EncryptedMemoryProvider, or use another folder"
             )
 
     def _turn(self) -> threading.Lock:
         """Return the lock that a thread holds while it reads or writes pages."""
         if self._pid != os.getpid():
-            # A forked process lacks the threads that hold the locks, so they would never be released.
+            # A forked process lacks the threads that hold the locks, so the locks would never be released.
             self._pages = ByteCache(self._cache_bytes, at_least=1)
             self._pid, self._lock = os.getpid(), threading.Lock()
         return self._lock
@@ -272,7 +272,7 @@ class FactFiles:
             self._keep(place, page, location)
 
     def _append(self, place: Place, make: _Make) -> int:
-        """Append the facts that `make` returns, which is called with the page and a function that reads all facts of the file."""
+        """Append the facts that `make` returns; `make` gets the page and a function that reads all facts of the file."""
         with self._turn():
             page, location = self._cached(place)
             synced = location.folders in self._synced
@@ -284,7 +284,7 @@ class FactFiles:
 
     def _append_in(self, place: Place, page: Page | None, location: FileLocation, make: _Make, *, synced: bool) -> int:
         if page is not None:
-            # This file was opened without following links before and is unchanged, so the folders need not be opened.
+            # The file was opened before without following links, and is unchanged, so the folders need not be opened.
             with _durable_files.opened(location.path, write=True) as file:
                 if file is not None and page.is_of(_file_format.stamp_of(os.fstat(file))):
                     return self._append_to(file, place, location, make)
@@ -294,7 +294,7 @@ class FactFiles:
                 _durable_files.sync_names(self.root, location.folders)
             with _durable_files.opened(location.name, folder, write=True) as file:
                 if file is not None:
-                    os.fsync(folder)  # whoever replaced the file may have died before its name was durable
+                    os.fsync(folder)  # the process that replaced the file may have died before its name was durable
                     return self._append_to(file, place, location, make)
             page = Page()
             lines = _file_format.new_file(place, make(page, list))
@@ -365,7 +365,7 @@ class FactFiles:
                 try:
                     os.rmdir(folders[depth - 1], dir_fd=above)
                 except OSError:
-                    return  # it contains something else
+                    return  # the folder is not empty
                 os.fsync(above)
 
 
@@ -418,12 +418,12 @@ def _forget_in(folder: int, location: FileLocation, concept: Concept | None, val
 def _left_in(
     folder: int, location: FileLocation, concept: Concept, value: str | None
 ) -> tuple[Place, int, list[FactVersion]] | None:
-    """Return what is left of a file without a concept, or a value of it: its place, how many facts are removed, and the others.
+    """Return a file without a concept, or a value of it: its place, the number of removed facts, and the remaining facts.
 
-    None if nothing is to be removed.
+    The result is None if nothing is removed.
 
     Raises:
-        ValueError: the value is of a concept with one value.
+        ValueError: `value` is given, and the concept has one value.
     """
     if _durable_files.leftover_of(location.name):
         return None
@@ -443,6 +443,6 @@ def _left_in(
             left.pop(fact.version, fact) if fact.concept.keyword == concept.keyword else fact for fact in found.facts
         ]
         kept += left.values()
-    if kept and not removed and not found.torn:  # the concept of a torn line is unknown, so it is erased with any
+    if kept and not removed and not found.torn:  # a torn line may be about any concept, so it is erased with each
         return None
     return place, removed, kept

@@ -1,7 +1,7 @@
 """The format of files of facts: a line with the owner, scope and subject, then a line of JSON per fact, in the order of saving.
 
-Every line ends with its own CRC-32, and the line of a fact contains that of the line before it. So a line that is edited,
-copied, moved or removed is detected. To edit a file by hand, remove the `crc` of the line, or of the one after a removed line.
+Every line ends with its own CRC-32, and the line of a fact contains the CRC-32 of the line before it. So an edited, copied, moved
+or removed line is detected. To edit a file by hand, remove the `crc` of the line, or of the line after a removed one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BY_HAND = 'Restore it from a backup; or, if the file was changed on purpose, re
 
 
 class Stamp(NamedTuple):
-    """Identity, size and times of a file, which show whether it was changed or replaced."""
+    """Identity, size and times of a file, which reveal whether the file was changed or replaced."""
 
     device: int
     inode: int
@@ -45,15 +45,15 @@ class Stamp(NamedTuple):
 
 
 class FactLines(NamedTuple):
-    """Lines of a file, as they were read or are to be written."""
+    """Lines of a file that were read or will be written."""
 
     facts: list[FactVersion]
     data: bytes
-    """Their bytes, with those of the file's first line if they are read from its start."""
+    """The bytes of the lines, including the file's first line if they are read from its start."""
     crc: str | None
-    """The checksum of the last line; None if it has none, because somebody edited the line."""
+    """The checksum of the last line; None if the line was edited by hand and has no checksum."""
     torn: str = ""
-    """What follows, if that is a damaged last line or a lost block; empty if nothing does."""
+    """The damage after the lines, a damaged last line or a lost block; empty without damage."""
 
 
 def stamp_of(stat: os.stat_result) -> Stamp:
@@ -69,7 +69,7 @@ def new_file(place: Place, facts: Iterable[FactVersion]) -> FactLines:
 
 
 def lines(facts: Iterable[FactVersion], crc: str | None) -> FactLines:
-    """Return the lines of saved facts, the first of which follows a line with this checksum."""
+    """Return the lines of saved facts, to follow a line with this checksum."""
     added, data = list(facts), list[bytes]()
     for fact in added:
         line, crc = _line({**fact_record(fact), _AFTER: crc or ""})
@@ -86,33 +86,33 @@ class Page:
         self.facts = 0
         """The number of facts in the file, all versions counted."""
         self.end = 0
-        """The position after the last undamaged line; bytes after it are what a crash left of a line."""
+        """The position after the last undamaged line; bytes after it are the rest of a line that a crash left."""
         self.unended = False
-        """Whether the last line lacks only its line break, as editors may leave it."""
+        """Whether the last line lacks only its line break, as some editors leave it."""
         self.torn = ""
-        """The damage that follows, if it is not only the beginning of a line."""
+        """The damage after the lines, unless it is only the beginning of a line."""
         self.crc: str | None = None
-        """The checksum of the last line; None if it has none."""
+        """The checksum of the last line, if any."""
         self.size = 0
-        """About how many bytes of memory the facts take."""
+        """The approximate bytes of memory of the facts."""
         self.stamp: Stamp | None = None
         self._tail = b""
         self._known: dict[str, Known] = {}
         self._histories: dict[str, list[FactVersion]] = {}
-        # Held only briefly, because the event loop reads what a worker thread changes.
+        # Held only briefly, because the event loop reads data that a worker thread changes.
         self._lock = threading.Lock()
 
     def facts_of(self, keyword: str, moment: Moment | None) -> list[Fact] | None:
-        """Return what is known about a concept at a moment, or now; None if that needs its history, which is not here."""
+        """Return the facts about a concept that hold at a moment, or now; None if that needs a history that is not loaded."""
         with self._lock:
             known = self._known.get(keyword)
             found = () if known is None else self._at(keyword, known, moment)
             return None if found is None else list(found)
 
     def all(self, moment: Moment | None) -> list[Fact] | None:
-        """Return what is known about all concepts at a moment, or now, in the order in which these were first saved.
+        """Return the facts about all concepts that hold at a moment, or now, in the order in which the concepts were first saved.
 
-        None if that needs histories which are not here.
+        The result is None if it needs histories that are not loaded.
         """
         found: list[Fact] = []
         with self._lock:
@@ -126,7 +126,7 @@ class Page:
         return found
 
     def without_history(self, keyword: str | None, moment: Moment) -> set[str]:
-        """Return the keywords, or the given one, of which what is known at a moment needs a history that is not here."""
+        """Return the keywords, all or the given one, whose facts at a moment need a history that is not loaded."""
         with self._lock:
             return {
                 name
@@ -135,7 +135,7 @@ class Page:
             }
 
     def history(self, keyword: str) -> list[FactVersion] | None:
-        """Return every version of the facts about a concept, in the order of saving; None if these are not here."""
+        """Return every version of the facts about a concept, in the order of saving; None if the history is not loaded."""
         with self._lock:
             return (
                 list(self._histories.get(keyword, ()))
@@ -144,7 +144,7 @@ class Page:
             )
 
     def keep(self, histories: Mapping[str, list[FactVersion]]) -> None:
-        """Take histories of concepts, so that they need not be read again."""
+        """Store histories of concepts, so that they need not be read again."""
         with self._lock:
             for keyword, versions in histories.items():
                 self._histories[keyword] = versions
@@ -157,12 +157,12 @@ class Page:
         return None if history is None else known_at(reversed(history), moment)[0]
 
     def version(self, keyword: str) -> int:
-        """Return the last version of a concept; 0 if there is none."""
+        """Return the last version of a concept; 0 without a version."""
         known = self._known.get(keyword)
         return known.last.version if known else 0
 
     def add(self, added: FactLines, stamp: Stamp) -> None:
-        """Add lines that are now at the end of the file."""
+        """Add lines that were written to the end of the file."""
         with self._lock:
             for fact in added.facts:
                 known = self._known.get(fact.concept.keyword)
@@ -184,11 +184,11 @@ class Page:
         self.stamp = stamp
 
     def is_of(self, stamp: Stamp) -> bool:
-        """Return whether a file is the one that was read, changed or not."""
+        """Return whether a file is the same file that was read, changed or not."""
         return self.stamp is not None and self.stamp[:2] == stamp[:2]
 
     def continues(self, file: int, stamp: Stamp) -> bool:
-        """Return whether a file is the one that was read, with lines added since."""
+        """Return whether a file is the same file that was read, with lines added since."""
         return (
             self.stamp is not None
             and self.is_of(stamp)
@@ -202,7 +202,7 @@ def read_place_of(file: int, path: str) -> Place:
     """Return the owner, scope and subject of a file.
 
     Raises:
-        DamagedStoreError: its first line is damaged.
+        DamagedStoreError: the first line is damaged.
     """
     first, newline, _ = os.pread(file, 1 << 16, 0).partition(b"\n")
     if not newline:
@@ -211,13 +211,13 @@ def read_place_of(file: int, path: str) -> Place:
 
 
 def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> FactLines:
-    """Read the lines of a file, all of them or those that were added to a page.
+    """Read all lines of a file, or the lines added to a page.
 
-    The rest of a last line that a crash left is ignored.
+    An incomplete last line, left by a crash, is ignored.
 
     Raises:
-        DamagedStoreError: a line that is not the last one is damaged, one does not follow the line before it, or the file belongs
-            to another place.
+        DamagedStoreError: a line before the last is damaged, a line does not follow the line before it, or the file belongs to
+            another place.
     """
     page = page or Page()
     data = durable_files.read_from(file, page.end)
@@ -254,15 +254,15 @@ def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> 
 
 
 def histories_of(file: int, page: Page, keywords: AbstractSet[str], path: str) -> dict[str, list[FactVersion]]:
-    """Return every version of the facts about some concepts, in the order of saving, from a file of which the page was just read.
+    """Return every version of the facts about some concepts, in the order of saving, from a file whose page was just read.
 
     Raises:
-        DamagedStoreError: a line that may be about one of them is damaged.
+        DamagedStoreError: a line that may be about one of the concepts is damaged.
     """
     found: dict[str, list[FactVersion]] = {keyword: [] for keyword in keywords}
     name = orjson.dumps(next(iter(keywords))) if len(keywords) == 1 else b""
     for number, line in enumerate(durable_files.read_from(file, 0)[: page.end].split(b"\n")[1:], 2):
-        # The page has checked all lines. JSON has the keyword as it is here, or with a backslash in the place of a character.
+        # The page has checked all lines. JSON has the keyword literally, or with a backslash in the place of a character.
         if line and (name in line or b"\\" in line):
             read = _read(line)
             if isinstance(read, str):
@@ -289,7 +289,7 @@ class _ParsedLine(NamedTuple):
 
 
 def _misplaced(line: _ParsedLine, before: str | None, version: int) -> str:
-    """Return why a line cannot follow one with the checksum `before` and the last version of its concept; "" if it can."""
+    """Return why a line cannot follow a line with the checksum `before` and the last version of its concept; "" if it can."""
     if line.crc is None:
         return ""
     if line.after is None or before not in (None, line.after):
@@ -313,12 +313,12 @@ def _record(line: bytes) -> tuple[Any, str | None]:
         return orjson.loads(line), None
     expected = f"{zlib.crc32(body):08x}"
     if crc != expected.encode() + _CRC_END:
-        raise ValueError("its bytes do not fit its crc")
+        raise ValueError("its bytes do not match its crc")
     return orjson.loads(body + b"}"), expected
 
 
 def _is_by_hand(line: bytes) -> bool:
-    """Return whether somebody has written a line: what a crash leaves of one is cut off, or has a crc."""
+    """Return whether a line was written by hand: a line that a crash left is cut off, or has a crc."""
     try:
         record, crc = _record(line)
     except ValueError:
@@ -329,13 +329,13 @@ def _is_by_hand(line: bytes) -> bool:
 
 
 def _is_last(left: list[bytes]) -> bool:
-    """Return whether lines, of which the first is damaged, can be the rest of one line: only the last line may be damaged."""
+    """Return whether lines, the first of them damaged, can be the rest of one line: only the last line may be damaged."""
     size = sum(map(len, left)) + len(left) - 1
     return size <= _length(b"\n".join(left)) + 1 and all(isinstance(_read(line), str) for line in left[1:])
 
 
 def _damage(left: bytes, sound: int, facts: int) -> str:
-    """Return what is damaged at the end of a file, after the sound bytes of some facts, and about how many facts that hides."""
+    """Return a text about the damage at the end of a file, after the intact bytes of some facts, and about how many facts are lost."""
     many = round(len(left) * facts / sound) if facts else 0
     if many <= 1 and facts:
         return "the last line is torn, as a power loss or a bad sector leaves it"
@@ -346,7 +346,7 @@ def _damage(left: bytes, sound: int, facts: int) -> str:
 
 
 def _is_cut(left: bytes) -> bool:
-    """Return whether bytes are the beginning of a line that was never written to its end, and not one that was overwritten."""
+    """Return whether bytes are the beginning of a line that was never completed, and not of an overwritten line."""
     if min(left) < ord(" ") or len(left) >= _length(left):
         return False
     body, mark, rest = left.rpartition(_AFTER_MARK)
@@ -362,7 +362,7 @@ def _is_cut(left: bytes) -> bool:
 def _begins_json(data: bytes) -> bool:
     from pydantic_core import from_json
 
-    text = data.decode(errors="ignore")  # it may end within a character
+    text = data.decode(errors="ignore")  # the data may end within a character
     if len(data) - len(text.encode()) > 3 or not text.startswith("{"):
         return data == b"{"[: len(data)]
     try:
@@ -373,13 +373,13 @@ def _begins_json(data: bytes) -> bool:
 
 
 def _length(line: bytes) -> float:
-    """Return the length of a line without its line break, from the position of its crc, which no value contains: quotes are escaped."""
+    """Return the length of a line without its line break, from the position of its crc. No value contains a crc: quotes are escaped."""
     mark = line.find(_CRC)
     return inf if mark < 0 else mark + len(_CRC) + 8 + len(_CRC_END)
 
 
 def _read(line: bytes) -> _ParsedLine | str:
-    """Return the contents of a line, or the text of what is wrong with it; a JSON error itself would contain the line."""
+    """Return the contents of a line, or the reason why it is invalid; a JSON error itself would contain the line."""
     try:
         record, crc = _record(line)
         if not isinstance(record, dict):

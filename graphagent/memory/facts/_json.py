@@ -1,4 +1,4 @@
-"""Facts as plain JSON data, as they are stored and exported, and back."""
+"""Converts facts to plain JSON data, for stores and exports, and back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FACT_KEYS = {"keyword", "values", "type", "description", "timestamp", "version"
 _VALIDITY = ("valid_from", "valid_to")
 _WITHDRAWN = "withdrawn"
 _OPTIONAL_KEYS = {*_VALIDITY, _WITHDRAWN}
-"""The keys that a record has only where they say something, so that records without times are as they were before there were any."""
+"""Keys that a record has only with a value, so that records without times equal those of builds that did not have times."""
 _PLACE_KEYS = {"owner", "scope", "subject"}
 _Kind = TypeVar("_Kind", FactType, ScopeKind)
 
@@ -64,7 +64,7 @@ def fact_record(fact: FactVersion) -> dict[str, object]:
 
 
 def has_fact_keys(record: object) -> bool:
-    """Return whether data has the keys of a fact and no others, whatever they hold."""
+    """Return whether data has the keys of a fact and no other keys, whatever their values are."""
     return isinstance(record, dict) and cast("dict[str, object]", record).keys() - _OPTIONAL_KEYS == _FACT_KEYS
 
 
@@ -75,10 +75,10 @@ def place_record(place: Place) -> dict[str, object]:
 
 
 def read_fact(record: object) -> FactVersion:
-    """Return the saved fact, or the withdrawal, of data that `fact_record` returned.
+    """Return the saved fact, or the withdrawal, in data that `fact_record` returned.
 
     Raises:
-        ValueError, TypeError: it is not exactly such a record. The text contains no value.
+        ValueError, TypeError: the data is not exactly such a record. The error does not contain its values.
     """
     fields = _fields(record, _FACT_KEYS, "a fact", _OPTIONAL_KEYS)
     source = SOURCE.read(fields["source"])
@@ -108,7 +108,7 @@ def fact_with(
     """Return a fact of the kind that the concept has; `validity` may be `valid_from` and `valid_to`.
 
     Raises:
-        ValueError: the concept has one value only, and there are none or several; or no fact can have one of the parts.
+        ValueError: the concept has one value, and none or several are given; or a part is not valid in a fact.
     """
     if concept.fact_type is FactType.MULTIPLE:
         if validity:
@@ -120,19 +120,19 @@ def fact_with(
 
 
 def validity_of(record: Mapping[str, object]) -> dict[str, datetime | None]:
-    """Return the times of validity in data that `fact_record` returned, as far as it has them.
+    """Return the times of validity in data that `fact_record` returned, if given.
 
     Raises:
-        ValueError: one is not a time.
+        ValueError: a value is not a time.
     """
     return {name: read_moment(record[name]) for name in _VALIDITY if name in record}
 
 
 def read_place(record: object) -> Place:
-    """Return the place of data that `place_record` returned.
+    """Return the place in data that `place_record` returned.
 
     Raises:
-        ValueError, TypeError: it is not exactly such a record.
+        ValueError, TypeError: the data is not exactly such a record.
     """
     fields = _fields(record, _PLACE_KEYS, "the place of a fact")
     scope = _fields(fields["scope"], {"kind", "name"}, "a scope")
@@ -146,10 +146,10 @@ def export_record(place: Place, fact: FactVersion) -> dict[str, object]:
 
 
 async def read_export(records: object) -> dict[Place, list[FactVersion]]:
-    """Return the facts of an export by their places, each (by its id) once, in the order of versions.
+    """Return the facts of an export by their places, each id once, in the order of versions.
 
     Raises:
-        ValueError: a record is not one of an export; the text contains its number, but none of its values.
+        ValueError: a record is not from an export. The error contains the number of the record, but not its values.
     """
     if not isinstance(records, (list, tuple)):
         raise ValueError(f"an export must be a list of records, not {type(records).__name__}")  # noqa: TRY004  it is data from outside
@@ -167,9 +167,9 @@ async def read_export(records: object) -> dict[Place, list[FactVersion]]:
 
 
 def following(facts: Iterable[FactVersion], last_version: Callable[[str], int]) -> Iterator[FactVersion]:
-    """Yield facts with the versions that follow those that are stored, without gaps.
+    """Yield facts with versions that follow the stored ones without gaps.
 
-    If nothing is stored about a concept, its first fact keeps its version, so that an imported export equals the original.
+    If no fact about a concept is stored, its first fact keeps its version, so that an imported export equals the original.
     """
     last: dict[str, int] = {}
     for fact in facts:

@@ -1,14 +1,14 @@
-"""What the versions of one concept in one scope say, now or at another moment.
+"""Derives the known facts from the versions of one concept in one scope, now or at another moment.
 
-Versions are added in the order of recording, and a version decides over those before it:
+Versions are added in the order of recording, and a later version overrides earlier ones:
 
-- A SingleFact replaces what was known, while it holds: from `valid_from`, or else from when it was recorded, until `valid_to`. If it
-  is untrusted and what was known is not, both are known. Once it has ended, an earlier one with its value that began before has ended too,
-  and leaves nothing.
-- MultipleFacts add their values, from when they were recorded.
-- A Withdrawal takes its values back, from when it was recorded. If it is untrusted, it takes back untrusted values alone.
+- A SingleFact replaces the known facts while it holds: from `valid_from`, or else from its recording, until `valid_to`. If it is
+  untrusted and the known fact is not, both are known. When it ends, an earlier fact with its value that began before ends too, and
+  does not return.
+- MultipleFacts add their values, from their recording on.
+- A Withdrawal takes its values back, from its recording on. An untrusted withdrawal takes back only untrusted values.
 
-A version was recorded at its timestamp, or when a later version was, if that is earlier: clocks go back, and the order does not.
+A version was recorded at its timestamp, or when a later version was, if that is earlier: clocks may go back, the order does not.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 _BITS = {level: 1 << place for place, level in enumerate(TRUST_LEVELS)}
 _FACT_SIZE = 1000
-"""About how many bytes of memory a fact and its concept take without its values."""
+"""The approximate bytes of memory of a fact and its concept without its values."""
 _VALUE_SIZE = 60
-"""About how many more bytes a value in a list takes."""
+"""The approximate additional bytes of a value in a list."""
 
 
 def is_plain(version: FactVersion) -> TypeGuard[SingleFact]:
-    """Return whether a version hides all before it from when it was recorded, for good: it has one value, no times and is not untrusted."""
+    """Return whether a version hides all earlier ones for good: it has one value, no times and is not untrusted."""
     return (
         isinstance(version, SingleFact)
         and version.valid_from is None
@@ -46,20 +46,20 @@ def is_plain(version: FactVersion) -> TypeGuard[SingleFact]:
 
 
 def recorded_at(version: FactVersion, following: int) -> int:
-    """Return when a version was recorded, in microseconds; `following` is when the next one was, or else the current time."""
+    """Return the time of recording of a version, in microseconds; `following` is that of the next version, or the current time."""
     return following if version.timestamp is None else min(version.timestamp * 1000, following)
 
 
 class Moment:
-    """A moment at which facts are wanted.
+    """A moment at which facts are requested.
 
     Args:
-        as_of: The moment; None is the current one, at which everything that is recorded was recorded.
-        name: How errors name it.
+        as_of: The moment; None is the current time, by which every version was recorded.
+        name: The name of the moment in errors.
 
     Raises:
-        TypeError: it is not a datetime.
-        ValueError: it has no time zone.
+        TypeError: the moment is not a datetime.
+        ValueError: the moment has no time zone.
     """
 
     __slots__ = ("_now", "at")
@@ -82,7 +82,7 @@ class Moment:
 
 
 class _Ended:
-    """The facts with one value of which a later one says that they have ended at a moment. It reads the newest one first."""
+    """The facts with one value that, by a later fact, have ended at a moment. The newest fact is read first."""
 
     __slots__ = ("_at", "_ends", "_found")
 
@@ -92,7 +92,7 @@ class _Ended:
         self._found: set[int] = set()
 
     def read(self, version: FactVersion, *, holds: bool) -> None:
-        """Read a version before those that were read. One that is not untrusted is not ended by one that is."""
+        """Read the version before those already read. An untrusted version does not end one that is not untrusted."""
         if not isinstance(version, SingleFact):
             return
         untrusted = version.source.trust == UNTRUSTED
@@ -112,13 +112,13 @@ class _Ended:
 
 
 class _Fold:
-    """The facts that versions make which hold at one moment."""
+    """The facts of the versions that hold at one moment."""
 
     __slots__ = ("_beside", "_top", "size", "values")
 
     def __init__(self) -> None:
         self.values: dict[str, int] = {}
-        """Each value with the levels of trust of the versions that say it, as bits."""
+        """Each value with the trust levels of the versions that have it, as bits."""
         self.size = 0
         """About how many bytes of memory the values take."""
         self._top: FactVersion | None = None
@@ -130,14 +130,14 @@ class _Fold:
         return copied
 
     def end(self, ended: _Ended) -> None:
-        """Take out facts with one value that have ended."""
+        """Remove facts with one value that have ended."""
         if ended.has(self._top):
             self.values, self.size = {}, 0
         if ended.has(self._beside):
             self._beside = None
 
     def read(self, ended: _Ended) -> None:
-        """Have it say which of the facts with one value have ended."""
+        """Apply the facts with one value to `ended`."""
         for version in (self._beside, self._top):
             if version is not None:
                 ended.read(version, holds=True)
@@ -192,10 +192,10 @@ class _Fold:
 
 
 class Known:
-    """What is known about one concept in one scope: the fold of its versions in the order of recording.
+    """The known facts about one concept in one scope: the fold of its versions in the order of recording.
 
-    The cost of adding a version does not grow with their number, and facts of many values are built once after each change. Only versions
-    with times, and what follows them, are kept as they are, since what they say changes with the clock.
+    The cost of adding a version does not grow with their number, and facts with many values are built once after each change. Only
+    versions with times, and later ones, are kept whole, since their effect changes with the clock.
     """
 
     __slots__ = ("_facts", "_fold", "_later", "_later_size", "last")
@@ -208,7 +208,7 @@ class Known:
 
     @property
     def size(self) -> int:
-        """About how many bytes of memory this takes."""
+        """The approximate bytes of memory of this object."""
         return _FACT_SIZE + self._fold.size + self._later_size
 
     def add(self, version: FactVersion) -> None:
@@ -225,14 +225,14 @@ class Known:
         self._facts: tuple[Fact, ...] | None = None
 
     def facts(self, moment: Moment | None = None) -> Sequence[Fact]:
-        """Return what is known: one fact, or none, or one and another that is trusted less.
+        """Return the known facts: none, one, or one and another that is trusted less.
 
-        A fact with values of several versions is the last version, with these values and the lowest trust of those that say them.
+        A fact with values of several versions is the last version, with all these values and the lowest trust of their versions.
 
         Args:
-            moment: One at which the last version had been recorded. None is the current one.
+            moment: A moment after the recording of the last version. None is the current time.
         """
-        if self._facts is not None:  # nothing has times
+        if self._facts is not None:  # no version has times
             return self._facts
         if self._later:
             at = (moment or Moment(None)).at
@@ -251,12 +251,12 @@ class Known:
 
 
 class Newest:
-    """The versions of one concept in one scope, which are added from the newest one backwards, to know what they say at a moment.
+    """The versions of one concept in one scope, added from the newest one backwards, to find the facts that hold at a moment.
 
     Args:
         last: The newest version.
         moment: The moment.
-        before: What an earlier version and those before it make now. It is used if that version is still there.
+        before: The known facts of an earlier version and those before it. Used if that version still exists.
     """
 
     __slots__ = ("_before", "_ended", "_foldable", "_known", "_moment", "_recorded", "_versions", "complete", "last")
@@ -264,7 +264,7 @@ class Newest:
     def __init__(self, last: FactVersion, moment: Moment, before: Known | None = None) -> None:
         self.last = last
         self.complete = False
-        """Whether earlier versions say nothing more."""
+        """Whether earlier versions make no difference."""
         self._moment = moment
         self._ended = _Ended(moment.at)
         self._recorded: int | None = None
@@ -279,7 +279,7 @@ class Newest:
             self.add(last)
 
     def add(self, version: FactVersion) -> None:
-        """Add the version before the one that was added last."""
+        """Add the version before the last one that was added."""
         before = self._before
         if before is not None and (before.last.version, before.last.id) == (version.version, version.id):
             self._known, self.complete = before, True
@@ -289,7 +289,7 @@ class Newest:
             self._versions.append(version)
             self.complete = is_plain(version)
             if is_erased(version):
-                self._before = None  # it may have the value that was erased
+                self._before = None  # it may contain the erased value
             return
         holds = _holds(version, self._moment.at, self._recorded)
         self._ended.read(version, holds=holds)
@@ -298,7 +298,7 @@ class Newest:
             self.complete = _replaces(version)
 
     def known(self) -> Known | None:
-        """Return what the versions make, so that later ones can be added; None if that is not known, as at a past moment."""
+        """Return the fold of the versions, to which later versions can be added; None if it is unknown, as at a past moment."""
         if self._foldable and self._known is None:
             self._known = Known(self._versions.pop())
         while self._known is not None and self._versions:
@@ -306,7 +306,7 @@ class Newest:
         return self._known
 
     def facts(self) -> list[Fact]:
-        """Return what is known at the moment, once all versions that are needed were added."""
+        """Return the facts that hold at the moment, after all needed versions were added."""
         last = self.last
         if isinstance(last, SingleFact) and self.complete and len(self._versions) == 1 and self._versions[0] is last:
             return [last]
@@ -317,7 +317,7 @@ class Newest:
 
 
 def known_at(versions: Iterable[FactVersion], moment: Moment) -> tuple[list[Fact], bool]:
-    """Return what is known at a moment from the versions of a concept, the newest first, and whether earlier ones say nothing more."""
+    """Return the facts of versions, the newest first, that hold at a moment, and whether earlier versions make no difference."""
     holding: list[FactVersion] = []
     at, recorded, complete = moment.at, moment.now, False
     ended = _Ended(at)
@@ -335,7 +335,7 @@ def known_at(versions: Iterable[FactVersion], moment: Moment) -> tuple[list[Fact
 
 
 def recorded_by(versions: Sequence[FactVersion], moment: Moment | None) -> list[FactVersion]:
-    """Return those of all versions of a concept, the newest first, that had been recorded at a moment; None is any."""
+    """Return the versions of a concept, the newest first, that were recorded by a moment; with None, all versions."""
     if moment is None:
         return list(versions)
     recorded = moment.now
@@ -347,12 +347,12 @@ def recorded_by(versions: Sequence[FactVersion], moment: Moment | None) -> list[
 
 
 def is_erased(version: FactVersion) -> bool:
-    """Return whether a version stands where values were erased."""
+    """Return whether a version replaces erased values."""
     return isinstance(version, Withdrawal) and not version.values
 
 
 def _folded(holding: Sequence[FactVersion], ended: _Ended, fold: _Fold | None = None) -> list[Fact]:
-    """Return the facts of versions that hold, the newest first, after those of a fold."""
+    """Return the facts of versions that hold, the newest first, which follow those of a fold."""
     fold = fold or _Fold()
     fold.read(ended)
     for version in reversed(holding):
@@ -362,7 +362,7 @@ def _folded(holding: Sequence[FactVersion], ended: _Ended, fold: _Fold | None = 
 
 
 def _replaces(version: FactVersion) -> bool:
-    """Return whether a version hides all before it while it holds."""
+    """Return whether a version hides all earlier ones while it holds."""
     return isinstance(version, SingleFact) and version.source.trust != UNTRUSTED
 
 
@@ -371,7 +371,7 @@ def _has_times(version: FactVersion) -> bool:
 
 
 def _holds(version: FactVersion, at: int, recorded: int) -> bool:
-    """Return whether a version says something at a moment; `recorded` is when it was recorded."""
+    """Return whether a version holds at a moment; `recorded` is the time of its recording."""
     if not isinstance(version, SingleFact):
         return recorded <= at
     begins = recorded if version.valid_from is None else microseconds(version.valid_from)
@@ -379,7 +379,7 @@ def _holds(version: FactVersion, at: int, recorded: int) -> bool:
 
 
 def size_of(version: FactVersion) -> int:
-    """Return about how many bytes of memory a version takes."""
+    """Return the approximate bytes of memory of a version."""
     return _FACT_SIZE + sum(map(_value_size, version.values))
 
 

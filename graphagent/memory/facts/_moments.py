@@ -1,4 +1,4 @@
-"""Moments: datetimes with a time zone, as users give them and as records have them."""
+"""Moments: datetimes with a time zone, from users and from records."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def checked_moment(name: str, moment: datetime) -> datetime:
-    """Return a moment with its offset from UTC instead of its time zone, so that it is the same when it is read again.
+    """Return a moment with its offset from UTC instead of its time zone, so that it is unchanged when it is read again.
 
     Raises:
-        TypeError: it is not a datetime.
-        ValueError: it has no time zone.
+        TypeError: the moment is not a datetime.
+        ValueError: the moment has no time zone.
     """
     offset = _offset(moment, name)
     return moment.replace(tzinfo=timezone(offset) if offset else UTC, fold=0)
 
 
 def microseconds(moment: datetime, name: str = "a moment") -> int:
-    """Return a moment as microseconds UTC since 1970; errors name it.
+    """Return a moment as microseconds UTC since 1970; errors contain its `name`.
 
     Raises:
-        TypeError: it is not a datetime.
-        ValueError: it has no time zone.
+        TypeError: the moment is not a datetime.
+        ValueError: the moment has no time zone.
     """
     try:
         return (moment - _EPOCH) // _MICROSECOND
@@ -50,10 +50,10 @@ def _offset(moment: datetime, name: str) -> timedelta:
 
 
 def read_moment(text: object) -> datetime | None:
-    """Return the moment of a text that `isoformat` returned; None if there is none.
+    """Return the moment in a text that `isoformat` returned; None without a text.
 
     Raises:
-        ValueError: it is not such a text.
+        ValueError: the value is not such a text.
     """
     if text is None:
         return None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from graphagent.protocols import KeepingProvider
 
 _TOGETHER = 256
-"""How many are forgotten at once: what waits for a store shares one rewrite of its file."""
+"""How many facts are forgotten at once: operations that wait for a store share one rewrite of its file."""
 
 
 _Place = tuple[str, str, str, str]
@@ -24,10 +24,10 @@ _Place = tuple[str, str, str, str]
 
 
 async def older_facts(provider: KeepingProvider, owner: str, before: int) -> dict[_Place, int]:
-    """Return the concepts of an owner whose last version was saved before a time, in milliseconds UTC, each with its number of versions.
+    """Return an owner's concepts whose last version was saved before a time, in milliseconds UTC, with the number of versions.
 
     Raises:
-        StoreError: they could not be read.
+        StoreError: the facts could not be read.
     """
     last: dict[_Place, int | None] = {}
     versions = Counter[_Place]()
@@ -42,10 +42,10 @@ async def older_facts(provider: KeepingProvider, owner: str, before: int) -> dic
 
 
 async def forget_older(provider: KeepingProvider, owner: str, before: int) -> Receipt:
-    """Erase all facts of an owner whose last version was saved before a time, with their history. Those without a time stay.
+    """Erase all facts of an owner whose last version was saved before a time, with their history. Facts without a time stay.
 
     Raises:
-        StoreError: it could not be done.
+        StoreError: the facts could not be erased.
     """
     old = await older_facts(provider, owner, before)
     receipts, failed, limiter = list[Receipt](), list[StoreError](), anyio.CapacityLimiter(_TOGETHER)
@@ -56,7 +56,7 @@ async def forget_older(provider: KeepingProvider, owner: str, before: int) -> Re
             try:
                 versions = await provider.history(concept, subject, scope, owner=owner)
                 saved = versions[0].timestamp if versions else None
-                if saved is not None and saved < before:  # none was saved meanwhile
+                if saved is not None and saved < before:  # no version was saved meanwhile
                     receipts.append(await provider.forget(concept=concept, subject=subject, scope=scope, owner=owner))
             except StoreError as error:
                 failed.append(error)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class EncryptedMemoryProvider(StoreMemoryProvider):
-    """Stores facts in an encrypted SQLite file, `facts.db`, in a folder. The file contains no readable name and no readable value.
+    """Stores facts in an encrypted SQLite file, `facts.db`, in a folder. Names and values are not readable in the file.
 
     It is a StoreMemoryProvider over an EncryptedStore over a SqliteStore, which `async with` closes. Each owner, scope and
-    subject has its own data key, which forgetting destroys. The facts that were used last stay in memory, up to about
+    subject has its own data key, which forgetting destroys. The most recently used facts stay in memory, up to about
     `cache_bytes`; others are read, decrypted and checked each time. The key is anything that EncryptedStore accepts: see `KeySource`.
     With `anchor`, an older copy of the file is refused, as by an EncryptedStore.
 
@@ -32,9 +32,9 @@ class EncryptedMemoryProvider(StoreMemoryProvider):
     with or is corrupt.
 
     Raises:
-        TypeError: `root` is no path.
-        ValueError: the key is not valid, `root` names no folder, `cache_bytes` is not a number of bytes, or `anchor` or `anchor_every` is
-            not what an EncryptedStore takes.
+        TypeError: `root` is not a path.
+        ValueError: the key is not valid, `root` is an empty path, `cache_bytes` is not a number of bytes, or an EncryptedStore
+            refuses `anchor` or `anchor_every`.
         KeySourceError: the variable or the file that `key` names has no key.
         StoreError: the folder belongs to a FileMemoryProvider.
     """
@@ -51,10 +51,10 @@ class EncryptedMemoryProvider(StoreMemoryProvider):
         check_path("root=", root, "'facts'")
         check_cache_bytes(cache_bytes)
         names = (os.path.join(root, durable_files.LOCK_FILE), os.path.join(root, SEALED_FILE))  # noqa: PTH118  a Path raises, see below
-        plain, sealed = map(os.path.exists, names)  # where a folder cannot be entered, the first use says so
+        plain, sealed = map(os.path.exists, names)  # if the folder cannot be entered, the first use raises
         if plain and not sealed:
             raise StoreError(
-                f"{os.fspath(root)!r} holds plain facts; open it with FileMemoryProvider, or take another folder"
+                f"{os.fspath(root)!r} holds plain facts; open it with FileMemoryProvider, or use another folder"
             )
         own = cache_bytes // 4
         self._sealed = EncryptedStore(

@@ -50,7 +50,7 @@ class FileMemoryProvider:
     save moves it to a file of its own.
 
     Raises:
-        TypeError: `root` is no path.
+        TypeError: `root` is not a path.
         ValueError: `root` names no folder, or `cache_bytes` is not a number of bytes.
         StoreError: this system lacks the file locks of POSIX.
     """
@@ -88,17 +88,17 @@ class FileMemoryProvider:
     async def load(
         self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
     ) -> list[Fact]:
-        """Return what is known about a concept: one fact, the last SingleFact that holds or one MultipleFacts of all values, or none.
+        """Return the known fact about a concept, the last SingleFact that holds or one MultipleFacts of all values, or an empty list.
 
-        If that SingleFact is untrusted, the last one that holds and is not comes before it.
+        If that SingleFact is untrusted, the last one that holds and is not untrusted comes before it.
 
         Args:
             concept: The concept, found by its keyword.
             subject: The subject.
             scope: The scope.
             owner: The owner.
-            as_of: The moment at which the facts hold, as is known now, with a time zone; by default the current one. Of moments before
-                the last version was recorded, the first load reads the whole file.
+            as_of: The moment at which the facts hold, with a time zone, by all that is known today; by default the current time. For a
+                moment before the last version was recorded, the first load reads the whole file.
 
         Raises:
             ValueError: `as_of` has no time zone.
@@ -115,7 +115,7 @@ class FileMemoryProvider:
     async def load_all(
         self, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
     ) -> list[Fact]:
-        """Return what is known about all concepts, each as `load` does, in the order in which the concepts were first saved."""
+        """Return the known facts about all concepts, each as `load` does, in the order in which the concepts were first saved."""
         check_given("load_all(subject, scope)", subject=subject, scope=scope)
         place = (checked_owner(owner), scope, subject.name)
         moment = None if as_of is None else Moment(as_of)
@@ -126,7 +126,7 @@ class FileMemoryProvider:
     async def load_by_description(
         self, description: str, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
     ) -> list[Fact]:
-        """Return what is known about concepts whose description, as last saved, contains a text; case is ignored."""
+        """Return the known facts about concepts whose description, as last saved, contains a text; case is ignored."""
         check_given(
             "load_by_description(description, subject, scope)", description=description, subject=subject, scope=scope
         )
@@ -147,7 +147,7 @@ class FileMemoryProvider:
             subject: The subject.
             scope: The scope.
             owner: The owner.
-            at: Only what had been recorded at this moment, with a time zone.
+            at: A moment with a time zone; only versions recorded by then are returned.
 
         Raises:
             ValueError: `at` has no time zone.
@@ -211,7 +211,7 @@ class FileMemoryProvider:
         """Read and check every line of every file. Return the number of facts, all versions counted.
 
         Raises:
-            StoreNotFoundError: there is no folder; none is made.
+            StoreNotFoundError: the folder does not exist; it is not created.
             DamagedStoreError: a line is damaged; or a last line is torn, or was moved to another file because it was torn: then
                 everything else is undamaged.
         """

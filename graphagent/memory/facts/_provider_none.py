@@ -1,4 +1,4 @@
-"""`NoMemory`: no facts at all."""
+"""`NoMemory`: a provider that stores nothing."""
 
 from __future__ import annotations
 
@@ -75,9 +75,8 @@ class NoMemory:
         """Return an empty receipt.
 
         Raises:
-            TypeError: something is given by position.
-            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`;
-                or a value without its concept.
+            TypeError: an argument is positional.
+            ValueError: no argument is given, `everything` is combined with others, or a value is given without its concept.
         """
         check_filter(concept, subject, scope, value, everything=everything, by_position=others)
         return Receipt()
@@ -115,4 +114,4 @@ def _say_once() -> None:
     global _said
     if not _said:
         _said = True
-        _log.warning("facts are not kept, because no provider was given; give AgentMemory a provider to keep them")
+        _log.warning("facts are not stored, because no provider was given; give AgentMemory a provider to store them")

@@ -46,7 +46,7 @@ _ENTRY_BYTES, _VALUE_BYTES = 800, 150
 _MOST_STEPS = 8
 _EXPORTED_AT_ONCE = 256
 _FIRST_PAGE, _LONGEST_PAGE, _GROWTH = 8, 4096, 4
-"""How many items `load_all` reads at once: few again after a page of which most was the past of its last concept."""
+"""How many items `load_all` reads at once: few again after a page that was mostly the past of its last concept."""
 _READS = 4
 """How many reads a concept takes the first time; in an encrypted store, each takes a while."""
 
@@ -59,7 +59,7 @@ class _Past:
     size: int
     """About how many bytes of memory they take."""
     whole: bool = False
-    """Whether there are no earlier ones."""
+    """Whether these are all versions."""
 
 
 class StoreMemoryProvider:
@@ -115,7 +115,7 @@ class StoreMemoryProvider:
         keys = (*domain, fact.concept.keyword)
         number, apart = self._versions.get(keys) or 0, False
         while not await self._added(fact, domain, number or number_of(await self._last(keys)), apart=apart):
-            # Somebody else was faster, so this loop ends; tasks that begin concepts at the same time put rows of their own.
+            # Another writer was faster, so this loop ends; tasks that begin concepts at the same time write separate rows.
             number, apart = 0, True
 
     async def _added(self, fact: FactVersion, domain: Key, number: int, *, apart: bool = False) -> bool:
@@ -140,16 +140,16 @@ class StoreMemoryProvider:
     async def load(
         self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
     ) -> list[Fact]:
-        """Return what is known about a concept: one fact, the last SingleFact that holds or one MultipleFacts of all values, or none.
+        """Return the known fact about a concept, the last SingleFact that holds or one MultipleFacts of all values, or an empty list.
 
-        If that SingleFact is untrusted, the last one that holds and is not comes before it.
+        If that SingleFact is untrusted, the last one that holds and is not untrusted comes before it.
 
         Args:
             concept: The concept, found by its keyword.
             subject: The subject.
             scope: The scope.
             owner: The owner.
-            as_of: The moment at which the facts hold, as is known now, with a time zone; by default the current one.
+            as_of: The moment at which the facts hold, with a time zone, by all that is known today; by default the current time.
 
         Raises:
             ValueError: `as_of` has no time zone.
@@ -161,7 +161,7 @@ class StoreMemoryProvider:
     async def load_all(
         self, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
     ) -> list[Fact]:
-        """Return what is known about all concepts, each as `load` does, in the order in which the concepts were first saved."""
+        """Return the known facts about all concepts, each as `load` does, in the order in which the concepts were first saved."""
         check_given("load_all(subject, scope)", subject=subject, scope=scope)
         domain = domain_of((checked_owner(owner), scope, subject.name))
         listed, facts = await self._current(domain, Moment(as_of))
@@ -174,7 +174,7 @@ class StoreMemoryProvider:
     async def load_by_description(
         self, description: str, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
     ) -> list[Fact]:
-        """Return what is known about concepts whose description, as last saved, contains a text; case is ignored."""
+        """Return the known facts about concepts whose description, as last saved, contains a text; case is ignored."""
         check_given(
             "load_by_description(description, subject, scope)", description=description, subject=subject, scope=scope
         )
@@ -193,7 +193,7 @@ class StoreMemoryProvider:
             subject: The subject.
             scope: The scope.
             owner: The owner.
-            at: Only what had been recorded at this moment, with a time zone.
+            at: A moment with a time zone; only versions recorded by then are returned.
 
         Raises:
             ValueError: `at` has no time zone.
@@ -366,7 +366,7 @@ class StoreMemoryProvider:
         self._pasts.clear()
 
     async def _current(self, prefix: Key, moment: Moment) -> tuple[dict[str, None], dict[str, list[Fact]]]:
-        """Return the list of the concepts of a subject, and what is known about them by their keywords, by one scan of its items.
+        """Return the list of a subject's concepts, and the known facts by keyword, by one scan of its items.
 
         With the prefix of one concept, only that is read, and the list is empty. The scan goes backwards, from the newest version of
         each concept to the oldest one that is needed.
@@ -376,7 +376,7 @@ class StoreMemoryProvider:
         after, size, steps = None, _FIRST_PAGE, itertools.count(1)
         while True:
             page = await collect(self._store.scan(prefix, after=after, limit=size, reverse=True))
-            past = 0  # how many versions at the end of the page say nothing more
+            past = 0  # how many versions at the end of the page make no difference
             for item in page:
                 await turn(next(steps))
                 keyword = concept_of(item)
@@ -425,7 +425,7 @@ class StoreMemoryProvider:
         Two processes that forget one concept at the same time may leave its name in the list, but no fact is ever missing from it.
 
         Raises:
-            DamagedStoreError: there are facts about it.
+            DamagedStoreError: the concept has facts, and is not in the list.
         """
         async for item in self._store.scan((*keys[:-1], CONCEPTS)):
             if keys[-1] in keywords_of(item):
@@ -457,7 +457,7 @@ class StoreMemoryProvider:
         return found[0] if found else None
 
     async def _load(self, keys: Key, moment: Moment | None) -> list[Fact]:
-        """Return what is known about a concept at a moment, or now: from its last version alone, if that is enough."""
+        """Return the facts about a concept that hold at a moment, or now: from its last version alone, if that is enough."""
         item = await self._last(keys)
         if item is None:
             return []
@@ -477,7 +477,7 @@ class StoreMemoryProvider:
         return found.get(last.concept.keyword, [])
 
     async def _at(self, keys: Key, last: FactVersion, moment: Moment) -> list[Fact]:
-        """Return what is known about a concept at a moment. The versions that are read for it stay in the cache."""
+        """Return the facts about a concept that hold at a moment. The versions that are read for them stay in the cache."""
         past = self._pasts.take(keys)
         if past is None or past.versions[0].id != last.id:
             past = _Past([last], _size(keys) + size_of(last))

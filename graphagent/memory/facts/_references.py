@@ -51,7 +51,7 @@ def with_value(known: KnownFact, fact: Fact | None) -> KnownFact:
 
 
 def united(known: KnownFact, parts: tuple[KnownFact, ...]) -> KnownFact:
-    """Return a fact combined from others, of which some may have been forgotten. It is still the one that it was."""
+    """Return a fact combined from others, some of which may have been forgotten. Its identity is unchanged."""
     fact = resolve((part.fact, part.subject, part.scope) for part in parts)[0]
     was = known.fact
     fact = replace(fact, timestamp=was.timestamp, id=was.id, version=was.version, source=was.source)
@@ -71,10 +71,10 @@ def known_fact(fact: Fact, parts: Sequence[Found], *, kept: bool) -> KnownFact:
 
 
 async def looked_up(provider: KeepingProvider, facts: Sequence[KnownFact], owner: str) -> list[KnownFact]:
-    """Return facts as they were when a model was shown them, as far as the provider still has them.
+    """Return facts as they were when a model saw them, as far as the provider still has them.
 
     Raises:
-        StoreError: they could not be read.
+        StoreError: the facts could not be read.
     """
     options: dict[str, Any] = {"owner": owner} if owner else {}
     histories: dict[tuple[str, Subject, Scope], Sequence[FactVersion]] = {}
@@ -93,7 +93,7 @@ async def looked_up(provider: KeepingProvider, facts: Sequence[KnownFact], owner
 
 
 def _as_known(history: Sequence[FactVersion], id_: str) -> Fact | None:
-    """Return the fact about a concept when the version with this id was the last; None if that was forgotten."""
+    """Return the fact about a concept when the version with this id was the last; None if this version was forgotten."""
     place = next((place for place, version in enumerate(history) if version.id == id_), None)
     if place is None:
         return None
@@ -109,7 +109,7 @@ Saved = tuple[FactVersion, Subject, Scope]
 
 
 def saved_id(named: str, concept: Concept, subject: Subject, scope: Scope) -> str:
-    """Return the id of a fact that a node saves: the same when the node is executed again, and independent of the value."""
+    """Return the id of a fact that a node saves: the same id when the node is executed again, and independent of the value."""
     from hashlib import blake2b
 
     names = (named, concept.keyword, subject.name, scope.kind.value, scope.name)
@@ -119,10 +119,10 @@ def saved_id(named: str, concept: Concept, subject: Subject, scope: Scope) -> st
 async def kept_version(
     provider: FactProvider, fact: FactVersion, subject: Subject, scope: Scope, owner: str = ""
 ) -> int | None:
-    """Return the version under which a provider stores a fact or a withdrawal; None if it does not have it.
+    """Return the version under which a provider stores a fact or a withdrawal; None if it is not stored.
 
     Raises:
-        StoreError: it could not be read.
+        StoreError: the facts could not be read.
     """
     options: dict[str, Any] = {"owner": owner} if owner else {}
     found: Sequence[FactVersion] = await provider.load(fact.concept, subject, scope, **options)
@@ -144,7 +144,7 @@ async def found_again(provider: FactProvider, references: Iterable[Sequence[Any]
     """Return the facts and withdrawals of references, as far as the provider still has them.
 
     Raises:
-        StoreError: they could not be read.
+        StoreError: the facts could not be read.
     """
     options: dict[str, Any] = {"owner": owner} if owner else {}
     found: list[Saved] = []
@@ -188,7 +188,7 @@ def fact_json(known: KnownFact, *, values: bool) -> Json:
 
 
 def read_fact_json(data: Mapping[str, Json], found: Mapping[Name, KnownFact] | None = None) -> KnownFact:
-    """Return the fact of data that `fact_json` returned. The values of references are taken from `found`."""
+    """Return the fact in data that `fact_json` returned. The values of references are taken from `found`."""
     known = _read(data)
     parts = tuple(read_fact_json(part, found) for part in data.get("parts", ()))
     if "ref" not in data:
@@ -199,12 +199,12 @@ def read_fact_json(data: Mapping[str, Json], found: Mapping[Name, KnownFact] | N
 
 
 def references(data: Json) -> Iterator[KnownFact]:
-    """Yield all references to facts in JSON data, without values; for a combined fact, those to its parts."""
+    """Yield all references to facts in JSON data, without values; for a combined fact, the references to its parts."""
     return map(_read, objects(data, lambda each: "ref" in each and "place" in each and "parts" not in each))
 
 
 def objects(data: Json, fits: Callable[[dict[str, Json]], bool]) -> Iterator[dict[str, Json]]:
-    """Yield the objects anywhere in JSON data that fit, without looking inside of them."""
+    """Yield the objects anywhere in JSON data that fit, without descending into them."""
     if isinstance(data, dict):
         found = cast("dict[str, Json]", data)
         if fits(found):

@@ -1,4 +1,4 @@
-"""Resolving facts about one concept of several subjects and scopes."""
+"""Resolves facts about one concept from several subjects and scopes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def resolve(found: Iterable[Found]) -> list[Fact]:
 
 
 def traced(found: Iterable[Found]) -> list[tuple[Fact, list[Found]]]:
-    """Return the facts of `resolve`, each with the facts that it was made of, in order."""
+    """Return the facts of `resolve`, each with the facts from which it was made, in order."""
     groups: dict[str, list[Found]] = {}
     for each in found:
         groups.setdefault(each[0].concept.keyword, []).append(each)

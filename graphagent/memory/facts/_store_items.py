@@ -24,7 +24,7 @@ def concept_of(item: Item) -> str:
     """Return the keyword in the key of an item.
 
     Raises:
-        DamagedStoreError: it is not the key of a fact.
+        DamagedStoreError: the key is not that of a fact.
     """
     match item.key[5:]:
         case (str() as keyword, int()):
@@ -34,7 +34,7 @@ def concept_of(item: Item) -> str:
 
 
 def facts_of(owner: str) -> Key:
-    """Return what the keys of all facts of an owner begin with."""
+    """Return the beginning of the keys of all facts of an owner."""
     return (ROOM, checked_owner(owner))
 
 
@@ -50,7 +50,7 @@ def domain_of(place: Place) -> Key:
 
 
 def put_of(keys: Key, fact: FactVersion) -> Put:
-    """Return the change that adds a version of a concept, to whose keys `keys` is the beginning."""
+    """Return the change that adds a version of a concept, whose keys begin with `keys`."""
     return Put((*keys, fact.version), checked(orjson.dumps(fact_record(fact))), expected=0)
 
 
@@ -58,7 +58,7 @@ def version_of(item: Item) -> FactVersion:
     """Return the version of a fact in an item.
 
     Raises:
-        DamagedStoreError: it is not what was written.
+        DamagedStoreError: the item is not what was written.
     """
     try:
         fact = read_fact(orjson.loads(unchecked(item.value)))
@@ -68,7 +68,7 @@ def version_of(item: Item) -> FactVersion:
         reason = "it is not JSON" if isinstance(error, orjson.JSONDecodeError) else str(error)
     else:
         return fact
-    # Outside the except clause, because the JSON error contains the text and would be the context of this error.
+    # Outside the except clause, because the JSON error contains the text, and would be the context of this error.
     raise DamagedStoreError(f"version {item.key[-1]} of the facts about {item.key[-2]!r}", reason)
 
 
@@ -76,7 +76,7 @@ def place_of(item: Item) -> Place:
     """Return the owner, scope and subject of an item.
 
     Raises:
-        DamagedStoreError: its key is not that of a fact.
+        DamagedStoreError: the key is not that of a fact.
     """
     try:
         _, owner, kind, name, subject, keyword, number = item.key

@@ -28,8 +28,8 @@ def checked_name(name: str, what: str) -> str:
     """Return a name in Unicode form NFC, so that two encodings of one name are the same.
 
     Raises:
-        TypeError: it is not text.
-        ValueError: it is empty, longer than 1,000 characters, or not Unicode text.
+        TypeError: the name is not text.
+        ValueError: the name is empty, longer than 1,000 characters, or not Unicode text.
     """
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{what} must be text, not {type(name).__name__}")
@@ -42,7 +42,7 @@ def checked_name(name: str, what: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Return a text for comparisons that look neither at case nor at the form of Unicode."""
+    """Return a text for comparisons that ignore case and the form of Unicode."""
     return text.casefold() if text.isascii() else unicodedata.normalize("NFC", text.casefold())
 
 
@@ -214,11 +214,11 @@ nothing is claimed, as when a program saves a fact outside a run. `trusted`: a p
 
 
 UNTRUSTED = TRUST_LEVELS[0]
-"""The level of trust that hides nothing that is trusted more."""
+"""The level of trust whose facts do not hide facts that are trusted more."""
 
 
 def least_trust(levels: Iterable[str]) -> str:
-    """Return the lowest of some levels of trust, which is that of anything made of such parts."""
+    """Return the lowest of some levels of trust, the level of anything made from such parts."""
     return min(levels, key=TRUST_LEVELS.index)
 
 
@@ -312,7 +312,7 @@ class MultipleFacts:
     """A fact with one or more values, in order. `str()` returns them; `repr()`, which may be logged, does not contain them.
 
     Raises:
-        ValueError: the concept has only one value; there are no values; or one has more than 1 MiB or a lone surrogate.
+        ValueError: the concept has only one value; no values are given; or a value has more than 1 MiB or a lone surrogate.
         TypeError: the values are a single text.
     """
 
@@ -376,7 +376,7 @@ class Withdrawal:
     without values stands where values were erased by `forget(…, value=)`; none is made by hand.
 
     Raises:
-        ValueError: the concept has only one value; there are no values; or one has more than 1 MiB or a lone surrogate.
+        ValueError: the concept has only one value; no values are given; or a value has more than 1 MiB or a lone surrogate.
         TypeError: the values are a single text.
     """
 

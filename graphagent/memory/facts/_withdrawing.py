@@ -18,7 +18,7 @@ def of_known(withdrawal: Withdrawal, known: Iterable[Fact]) -> Withdrawal:
     """Return a withdrawal with the concept as it is stored.
 
     Raises:
-        ValueNotFoundError: a value is not among those that are known.
+        ValueNotFoundError: a value is not among the known values.
         ValueError: the concept has one value.
     """
     found = list(known)
@@ -35,9 +35,10 @@ def of_known(withdrawal: Withdrawal, known: Iterable[Fact]) -> Withdrawal:
 
 
 def without_value(versions: Sequence[FactVersion], value: str) -> list[FactVersion]:
-    """Return all versions of a concept, the oldest first, without a value, and after them one that says that a value was withdrawn.
+    """Return all versions of a concept, the oldest first, without a value, followed by one that records the withdrawal of a value.
 
-    A version that had no other value is a withdrawal without values, so that versions have no gaps. Empty if no version has the value.
+    A version without any other value becomes a withdrawal without values, so that versions have no gaps. The list is empty if no
+    version has the value.
 
     Raises:
         ValueError: the concept has one value.
@@ -54,7 +55,7 @@ def without_value(versions: Sequence[FactVersion], value: str) -> list[FactVersi
 
 
 def erased_bytes(versions: int, value: str) -> int:
-    """Return how many bytes a value takes in some versions."""
+    """Return the bytes that a value takes in some versions."""
     return versions * (len(value.encode(errors="replace")) + len('""'))
 
 
@@ -68,5 +69,5 @@ def _without(version: FactVersion, value: str) -> FactVersion:
 
 
 def resets(version: Withdrawal) -> bool:
-    """Return whether a withdrawal stands for an erased SingleFact, which had hidden all before it."""
+    """Return whether a withdrawal replaces an erased SingleFact, which had hidden all earlier versions."""
     return version.concept.fact_type is FactType.SINGLE

@@ -154,7 +154,7 @@ async def test_a_line_may_be_edited_by_hand(tmp_path):
     await provider.save(SingleFact(CITY, "Molde"), USER, APP)
     file.write_text(file.read_text().replace("Moss", "Rome"))
     with pytest.raises(
-        DamagedStoreError, match=r'line 3 is damaged: its bytes do not fit its crc.*remove "crc" from this'
+        DamagedStoreError, match=r'line 3 is damaged: its bytes do not match its crc.*remove "crc" from this'
     ):
         await values(provider)
 
@@ -387,7 +387,7 @@ async def test_a_torn_last_line_is_put_aside_by_the_next_save(tmp_path, caplog):
         assert "city-" not in caplog.text
         history = await FileMemoryProvider(tmp_path).history(CITY, USER, APP)
         assert [(fact.value, fact.version) for fact in history[:2]] == [("next", 4), ("city-2", 3)]
-        with pytest.raises(DamagedStoreError, match=r"torn line.*put aside.*remove this file") as raised:
+        with pytest.raises(DamagedStoreError, match=r"torn line.*moved here.*remove this file") as raised:
             await provider.verify()
         assert raised.value.where == str(aside)
         aside.unlink()
