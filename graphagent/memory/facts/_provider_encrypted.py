@@ -33,7 +33,7 @@ class EncryptedMemoryProvider(StoreMemoryProvider):
 
     Raises:
         TypeError: `root` is not a path.
-        ValueError: the key is not valid, `root` is an empty path, `cache_bytes` is not a number of bytes, or an EncryptedStore
+        ValueError: the key is not valid, `root` is not the path of a folder, `cache_bytes` is not a number of bytes, or an EncryptedStore
             refuses `anchor` or `anchor_every`.
         KeySourceError: the variable or the file that `key` names has no key.
         StoreError: the folder belongs to a FileMemoryProvider.

@@ -51,7 +51,7 @@ class FileMemoryProvider:
 
     Raises:
         TypeError: `root` is not a path.
-        ValueError: `root` names no folder, or `cache_bytes` is not a number of bytes.
+        ValueError: `root` is not the path of a folder, or `cache_bytes` is not a number of bytes.
         StoreError: this system lacks the file locks of POSIX.
     """
 

@@ -364,7 +364,7 @@ async def test_a_torn_last_line_costs_no_other(tmp_path, caplog):
             assert str(file) in record.getMessage()
             assert record.getMessage().startswith("line 5 of ")
             assert "city-" not in record.getMessage()
-        with pytest.raises(DamagedStoreError, match=r"line 5 is damaged: the last line is torn.*sound"):
+        with pytest.raises(DamagedStoreError, match=r"line 5 is damaged: the last line is torn.*intact"):
             await provider.verify()
         assert len(caplog.records) == 3
         assert len([record async for record in provider.export()]) == 3

@@ -552,7 +552,7 @@ def test_what_cannot_be_assigned_says_what_can():
         with pytest.raises(AttributeError, match=r"tool_calls of an ActionStep.*model_output_message = "):
             one.tool_calls = ()
         with pytest.raises(
-            AttributeError, match="model_input_messages of an ActionStep records the request .* cannot be assigned"
+            AttributeError, match=r"model_input_messages of an ActionStep records the request .* cannot be assigned"
         ):
             one.model_input_messages = ()
     with pytest.raises(
