@@ -46,7 +46,7 @@ class BlockingNoteView(Protocol):
         """Whether notes cannot be saved, changed or forgotten here."""
 
     def scope(self, path: str) -> BlockingNoteView:
-        """Return a view of one scope. Paths that are given to it are relative to it, or begin with its whole path."""
+        """Return a view of one scope. Paths in it are relative to it, or begin with its whole path."""
 
     def subscope(self, name: str) -> BlockingNoteView:
         """Return a view of a scope below this one, as `scope` does."""
@@ -54,10 +54,10 @@ class BlockingNoteView(Protocol):
     def slice(
         self, scopes: Iterable[str], categories: Iterable[str] | None = None, *, read_only: bool = True
     ) -> BlockingNoteView:
-        """Return a view of several scopes; with categories, of those of their notes that have one of them. Paths in it are absolute."""
+        """Return a view of several scopes; with categories, only of notes with one of them. Paths in it are absolute."""
 
     def of(self, source: str) -> BlockingNoteView:
-        """Return this view as one source sees it, with its private notes. What is saved there has this source."""
+        """Return this view as one source sees it, with its private notes. Notes saved there have this source."""
 
     def remember(
         self,
@@ -74,7 +74,7 @@ class BlockingNoteView(Protocol):
         run_id: str = "",
         infer: Infer = "later",
     ) -> Record:
-        """Save a text as a note. It is on the disk when this returns."""
+        """Save a text as a note. It is on the disk when this method returns."""
 
     def remember_many(
         self,
@@ -141,7 +141,7 @@ class BlockingNoteView(Protocol):
         """Change a note. Fields that are left out stay, as do its owner, source and privacy. The former note is in its history."""
 
     def history(self, id_: str) -> list[FormerNote]:
-        """Return a note before each change, the last change first, each with what was done to it then, and when."""
+        """Return a note before each change, the last change first, each with the kind and the time of the change."""
 
     def undo(self, id_: str) -> Record:
         """Restore a note as it was before its last change, or before it was consolidated into another one."""
@@ -195,7 +195,7 @@ class BlockingNoteView(Protocol):
         """Return the statements in a text, each of which can be understood alone. Nothing is saved. Without a model: the whole text."""
 
     def settle(self) -> int:
-        """Wait until all that was left out on saving is inferred. Return the number of notes for which something is still missing."""
+        """Wait until all pending inference is done. Return the number of notes that still lack inferred values."""
 
     def export(self) -> Generator[dict[str, Any]]:
         """Yield all notes of the view, with their history, as plain JSON data, the oldest first."""
@@ -230,7 +230,7 @@ class BlockingNotes(BlockingNoteView, Protocol):
         """Return all owners that have notes in the store, in alphabetical order, `""` for notes without an owner."""
 
     def stored_embedder(self) -> str | None:
-        """Return the name of the embedder that made the vectors of the owner's notes; None if there are no vectors."""
+        """Return the name of the embedder that made the vectors of the owner's notes; None without vectors."""
 
     def aclose(self) -> None:
         """Close the file, and the connections of an embedder and of a reranker that can be closed."""

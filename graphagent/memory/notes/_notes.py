@@ -49,28 +49,28 @@ class Notes(NoteView):
     Args:
         store: The path of a file, or a Store, such as MemoryStore() for notes that end with the process. For any store but a
             SqliteStore, such as an EncryptedStore, the search index is in memory only.
-        model: Infers what was left out on saving, splits texts, searches deeper if a recall needs it, and consolidates notes that say
-            the same. It is sent texts of notes, also private ones, unless `infer` is `never` and `depth` is `shallow`. What it does
-            after a save is done in the background, and continued when the notes are opened again.
+        model: Infers values left out on saving, splits texts, searches deeper if a recall needs it, and consolidates notes that say
+            the same. It receives texts of notes, also private ones, unless `infer` is `never` and `depth` is `shallow`. Its work
+            after a save runs in the background, and continues when the notes are opened again.
         embedder: Makes the vectors by which notes are found by meaning.
         late_interaction: Whether vectors of the words of notes are stored and compared with those of a question too, if the embedder
             makes them. It finds more; each word takes a bit for each number of a vector, on the disk and in memory.
-        reranker: Orders the best notes of a recall anew: it is shown the question and `rerank_limit` (50) of them, and makes one score
-            each.
+        reranker: Orders the best notes of a recall anew: it receives the question and `rerank_limit` (50) of the notes, and returns a score
+            for each.
         index: A search engine of your own, which is asked instead of the index of the notes.
-        owner: Whose notes these are: a user, a tenant. Owners never see the notes of one another.
+        owner: The owner of these notes: a user, a tenant. Owners never see the notes of one another.
         source: Who speaks and asks. Private notes of others are not visible.
         settings: The settings of ranking, reranking, consolidation and deep recall.
         on_progress: Called, in a worker thread, with how many notes are in the index, and of how many, while it is built: at each
             opening if it is in memory, else if it does not exist.
-        cache_bytes: About how many bytes of memory are used for the vectors and speakers of the owners used last. Those of others are
+        cache_bytes: The approximate bytes of memory used for the vectors and speakers of the owners used last. Those of others are
             read again at their next use. The vectors of the owner used last are always kept, even if they are larger.
-        keep_for: How old a note may be, such as `timedelta(days=90)`, by when it was saved. What is older is not read, and is erased
-            with its history when a note is saved or the notes are opened, at most once an hour. By default, notes are kept for ever.
+        keep_for: How old a note may be, such as `timedelta(days=90)`, by when it was saved. Older notes are not read, and are erased
+            with their history when a note is saved or the notes are opened, at most once an hour. By default, notes are kept for ever.
 
     Raises:
         TypeError: an argument is of the wrong type.
-        ValueError: `cache_bytes` is not a number of bytes, or `store` names no file.
+        ValueError: `cache_bytes` is not a number of bytes, or `store` is not the path of a file.
         NoteError: the source is not valid.
     """
 
@@ -121,7 +121,7 @@ class Notes(NoteView):
     async def owners(self) -> list[str]:
         """Return all owners that have notes in the store, in alphabetical order, `""` for notes without an owner.
 
-        This is for whoever administers the store: it includes others than the owner of these notes.
+        This is for administrators of the store: it includes owners other than the owner of these notes.
 
         Raises:
             StoreError: the store cannot be read.
@@ -129,7 +129,7 @@ class Notes(NoteView):
         return await self._service.repository.owners()
 
     async def stored_embedder(self) -> str | None:
-        """Return the name of the embedder that made the vectors of the owner's notes; None if there are no vectors.
+        """Return the name of the embedder that made the vectors of the owner's notes; None without vectors.
 
         Raises:
             StoreError: the store cannot be read.
@@ -140,7 +140,7 @@ class Notes(NoteView):
     async def aclose(self) -> None:
         """Close the file, and the connections of an embedder and of a reranker that can be closed.
 
-        What is still to be inferred is inferred when the notes are opened again. An OpenAIEmbedder can still be used by others, and so
+        Pending inference continues when the notes are opened again. An OpenAIEmbedder can still be used by others, and so
         can an OpenAIReranker.
         """
         if self._service.inference is not None:
@@ -197,7 +197,7 @@ def _check_makers(model: object, embedder: object) -> None:
     """Check that the model can be asked, and that the embedder can make vectors and has a name, with which they are kept.
 
     Raises:
-        TypeError: one cannot, or has none.
+        TypeError: one of them cannot, or the embedder has no name.
     """
     if model is not None:
         check_model(model)
@@ -222,7 +222,7 @@ def _check_reranker(reranker: object) -> None:
     """Check that a reranker can score texts, and has a name for errors.
 
     Raises:
-        TypeError: it cannot, or it has none.
+        TypeError: the reranker cannot, or has no name.
     """
     if reranker is None:
         return

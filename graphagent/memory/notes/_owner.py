@@ -1,4 +1,4 @@
-"""All notes of an owner in a store, whatever a view shows of them: for those who forget an owner, or look for what is to be forgotten."""
+"""All notes of an owner in a store, independent of views: for forgetting an owner, and for finding the notes to forget."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def all_versions(view: NoteView) -> list[Record]:
     """Return all notes of the owner of a view in all their versions, those too that were consolidated into others.
 
     Raises:
-        StoreError: they cannot be read.
+        StoreError: the notes cannot be read.
     """
     repository, owner = _service(view).repository, view.owner
     former = repository.store.scan(_storage.histories_key(owner))
@@ -53,7 +53,7 @@ async def has_notes(store: Store, owner: str) -> bool:
     """Return whether a store has anything of notes of an owner.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the notes cannot be read.
     """
     return bool([item async for item in store.scan(_storage.room_of(owner), limit=1)])
 
@@ -63,8 +63,8 @@ async def forget_owner(place: Store | NoteView, owner: str, also: Sequence[Chang
 
     Raises:
         ValueError: as in `notes_of`.
-        NotErasedError: it is done, but bytes of it may still be on the disk.
-        StoreError: it could not be done.
+        NotErasedError: the notes are forgotten, but bytes of them may still be on the disk.
+        StoreError: the notes could not be forgotten.
     """
     if isinstance(place, NoteView):
         repository, is_open = _service(notes_of(place, owner)).repository, True

@@ -20,7 +20,7 @@ def path_of(scope: str, under: str = ROOT) -> str:
     segments are dropped, and letters are composed (NFC). Upper and lower case differ.
 
     Raises:
-        ScopeError: it is not a text, goes up (`..`), is longer than 1,024 characters or deeper than 32 segments.
+        ScopeError: the path is not a text, goes up (`..`), is longer than 1,024 characters or deeper than 32 segments.
     """
     if not isinstance(scope, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ScopeError(scope, f"a scope is a path such as '/project/alpha', not {type(scope).__name__}")

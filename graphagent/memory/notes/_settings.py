@@ -104,7 +104,7 @@ def _check_ranking(ranking: object) -> None:
         if each.name == "roles":
             if not isinstance(value, Mapping):
                 raise TypeError(
-                    f"ranking.roles is a dict of what is added for each role, such as {{'tool': -2.0}}, not {kind_of(value)}"
+                    f"ranking.roles is a dict with the number to add for each role, such as {{'tool': -2.0}}, not {kind_of(value)}"
                 )
             for role, extra in cast("Mapping[str, object]", value).items():
                 check_number(f"ranking.roles[{role!r}]", extra)
@@ -113,7 +113,7 @@ def _check_ranking(ranking: object) -> None:
             continue
         if isinstance(value, Mapping):
             raise TypeError(
-                f"ranking.{each.name} is a factor, not a dict; what is added for each role is ranking.roles"
+                f"ranking.{each.name} is a factor, not a dict; the numbers to add for each role are in ranking.roles"
             )
         check_number(f"ranking.{each.name}", value)
         if not 0 <= cast("float", value) < math.inf:

@@ -14,7 +14,7 @@ from graphagent._options import check_zone
 Depth = Literal["shallow", "deep", "auto"]
 """How a recall searches: without a model, with one, or with one if it is needed."""
 Infer = Literal["later", "now", "never"]
-"""When a model infers what was left out of a note."""
+"""When a model infers the values left out of a note."""
 DEPTHS: tuple[Depth, ...] = ("shallow", "deep", "auto")
 INFER: tuple[Infer, ...] = ("now", "later", "never")
 INFERRED = ("scope", "categories", "importance", "metadata")
@@ -83,20 +83,20 @@ class Record:
     importance: float = 0.5
     metadata: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, repr=False)
     created_at: datetime = field(default=_NEVER, repr=False)
-    """When it was saved first, in UTC."""
+    """When the note was first saved, in UTC."""
     updated_at: datetime = field(default=_NEVER, repr=False)
-    """When it was changed last."""
+    """When the note was last changed, in UTC."""
     at: datetime | None = None
-    """When it was said, if that is known; in UTC."""
+    """When the note was said, in UTC, if known."""
     owner: str = ""
     source: str = ""
     private: bool = False
     trust: str = ""
-    """How much it can be trusted: one of TRUST_LEVELS, or empty if that was not said."""
+    """How far the note can be trusted: one of TRUST_LEVELS, or empty if unspecified."""
     run_id: str = ""
-    """The run that saved it; empty if a program did."""
+    """The run that saved the note; empty outside a run."""
     session: str = ""
-    """The conversation of which it is a turn."""
+    """The conversation that contains this turn."""
     place: int = 0
     """Its number in the conversation, from 1."""
     speaker: str = ""
@@ -120,9 +120,9 @@ class FormerNote(NamedTuple):
     record: Record
     """The note as it was."""
     action: str
-    """What was done to it then, such as `updated`, or `consolidated: …` with the model's reason."""
+    """The change, such as `updated`, or `consolidated: …` with the model's reason."""
     at: datetime | None = None
-    """When that was done, in UTC; None if it was not recorded."""
+    """The time of the change, in UTC; None if it was not recorded."""
     into: str = ""
     """The id of the note that replaced it, if it was consolidated into another one."""
 
@@ -133,7 +133,7 @@ class Match:
 
     record: Record
     score: float
-    """How well it fits, above 0 and up to 1. Scores of different queries can be compared."""
+    """How well the note fits, above 0 and up to 1. Scores of different queries can be compared."""
     reasons: tuple[str, ...]
     """Why it was found, the strongest reason first: `lexical`, `semantic`, `neighbours`, `session`, `speaker`, `date`, …; before them
     `reranker`, if a reranker was shown it."""
@@ -141,7 +141,7 @@ class Match:
     """What each reason contributed to its rank; `relevance` is the score before recency and importance, and `reranker` the reranker's
     own score, by which it was ranked."""
     gaps: tuple[str, ...] = field(default=(), repr=False)
-    """What a deep recall searched for and did not find."""
+    """The information that a deep recall searched for and did not find."""
 
     def __str__(self) -> str:
         return f"{self.score:.2f} {self.record}"

@@ -32,8 +32,8 @@ def whole(name: str, value: object) -> None:
     """Check that a value is a whole number of at least 0.
 
     Raises:
-        TypeError: it is not a whole number.
-        ValueError: it is below 0.
+        TypeError: the value is not a whole number.
+        ValueError: the value is below 0.
     """
     check_whole(name, value)
     if cast("int", value) < 0:
@@ -44,8 +44,8 @@ def fraction(name: str, value: object) -> None:
     """Check that a value is a number from 0 to 1.
 
     Raises:
-        TypeError: it is not a number.
-        ValueError: it is outside of this range.
+        TypeError: the value is not a number.
+        ValueError: the value is outside this range.
     """
     check_number(name, value)
     if not 0 <= cast("float", value) <= 1:
@@ -62,7 +62,7 @@ def content(value: object) -> str:
     """Return the text of a note without spaces around it.
 
     Raises:
-        NoteError: it is not a text, blank, too long, or contains a lone surrogate.
+        NoteError: the value is not a text, blank, too long, or contains a lone surrogate.
     """
     if not isinstance(value, str):
         raise NoteError(f"a note is a text, not {type(value).__name__}")
@@ -84,7 +84,7 @@ def name(what: str, value: object, longest: int = 1000) -> str:
     """Return a name, such as that of a source.
 
     Raises:
-        NoteError: it is not a text, is too long, or contains a lone surrogate.
+        NoteError: the value is not a text, is too long, or contains a lone surrogate.
     """
     if not isinstance(value, str):
         raise NoteError(f"{what}={value!r} is not a text")
@@ -101,7 +101,7 @@ def note_id(value: object) -> str:
     """Return the id of a note.
 
     Raises:
-        TypeError: it is not a text.
+        TypeError: the value is not a text.
     """
     if not isinstance(value, str):
         given = f"{kind_of(value)}; give its .id" if isinstance(value, Record) else kind_of(value)
@@ -113,7 +113,7 @@ def categories(values: Iterable[str] | None) -> tuple[str, ...]:
     """Return categories without duplicates and without spaces around them.
 
     Raises:
-        NoteError: one is not a text, blank or too long, or there are too many.
+        NoteError: a category is not a text, is blank or too long, or too many are given.
     """
     given = [values] if isinstance(values, str) else list(values or ())
     found = tuple(dict.fromkeys(name("category", each, 200).strip() for each in given))
@@ -128,7 +128,7 @@ def importance(value: object) -> float:
     """Return an importance.
 
     Raises:
-        NoteError: it is not a number from 0 to 1.
+        NoteError: the value is not a number from 0 to 1.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise NoteError(f"importance={value!r} is not between 0 and 1")
@@ -139,7 +139,7 @@ def metadata(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return metadata as they will be read back from JSON.
 
     Raises:
-        NoteError: they are not a mapping, contain something that JSON cannot represent, or are too large.
+        NoteError: the metadata are not a mapping, contain a value that JSON cannot represent, or are too large.
     """
     if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise NoteError(f"metadata= is a dict, such as {{'ticket': 42}}, not {kind_of(given)}")
@@ -157,7 +157,7 @@ def metadata_filter(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the metadata that a note must have to be found, as they are read back from JSON.
 
     Raises:
-        NoteError: they are not a mapping, or contain a value that no metadata can have.
+        NoteError: the argument is not a mapping, or contains a value that metadata cannot have.
     """
     if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise NoteError(
@@ -218,8 +218,8 @@ def time(value: datetime, what: str = "at") -> datetime:
     """Return a time in UTC.
 
     Raises:
-        NoteError: it is not a datetime, or not representable in UTC.
-        ValueError: it has no time zone.
+        NoteError: the value is not a datetime, or not representable in UTC.
+        ValueError: the value has no time zone.
     """
     if not isinstance(value, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise NoteError(_not_a_time(what, value))
@@ -231,11 +231,11 @@ def time(value: datetime, what: str = "at") -> datetime:
 
 
 def bound(what: str, value: datetime | None) -> int | None:
-    """Return the time that limits a search, in milliseconds UTC; None if there is no limit.
+    """Return the time that limits a search, in milliseconds UTC; None without a limit.
 
     Raises:
-        TypeError: it is not a datetime.
-        ValueError: it has no time zone.
+        TypeError: the value is not a datetime.
+        ValueError: the value has no time zone.
     """
     if value is None:
         return None

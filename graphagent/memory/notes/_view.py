@@ -67,11 +67,11 @@ class NoteView:
     # Views
 
     def scope(self, path: str) -> NoteView:
-        """Return a view of one scope. Paths that are given to it are relative to it, or begin with its whole path.
+        """Return a view of one scope. Paths in it are relative to it, or begin with its whole path.
 
         Raises:
-            PermissionError: it is outside of this view.
-            ScopeError: it is not a scope.
+            PermissionError: the scope is outside this view.
+            ScopeError: the path is not a scope.
         """
         return NoteView(self._service, self._visibility.scope(path))
 
@@ -79,25 +79,25 @@ class NoteView:
         """Return a view of a scope below this one, as `scope` does.
 
         Raises:
-            PermissionError: this is a slice that does not have it.
-            ScopeError: it is not a scope.
+            PermissionError: this view is a slice without that scope.
+            ScopeError: the path is not a scope.
         """
         return self.scope(name)
 
     def slice(
         self, scopes: Iterable[str], categories: Iterable[str] | None = None, *, read_only: bool = True
     ) -> NoteView:
-        """Return a view of several scopes; with categories, of those of their notes that have one of them. Paths in it are absolute.
+        """Return a view of several scopes; with categories, only of notes with one of them. Paths in it are absolute.
 
         Raises:
-            PermissionError: one is outside of this view, or this is read-only and the slice is not to be.
-            ScopeError: one is not a scope, or there is none.
-            NoteError: a category is not valid, or there is none in `categories`.
+            PermissionError: a scope is outside this view, or this view is read-only and the slice is not.
+            ScopeError: a path is not a scope, or no scope is given.
+            NoteError: a category is not valid, or `categories` is empty.
         """
         return NoteView(self._service, self._visibility.slice(scopes, categories, read_only=read_only))
 
     def of(self, source: str) -> NoteView:
-        """Return this view as one source sees it, with its private notes. What is saved there has this source.
+        """Return this view as one source sees it, with its private notes. Notes saved there have this source.
 
         Raises:
             NoteError: the source is not valid.
@@ -122,27 +122,27 @@ class NoteView:
         run_id: str = "",
         infer: Infer = "later",
     ) -> Record:
-        """Save a text as a note. It is on the disk when this returns.
+        """Save a text as a note. It is on the disk when this method returns.
 
         Args:
             content: The text, up to 1,000,000 characters.
             scope: Where to save it, such as `/project/alpha`; by default the scope of the view.
-            categories: What it is about.
+            categories: The topics of the note.
             importance: From 0 to 1; by default `default_importance` of the settings.
             metadata: Anything that JSON can represent.
-            source: Who said it, or where it comes from; by default the source of the view.
-            private: Whether only its source sees it.
-            at: When it was said, with a time zone.
+            source: Who said the note, or where it comes from; by default the source of the view.
+            private: Whether the note is visible only to its source.
+            at: When the note was said, with a time zone.
             trust: One of TRUST_LEVELS.
-            run_id: The run that saves it.
+            run_id: The run that saves the note.
             infer: When the model, if there is one, infers what was left out: `later`, after this returned; `now`, before; or `never`.
 
         Raises:
             ValueError: `infer` is not known.
             NoteError: the note cannot be saved; the message says why.
             PermissionError: the view is read-only, or would not see the note.
-            EmbedderError: its vector could not be made.
-            StoreError: it could not be saved.
+            EmbedderError: the vector could not be made.
+            StoreError: the note could not be saved.
         """
         note = Note(content, scope, categories, importance, metadata, source, private, at)
         [record] = await self._service.save(self._visibility, SaveRequest([note], None, trust, run_id, infer))
@@ -169,10 +169,10 @@ class NoteView:
 
         Raises:
             ValueError: `infer` is not known.
-            NoteError: one cannot be saved; the message says which. None is saved.
-            PermissionError: the view is read-only, or would not see one.
-            EmbedderError: their vectors could not be made.
-            StoreError: they could not be saved.
+            NoteError: a note cannot be saved; the message says which. No note is saved.
+            PermissionError: the view is read-only, or would not see a note.
+            EmbedderError: the vectors could not be made.
+            StoreError: the notes could not be saved.
         """
         given = Note("", None, categories, importance, metadata, source, private, at)
         filled = await with_defaults(notes, given)
@@ -190,17 +190,17 @@ class NoteView:
     ) -> list[Record]:
         """Save the turns of a conversation, each as a note with its speaker, its time and its place.
 
-        The turns before and after a turn, and others of the same conversation, help to find it. Turns of a session that exists follow
-        its last one. Messages as in chat APIs, `{"role": "user", "content": "…"}`, are turns too; those without any text, such as
-        tool calls alone, are left out. When a message was said is its `at`, `created_at` or `timestamp`: a datetime, text as in ISO
-        8601, each with a time zone, or seconds since 1970.
+        The turns before and after a turn, and other turns of the conversation, help to find it. In an existing session, new turns
+        follow the last one. Messages as in chat APIs, `{"role": "user", "content": "…"}`, are turns too; messages without text,
+        such as tool calls alone, are left out. The time of a message is its `at`, `created_at` or `timestamp`: a datetime or an ISO
+        8601 text, each with a time zone, or seconds since 1970.
 
         Raises:
-            NoteError: a turn cannot be saved, and the message says which; or there is no session. None is saved.
-            TypeError: one is not a turn.
-            PermissionError: the view is read-only, or would not see one.
-            EmbedderError: their vectors could not be made.
-            StoreError: they could not be saved.
+            NoteError: a turn cannot be saved (the message says which), or no session is given. No turn is saved.
+            TypeError: a value is not a turn.
+            PermissionError: the view is read-only, or would not see a turn.
+            EmbedderError: the vectors could not be made.
+            StoreError: the notes could not be saved.
         """
         request = SaveRequest((), scope, trust, run_id, "never")
         return await save_conversation(self._service, self._visibility, turns, session, categories or (), request)
@@ -228,7 +228,7 @@ class NoteView:
             query: The question, or some words. Of a long one, the first 10,000 characters count.
             scope: Where to search, including the scopes below; by default everywhere in the view.
             categories: Only notes that have one of these.
-            limit: How many notes at most.
+            limit: The most notes to return.
             depth: `shallow`: without a model. `deep`: a model says what to search for and where. `auto`: deep if the question is long
                 or the result is weak. By default `auto` with a model, else `shallow`.
             source: Only notes of this source.
@@ -240,7 +240,7 @@ class NoteView:
 
         Raises:
             ValueError: the depth is not known, or the limit is below 0.
-            TypeError: a time is not a datetime, or a number is not one.
+            TypeError: a time is not a datetime, or a number is of another type.
             NoteError: the question, the scope, a category, the source or a value of `metadata_filter` is not valid.
             EmbedderError: the question could not be embedded.
             RerankerError: the reranker failed, or returned something else than a score for each note.
@@ -275,7 +275,7 @@ class NoteView:
         Raises:
             TypeError: the text is not a text.
             NoteNotFoundError: this view has no such note.
-            AmbiguousNoteError: it has several; the error has their ids.
+            AmbiguousNoteError: this view has several; the error has their ids.
             StoreError: the store cannot be read.
         """
         if await self._get(text) is not None:
@@ -305,14 +305,14 @@ class NoteView:
     ) -> Record:
         """Change a note. Fields that are left out stay, as do its owner, source and privacy. The former note is in its history.
 
-        If the values are not new, there is no new version.
+        If the values are unchanged, no new version is saved.
 
         Raises:
             NoteNotFoundError: this view has no such note.
             PermissionError: the view is read-only, or would not see the note any more.
             NoteError: the note cannot be saved so; the message says why.
-            EmbedderError: its vector could not be made.
-            StoreError: it could not be saved.
+            EmbedderError: the vector could not be made.
+            StoreError: the note could not be saved.
         """
         self._visibility.check_writable()
         changes: dict[str, Any] = {}
@@ -329,13 +329,13 @@ class NoteView:
         return await update(self._service, self._visibility, id_, changes)
 
     async def history(self, id_: str) -> list[FormerNote]:
-        """Return a note before each change, the last change first, each with what was done to it then, and when.
+        """Return a note before each change, the last change first, each with the kind and the time of the change.
 
-        A note that was consolidated into another one still has its history, which names the other one. That of a note that was never changed is empty.
+        A note that was consolidated into another one still has its history, which names the other one. The history of a note that was never changed is empty.
 
         Raises:
             NoteNotFoundError: this view has no such note, and had none.
-            StoreError: it cannot be read.
+            StoreError: the store cannot be read.
         """
         repository, visible = self._service.repository, self._visibility.filter()
         now = await repository.get(visible.owner, _validation.note_id(id_))
@@ -351,14 +351,14 @@ class NoteView:
         """Restore a note as it was before its last change, or before it was consolidated into another one.
 
         Undone again, it goes back one change further, to what was saved first. Each step is in the history, so `update` can restore
-        what was undone.
+        an undone change.
 
         Raises:
             NoteNotFoundError: this view has no such note, and had none.
-            NoteError: it was never changed, or all its changes are undone.
+            NoteError: the note was never changed, or all its changes are undone.
             PermissionError: the view is read-only, or did not see the former note.
-            EmbedderError: its vector could not be made.
-            StoreError: it could not be saved.
+            EmbedderError: the vector could not be made.
+            StoreError: the note could not be saved.
         """
         self._visibility.check_writable()
         return await undo(self._service.repository, self._visibility.filter(), id_)
@@ -391,13 +391,13 @@ class NoteView:
             run_id: Only notes that this run saved.
 
         Raises:
-            ValueError: there is no condition, an empty one, an age below zero, or a time in the future. `reset()` erases everything
-                in the view.
-            TypeError: something is given by position, an id is not a text, or `older_than` is neither an age nor a time.
+            ValueError: no condition is given, or an empty one, an age below zero, or a time in the future. `reset()` erases
+                everything in the view.
+            TypeError: an argument is positional, an id is not a text, or `older_than` is neither an age nor a time.
             NoteError: the scope, a category, the source or a value of `metadata_filter` is not valid.
             PermissionError: the view is read-only.
-            NotErasedError: it is done, but bytes of it may still be on the disk.
-            StoreError: it could not be done.
+            NotErasedError: the notes are forgotten, but bytes of them may still be on the disk.
+            StoreError: the notes could not be forgotten.
         """
         check_by_name("forget", others, "scope=…", "ids=[…]", "categories=[…]", "older_than=…")
         conditions = {
@@ -423,13 +423,13 @@ class NoteView:
     async def reset(self, scope: str | None = None) -> Receipt:
         """Erase everything in the view, or in one scope of it.
 
-        When an owner has no note left, the name of the embedder is erased too, and another one can be used.
+        With the last note of an owner, the name of the embedder is erased too, and another embedder can be used.
 
         Raises:
             ScopeError: the scope is not valid.
             PermissionError: the view is read-only.
-            NotErasedError: it is done, but bytes of it may still be on the disk.
-            StoreError: it could not be done.
+            NotErasedError: the notes are forgotten, but bytes of them may still be on the disk.
+            StoreError: the notes could not be forgotten.
         """
         self._visibility.check_writable()
         check_not_empty({"scope": scope})
@@ -453,7 +453,7 @@ class NoteView:
 
         Args:
             scope: Where to look; by default everywhere in the view.
-            limit: How many notes at most.
+            limit: The most notes to return.
             offset: How many notes to skip before.
             categories: Only notes that have one of these.
             source: Only notes of this source.
@@ -463,7 +463,7 @@ class NoteView:
 
         Raises:
             ValueError: the limit or the offset is below 0.
-            TypeError: a time is not a datetime, or a number is not one.
+            TypeError: a time is not a datetime, or a number is of another type.
             NoteError: the scope, a category, the source or a value of `metadata_filter` is not valid.
             StoreError: the store cannot be read.
         """
@@ -530,13 +530,13 @@ class NoteView:
         return tree_of(self._top(path), {scope: count for scope, (count, _, _) in counts.items()}, max_depth)
 
     def _top(self, path: str | None) -> str:
-        """Return the scope that a path means; without one, that of the view."""
+        """Return the scope of a path; without a path, the scope of the view."""
         if path is not None:
             return self._visibility.path(path)
         return self._visibility.home if self._visibility.home is not None else ROOT
 
     async def _read(self, function: Callable[[NoteTables, Filter], dict[str, T]], scope: str | None) -> dict[str, T]:
-        """Return what a function reads from the index about the visible notes of a scope."""
+        """Return the result of a function that reads the visible notes of a scope from the index."""
         fits, repository = self._visibility.filter(scope), self._service.repository
         await repository.catch_up(fits.owner)
         return await repository.backend.read(lambda tables: function(tables, fits))
@@ -549,7 +549,7 @@ class NoteView:
         A blank text has no statements, and the model is not asked.
 
         Raises:
-            NoteError: it is not a text, is too long, or contains a lone surrogate.
+            NoteError: `text` is not a text, is too long, or contains a lone surrogate.
         """
         if isinstance(text, str) and not text.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
             return []
@@ -560,7 +560,7 @@ class NoteView:
         return found
 
     async def settle(self) -> int:
-        """Wait until all that was left out on saving is inferred. Return the number of notes for which something is still missing.
+        """Wait until all pending inference is done. Return the number of notes that still lack inferred values.
 
         Raises:
             EmbedderError: a vector could not be made.
@@ -589,20 +589,20 @@ class NoteView:
     ) -> int:
         """Save exported notes, with their history, all or none, in one commit. Return how many were new.
 
-        Notes whose ids exist are skipped, and so are those that were consolidated into others. A record that names no owner becomes
-        one of the owner of these notes.
+        Notes whose ids exist are skipped, and so are those that were consolidated into others. A record without an owner gets the
+        owner of these notes.
 
         Args:
-            records: What `export()` of these or other notes yielded, or what a function of `graphagent.migrate.notes` returned.
-            on_progress: Called with how many are looked up, or have their vectors, and of how many; last when all are saved.
+            records: The records that `export()` of any notes yielded, or that a function of `graphagent.migrate.notes` returned.
+            on_progress: Called with the number of notes that are looked up, or have their vectors, and the total; last when all are saved.
 
         Raises:
             TypeError: a path, a text or one record was given instead.
-            ValueError: a record is not one of an export, or two have one id and differ.
-            NoteError: one is private and has no source.
-            PermissionError: the view is read-only, one is of another owner, or the view would not see one, or a former version.
-            EmbedderError: their vectors could not be made.
-            StoreError: they could not be saved.
+            ValueError: a record is not from an export, or two records with one id differ.
+            NoteError: a note is private and has no source.
+            PermissionError: the view is read-only, a note belongs to another owner, or the view would not see it or a former version.
+            EmbedderError: the vectors could not be made.
+            StoreError: the notes could not be saved.
         """
         return await import_notes(
             self._service.repository, self._visibility, records, on_progress or (lambda done, of: None)
@@ -620,8 +620,8 @@ class NoteView:
     async def reindex(self) -> int:
         """Build the search index again from the notes, and add all notes of the owner to a search engine of your own.
 
-        Do this after `verify` found damage, and when you pass `index=` to existing notes. What other processes save meanwhile is
-        refused. Returns the number of the owner's notes.
+        Do this after `verify` found damage, and when you pass `index=` to existing notes. Saves of other processes are refused
+        meanwhile. Returns the number of the owner's notes.
 
         Raises:
             PermissionError: the view is read-only.
@@ -636,12 +636,12 @@ class NoteView:
         Returns the number of the owner's notes.
 
         Args:
-            on_progress: Called with how many are done, and of how many.
+            on_progress: Called with the number of notes that are done, and the total.
 
         Raises:
             PermissionError: the view is read-only.
-            EmbedderError: there is no embedder, or it failed.
-            StoreError: they could not be saved.
+            EmbedderError: no embedder is given, or it failed.
+            StoreError: the vectors could not be saved.
         """
         self._visibility.check_writable()
         return await self._service.repository.reembed(self._visibility.owner, on_progress or (lambda done, of: None))
@@ -652,7 +652,7 @@ class NoteView:
         """Call a function with each event of a type that happens to these notes, in any view of them.
 
         Handlers are called at once, in the order of their registration, and must not block; `Event` itself means all. If one raises,
-        the operation raises a HandlerError, after what was saved is saved. If the operation failed, its own error is raised, with a
+        the operation raises a HandlerError, but its saves remain. If the operation failed, its own error is raised, with a
         note of the handler's. In the background, the error is logged.
 
         Raises:

@@ -38,22 +38,23 @@ class Visibility:
     # Views
 
     def scope(self, scope: str) -> Visibility:
-        """Return what is visible in one of the scopes.
+        """Return the notes visible in one of the scopes.
 
         Raises:
-            PermissionError: it is outside of this view.
-            ScopeError: it is not a scope.
+            PermissionError: the scope is outside this view.
+            ScopeError: the text is not a scope.
         """
         path = self._inside(scope)
         return replace(self, within=(path,), home=path)
 
     def slice(self, scopes: Iterable[str], categories: Iterable[str] | None, *, read_only: bool) -> Visibility:
-        """Return what is visible in several of the scopes.
+        """Return the notes visible in several of the scopes.
+
 
         Raises:
-            PermissionError: one is outside of this view; or this is read-only, and the slice is not to be.
-            ScopeError: one is not a scope, or there is none.
-            NoteError: a category is not valid, or there is none.
+            PermissionError: a scope is outside this view; or this view is read-only, and the slice is not.
+            ScopeError: a text is not a scope, or no scope is given.
+            NoteError: a category is not valid, or the list of categories is empty.
         """
         if isinstance(scopes, str):
             scopes = [scopes]
@@ -96,7 +97,7 @@ class Visibility:
         """Return the whole path of a scope that was given to the view.
 
         Raises:
-            ScopeError: it is not a scope.
+            ScopeError: the path is not a scope.
         """
         return path_of(scope, self.home if self.home is not None else ROOT)
 
@@ -115,7 +116,7 @@ class Visibility:
 
         Raises:
             PermissionError: the view is read-only, or the scope is outside of it.
-            ScopeError: it is not a scope, or none was given and the view has no home.
+            ScopeError: the path is not a scope, or no path was given and the view has no home.
         """
         self.check_writable()
         if scope is not None:
@@ -141,7 +142,7 @@ class Visibility:
         """Check that the view may change notes.
 
         Raises:
-            PermissionError: it is read-only.
+            PermissionError: the view is read-only.
         """
         if self.read_only:
             raise NotePermissionError(
@@ -162,20 +163,20 @@ class Visibility:
         all_private: bool = False,
         expired: bool = False,
     ) -> Filter:
-        """Return a filter of the visible notes that also fit what is given. It has no scopes if there can be none.
+        """Return a filter of the visible notes that also fit the arguments. It is without scopes if no note can fit.
 
         Args:
             scope: Only notes in this scope, and below it.
             categories: Only notes that have one of these.
-            source: Only notes of this source. Whoever names a source, and has none of their own, sees its private notes.
+            source: Only notes of this source. A view without a source of its own then sees the private notes of this source.
             since: Only notes said, or else saved, at this time or later.
             until: Only notes said, or else saved, at this time or earlier.
             metadata: Only notes whose metadata have each of these keys with an equal value.
             all_private: Whether private notes of all sources are included, if the view is not that of a source.
-            expired: Whether notes that have expired are included, which are to be erased.
+            expired: Whether expired notes, which will be erased, are included.
 
         Raises:
-            NoteError: the scope, a category, the source or a value of the metadata is not valid, or there is no category.
+            NoteError: the scope, a category, the source or a value of the metadata is not valid, or the list of categories is empty.
             TypeError: `since` or `until` is not a datetime.
         """
         scopes = self.within
@@ -206,7 +207,7 @@ class Visibility:
         """Check that the view will see a record that is to be saved in one of its scopes.
 
         Raises:
-            NoteError: it is private, and has no source.
+            NoteError: the note is private, and has no source.
             PermissionError: the view would not see it.
         """
         if record.private and not record.source:

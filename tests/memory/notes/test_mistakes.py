@@ -50,7 +50,7 @@ def test_what_notes_cannot_be_made_of_is_refused(given, kind, said):
         ({"ranking": {"session": 1}}, TypeError, r"Ranking\(\*\*that\), not a dict"),
         ({"ranking": {}}, TypeError, r"Ranking\(\*\*that\), not a dict"),
         ({"ranking": Ranking(session=-1)}, ValueError, r"ranking.session=-1 is not a number from 0 on"),
-        ({"ranking": Ranking(roles=None)}, TypeError, r"ranking.roles is a dict of what is added for each role, .* not None"),
+        ({"ranking": Ranking(roles=None)}, TypeError, r"ranking.roles is a dict with the number to add for each role, .* not None"),
         ({"ranking": Ranking(roles={"user": "x"})}, TypeError, r"ranking.roles\['user'\]='x' is not a number"),
         ({"recency_weight": "0.3"}, TypeError, "recency_weight='0.3' is not a number"),
         ({"relevance_gate": "0.3"}, TypeError, "relevance_gate='0.3' is not a number"),

@@ -1,8 +1,8 @@
-"""What a model does for saved notes: it infers what was left out, splits texts, and consolidates notes that say the same.
+"""The work of a model on saved notes: it infers missing values, splits texts, and consolidates notes that say the same.
 
-A note is saved first, together with what is still to be done for it. That is done in the background, so no save waits for it. What
-is left when the notes are closed, or the process ends, is done when they are opened again. A note that was changed meanwhile is
-left as it is.
+A note is saved first, together with its pending inference, which runs in the background, so that no save waits for it. Inference
+that is pending when the notes are closed, or the process ends, runs when they are opened again. A note that was changed meanwhile
+stays unchanged.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Inference:
             self._again = False
             try:
                 await self._do()
-            except HandlerError as error:  # there is no caller to raise it to
+            except HandlerError as error:  # no caller exists to which it could be raised
                 _log.warning("%s, while notes were looked at in the background", error)
 
     def _emit_later(self, event: Event) -> None:
@@ -234,7 +234,7 @@ class Inference:
             await self._repository.settle(self._owner, record.id)
 
     async def _save_pending(self, pending: Pending) -> None:
-        """Save what is left to do for a note, unless that was settled, or the note is gone."""
+        """Save the remaining inference of a note, unless it was settled, or the note is gone."""
         key = _storage.pending_key(self._owner, pending.id)
         item = await self._repository.store.get(key)
         if item is not None:
@@ -305,10 +305,10 @@ class Inference:
 
 
 def _batches(found: Iterable[tuple[Pending, Record]]) -> Iterator[list[tuple[Pending, Record]]]:
-    """Yield notes in groups that a model may be shown together.
+    """Yield notes in groups that a model may see together.
 
-    Private notes are grouped with others of the same source only, and notes with others of the same trust, so that no note influences
-    what is inferred about one that is trusted more, or seen by fewer. A note for which there was no usable answer is shown alone.
+    Private notes are grouped only with others of the same source, and notes with others of the same trust, so that a note cannot
+    influence the inference about a note that is more trusted, or visible to fewer. A note whose last answer was unusable is alone.
     """
     groups: dict[tuple[object, ...], list[tuple[Pending, Record]]] = {}
     for pending, record in found:
@@ -321,7 +321,7 @@ def _batches(found: Iterable[tuple[Pending, Record]]) -> Iterator[list[tuple[Pen
 
 
 def _inferred(record: Record, pending: Pending, said: _prompts.Inferred) -> Record:
-    """Return a note with what was inferred; what is not usable stays left out."""
+    """Return a note with the inferred values; unusable values are left out."""
     changes: dict[str, Any] = {}
     if "scope" in pending.names and said.scope:
         changes["scope"] = _scope(said.scope, record.scope, pending.within)

@@ -44,7 +44,7 @@ class NoAnswerError(GraphAgentError):
 
 
 class ModelClient:
-    """Asks a model, and emits an event if there is no usable answer."""
+    """Asks a model, and emits an event if its answer is not usable."""
 
     def __init__(self, model: Model, emit: Callable[[Event], object], owner: str) -> None:
         self._model = model
@@ -55,7 +55,7 @@ class ModelClient:
         """Return the model's answer to one task. An answer that does not fit its form is asked for again, as by `structured`.
 
         Raises:
-            NoAnswerError: there is no usable answer. That is logged and emitted.
+            NoAnswerError: the answer is missing or not usable. This is logged and emitted.
         """
         token = asker.set(Asker(self._owner))
         try:
@@ -72,7 +72,7 @@ class ModelClient:
             asker.reset(token)
 
     def failed(self, task: str, reason: str, *, spoke: bool = True) -> NoAnswerError:
-        """Log and emit that there is no usable answer, and return the error to raise."""
+        """Log and emit that a usable answer is missing, and return the error to raise."""
         _log.warning("the model failed while %s: %s", _DOING.get(task, f"it was asked for {task!r}"), reason)
         self._emit(InferenceFailed("", task, reason))
         return NoAnswerError(reason, spoke=spoke)

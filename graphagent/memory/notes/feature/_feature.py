@@ -126,7 +126,7 @@ class NoteMemory(NoteView):
     # Installing
 
     def install(self, agent: Agent[Any, Any]) -> None:
-        """Offer the tools, and check that what is learned can be saved.
+        """Offer the tools, and check that learned notes can be saved.
 
         Raises:
             FeatureError: it cannot.

@@ -34,7 +34,7 @@ class RunNoteService(NoteService):
         service: The notes that it uses.
         ctx: The run.
         ids: The ids of the notes that it will save next; by default new ones.
-        vouches: Whether the user vouches for what is saved, whatever the run has received.
+        vouches: Whether the user vouches for the saved notes, whatever the run has received.
     """
 
     def __init__(self, service: NoteService, ctx: Context, ids: Sequence[str] = (), *, vouches: bool = False) -> None:

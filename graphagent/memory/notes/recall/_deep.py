@@ -1,4 +1,4 @@
-"""Deep recall: a model says what to search for and where, is shown what was found, and says what is missing."""
+"""Deep recall: a model plans the searches, sees the notes that were found, and says which information is missing."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Found:
 
     def is_enough(self, settings: NoteSettings) -> bool:
         """Return whether to search no further."""
-        # Relevance, not the score, which grows with what is merely new or important.
+        # Relevance, not the score, which is higher for notes that are merely new or important.
         confidence = _best_relevance(self.matches)
         if confidence >= settings.confidence_threshold_high:
             return True

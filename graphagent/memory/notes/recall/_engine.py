@@ -25,7 +25,7 @@ async def engine_scores(index: NoteIndex, query: str, fits: Filter, limit: int) 
     Raises:
         NoteError: it failed, or what it returned is not as `NoteIndex.search` says.
         RunError: it asks the model of a run, which cannot continue, for example because of a used-up budget.
-        MissingExtraError: it needs what is not installed.
+        MissingExtraError: the extra that it needs is not installed.
     """
     called = f"{type(index).__name__}.search()"
     found: object = await asked(index, "search", lambda index: index.search(query, fits, limit))

@@ -145,7 +145,7 @@ def answers(rows: Mapping[int, Row], query: Query) -> dict[str, dict[int, float]
 
 
 def question(rows: Mapping[int, Row]) -> dict[int, float]:
-    """Return 1 for turns that ask something, because what is looked for is seldom a question."""
+    """Return 1 for turns that ask something, because the answer to a search is seldom a question."""
     return {number: 1.0 for number, row in rows.items() if row.traits & QUESTION}
 
 

@@ -51,8 +51,8 @@ class Words:
     weights: Mapping[str, float]
     """How much each word says: its inverse document frequency in the whole store."""
     silent: frozenset[str]
-    """The words that are no share of the question: stop words, alone or as a phrase, words that name times, and those too common to be
-    searched."""
+    """The words that do not count as part of the question: stop words, alone or as a phrase, words for times, and words too common
+    to search."""
     time: float
     """How much the time says that the question names: as much as the word that says most; 0 without a time."""
     times: frozenset[str]
@@ -93,7 +93,7 @@ def search_words(tables: NoteTables, query: Query, fits: Filter, pool: int = POO
     found = tables.postings([any_of[stem] for stem in searched], fits)
     for stem in searched:
         places[stem] = dict.fromkeys(found[any_of[stem]], 1.0)
-    # What is common in the store may be rare among the notes that fit: what others wrote must not change what is found.
+    # A word that is common in the store may be rare among the notes that fit: notes of others must not change the results.
     more = [] if tables.all_counted_fit(fits) else [stem for stem in any_of if stem not in places]
     for stem in more:
         left = _POSTINGS - sum(map(len, places.values()))
@@ -316,16 +316,16 @@ def _compounds(tables: NoteTables, word: str, query: Query, fits: Filter) -> tup
     )
     found: dict[Phrase, list[int]] = {}
     for terms in candidates:
-        # Only words in texts that fit count: what others wrote must not change what is found.
+        # Only words in texts that fit count: notes of others must not change the results.
         having = ((term, tables.postings([(term,)], fits)[(term,)]) for term in terms)
         found.update(islice((each for each in having if each[1]), 1))
     return list(found), dict.fromkeys(chain.from_iterable(found.values()), _RELATED)
 
 
 def _respelt(tables: NoteTables, stem: str, fits: Filter) -> tuple[list[Phrase], dict[int, float]]:
-    """Return the word that is spelled most like one that no text has which fits, and the places of the three words most like it.
+    """Return the word spelled most like one that no fitting text has, and the places of the three words most like it.
 
-    Only words in texts that fit count: what others wrote must not change what is found.
+    Only words in texts that fit count: notes of others must not change the results.
     """
     best: list[Phrase] = []
     spellings = 0

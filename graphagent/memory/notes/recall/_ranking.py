@@ -174,5 +174,5 @@ def relevance(found: Candidates, rows: Iterable[int]) -> dict[int, float]:
 
 
 def decay(created: int, now: int, half_life_days: float) -> float:
-    """Return crewAI's recency: 1 for what is new, 0.5 for what is as old as the half-life. Times are in milliseconds."""
+    """Return crewAI's recency: 1 for a new note, 0.5 for a note as old as the half-life. Times are in milliseconds."""
     return float(0.5 ** (max(0, now - created) / _DAY / half_life_days))

@@ -114,7 +114,7 @@ def apart(groups: Groups, today: date, direction: int) -> list[Period]:
 
 
 def _yearly(make: Callable[[int], Period], groups: Groups, today: date) -> list[Period]:
-    """Return what is meant of something that comes once a year: if it is not said, those of ten years, the last one first."""
+    """Return the meant periods of something that comes once a year: without a year, those of ten years, the last one first."""
     if year := groups["year"]:
         return [make(int(year) if year.isdecimal() else today.year + _WHICH[year.split()[0]])]
     now, periods = today.toordinal(), list[Period]()
@@ -131,7 +131,7 @@ def _yearly(make: Callable[[int], Period], groups: Groups, today: date) -> list[
 
 
 def _which(groups: Groups) -> int | None:
-    """Return -1 for "last", 0 for "this", 1 for "next", None if there is no such word."""
+    """Return -1 for "last", 0 for "this", 1 for "next", None without such a word."""
     return _WHICH[groups["which"].split()[-1]] if groups["which"] else None
 
 
@@ -321,7 +321,7 @@ _YEAR_ALONE = (
     rf"{_NOT_NUMBERED}(?:(?<![\w.,:$€£#/-])|(?<=\bmid-)|(?<=\b[12][0-9]{{3}}-))"
     rf"(?P<y>{_YEAR})(?![\w%]|[.,:][0-9]|[-/](?!{_YEAR}\b)\w)"
 )
-"""Four digits that are no part of an identifier, an amount or a version."""
+"""Four digits that are not part of an identifier, an amount or a version."""
 
 
 def _needs(*names: Iterable[str]) -> frozenset[str]:

@@ -46,8 +46,8 @@ async def save_conversation(
         request: How to save them, without notes.
 
     Raises:
-        NoteError: there is no session, or a turn cannot be saved; the message says which.
-        TypeError: one is not a turn; the message says which.
+        NoteError: no session is given, or a turn cannot be saved; the message says which.
+        TypeError: a value is not a turn; the message says which.
         PermissionError: the view is read-only.
         ConflictError: others continued the conversation again and again.
         StoreError: the store cannot be read.

@@ -36,8 +36,8 @@ async def forget(
 
     Raises:
         TypeError: an id is not a text.
-        NotErasedError: it is done, but bytes of it may still be on the disk.
-        StoreError: it could not be done.
+        NotErasedError: the notes are forgotten, but bytes of them may still be on the disk.
+        StoreError: the notes could not be forgotten.
     """
     doomed: list[Record] = []
     for number, record in enumerate(await _found(repository, fits, ids), 1):
@@ -101,7 +101,7 @@ def time_before(older_than: timedelta | datetime) -> datetime:
     """Return the time before which notes were saved that are older than an age or a time.
 
     Raises:
-        TypeError: it is neither an age nor a time.
+        TypeError: the value is neither an age nor a time.
         ValueError: the age is below zero, or the time has no zone or is in the future: everything would be older.
     """
     now = moment(_clock.now())

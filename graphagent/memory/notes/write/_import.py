@@ -60,10 +60,10 @@ async def import_notes(
     Raises:
         TypeError: a path, a text or one record was given instead of several records.
         ValueError: a record is not valid, or two have one id and differ.
-        NoteError: one is private and has no source.
+        NoteError: a note is private and has no source.
         PermissionError: the view is read-only, one is of another owner, or the view would not see one, or a former version.
         EmbedderError: their vectors could not be made.
-        StoreError: they could not be saved.
+        StoreError: the notes could not be saved.
     """
     visibility.check_writable()
     owner = visibility.owner
@@ -79,7 +79,7 @@ async def import_notes(
     retired = {record.id for record in await repository.retired(owner)}
     new: list[Imported] = []
     for start in range(0, len(found), _BATCH):
-        if repository.embedder is None:  # else making the vectors takes longest, and is what is reported
+        if repository.embedder is None:  # with an embedder, progress counts the vectors, which take longest
             on_progress(start, len(found))
         batch = found[start : start + _BATCH]
         known_ids = await repository.get_many(owner, [each.record.id for each in batch])
@@ -202,7 +202,7 @@ def _record(data: Any, whose: Callable[[str], str], now: str) -> Record:
     """Return the record of plain JSON data. A time that is missing is `now`."""
     if not isinstance(data, Mapping):
         reads = "; from_export(text) reads what stands in a file" if isinstance(data, str | bytes) else ""
-        raise ValueError(f"it is no JSON object{reads}")  # noqa: TRY004 (it is what was given that is wrong)
+        raise ValueError(f"it is not a JSON object{reads}")  # noqa: TRY004 (the given text is wrong, not its type)
     given: dict[str, Any] = dict(cast("Mapping[str, Any]", data))
     if unknown := sorted(map(str, given.keys() - _KNOWN)):
         raise ValueError(f"no note has {', '.join(map(repr, unknown))}; what has no place belongs into its metadata")

@@ -26,7 +26,7 @@ _TEXTS = frozenset(("content", "categories", "metadata"))
 
 
 async def update(service: NoteService, visibility: Visibility, id_: str, changes: Mapping[str, Any]) -> Record:
-    """Change the given fields of a note, whose values are checked already. If nothing changes, there is no new version.
+    """Change the given fields of a note, whose values are already checked. If nothing changes, no new version is saved.
 
     Raises:
         NoteNotFoundError: the view has no such note.

@@ -279,7 +279,7 @@ async def test_what_is_no_list_of_records_is_refused(notes, given):
 
 async def test_lines_are_no_records(notes):
     """Of an open file, each line is a text."""
-    with pytest.raises(ValueError, match=r"record 1 is not a note: it is no JSON object; from_export\(text\)"):
+    with pytest.raises(ValueError, match=r"record 1 is not a note: it is not a JSON object; from_export\(text\)"):
         await notes.import_(iter(['{"id": "1"}\n']))
 
 
