@@ -50,7 +50,6 @@ class Visibility:
     def slice(self, scopes: Iterable[str], categories: Iterable[str] | None, *, read_only: bool) -> Visibility:
         """Return the notes visible in several of the scopes.
 
-
         Raises:
             PermissionError: a scope is outside this view; or this view is read-only, and the slice is not.
             ScopeError: a text is not a scope, or no scope is given.

@@ -141,7 +141,7 @@ class SqliteIndex:
     async def read(self, function: Callable[[NoteTables], T]) -> T:
         """Call a function in a worker thread, with a connection to the tables, in one read transaction.
 
-        Where there are no notes, and so no tables, they are empty ones in memory: who only reads, writes nothing.
+        Without notes, and so without tables, it gets empty tables in memory: reading alone does not write.
         """
 
         def call(connection: IndexConnection) -> T:
@@ -247,7 +247,7 @@ class InMemoryIndex:
 
     async def commit(self, changes: Sequence[Change], function: Callable[[NoteTables], None]) -> None:
         """Commit changes to the store, and then make those of the function in the tables."""
-        with anyio.CancelScope(shield=True):  # else the tables would lack what is committed
+        with anyio.CancelScope(shield=True):  # else the tables would lack committed changes
             if changes:
                 await self._store.commit(*changes)
             await anyio.to_thread.run_sync(self._change, function)

@@ -1,4 +1,4 @@
-"""A connection to the tables of the search index, as far as it is used, and the check of what is read over it."""
+"""The part of a connection that the tables of the search index use, and the check of data read over it."""
 
 from __future__ import annotations
 

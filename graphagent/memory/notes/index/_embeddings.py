@@ -112,16 +112,16 @@ class VectorStore:
         """The owners for whom it was logged that notes have no vectors, and of what."""
 
     async def info(self, owner: str) -> VectorInfo | None:
-        """Return what is stored about the vectors of an owner's notes; None if there are none.
+        """Return the stored information about the vectors of an owner's notes; None without vectors.
 
         Raises:
-            DamagedStoreError: it is not readable.
+            DamagedStoreError: the information is not readable.
         """
         item = await self._store.get(_storage.embedder_key(owner))
         return None if item is None else info_of(item)
 
     async def checked_info(self, owner: str) -> VectorInfo | None:
-        """Return what is stored about the vectors, which the current embedder must have made; None if there are none.
+        """Return the stored information about the vectors, which the current embedder must have made; None without vectors.
 
         Raises:
             EmbedderChangedError: another embedder made them.
@@ -264,7 +264,7 @@ class VectorStore:
         Returns the number of notes. `on_progress` is called with how many are done, and of how many.
 
         Raises:
-            EmbedderError: there is no embedder, or it failed.
+            EmbedderError: no embedder is given, or it failed.
             StoreError: the store failed, or notes were changed all the time.
         """
         if self.embedder is None:
@@ -406,10 +406,10 @@ class VectorStore:
             _log.warning(message, *numbers)
 
     async def wrong(self, owner: str) -> str | None:
-        """Return the id of a note whose vectors in the tables are not those in the store; None if there is none.
+        """Return the id of a note whose vectors in the tables differ from the stored ones; None without such a note.
 
         Raises:
-            DamagedStoreError: what is in the store is not readable.
+            DamagedStoreError: the stored vectors are not readable.
         """
         info = await self.info(owner)
         if info is None:

@@ -21,7 +21,7 @@ async def asked(index: NoteIndex, method: str, call: Callable[[NoteIndex], Await
     Raises:
         NoteError: it failed.
         RunError: it asks the model of a run, which cannot continue, for example because of a used-up budget.
-        MissingExtraError: it needs what is not installed.
+        MissingExtraError: the extra that it needs is not installed.
     """
     try:
         return await awaited(call(index), f"{type(index).__name__}.{method}()")

@@ -197,7 +197,7 @@ class IndexSync:
     async def _told(self, owner: str, before: _OwnerState) -> tuple[int, set[_Row], set[str] | None]:
         """Return the number of the owner's changes, which items say so of those that are missing, and the ids of the notes.
 
-        There are no ids if not all changes have such an item, or if one is of too many notes.
+        The ids are None if a change lacks such an item, or if an item is about too many notes.
         """
         for tries_left in reversed(range(_TRIES)):
             changes = await changes_of(self._store, owner)

@@ -133,7 +133,7 @@ class Matrix:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no vectors."""
+        """Whether the matrix is empty."""
         return not self._held.used
 
     @property

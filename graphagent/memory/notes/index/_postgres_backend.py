@@ -101,7 +101,7 @@ class PostgresIndex:
     async def read(self, function: Callable[[NoteTables], T]) -> T:
         """Call a function in a worker thread, with the tables as of one moment.
 
-        Where there are no notes, and so no tables, they are empty ones in memory: who only reads, writes nothing.
+        Without notes, and so without tables, it gets empty tables in memory: reading alone does not write.
         """
 
         def call(connection: Any) -> T:

@@ -23,7 +23,7 @@ class PostgresConnection(Protocol):
 
 
 class Statements:
-    """Executes statements over a connection, in which `{s}` stands for the schema of the tables, and other such names for what is given."""
+    """Executes statements over a connection, with `{s}` replaced by the schema of the tables, and other such names by given values."""
 
     def __init__(self, connection: PostgresConnection, schema: str, **names: str) -> None:
         self._connection = connection
@@ -108,7 +108,7 @@ def safe(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return what `safe` was given; what is not text as it is."""
+    """Return the text that `safe` was given; any other value unchanged."""
     if type(value) is str and "\x01" in value:
         return value.replace("\x01\x01", "\0").replace("\x01\x02", "\x01")
     return value

@@ -2,7 +2,7 @@
 
 The items of the store are what counts; the table is derived from them, by each commit that changes them. Vectors are compared one by
 one, up to so many. Among more, the nearest ones are found by a graph (HNSW), of which there is one for each number of dimensions, for
-all owners. Where the graph has not enough of what fits, they are compared one by one after all, so what is rare is found as well.
+all owners. If the graph has too few fitting vectors, they are compared one by one after all, so rare notes are found too.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class PostgresVectors:
     # The graph
 
     def _lacks_graph(self, owner: str, dimensions: int) -> bool:
-        """Return whether an owner has more texts than are compared one by one, and there is no graph of so many dimensions."""
+        """Return whether an owner has more texts than are compared one by one, and a graph of so many dimensions is missing."""
         many = dimensions <= _MOST_IN_GRAPH and self.tables.totals(owner)[0] > _EXACT
         return many and not self.has_graph(dimensions)
 
@@ -313,7 +313,7 @@ class _Search:
         return Nearest({row: cosine for row, cosine, *_ in found}, deviation_of(*found[0][2:]))
 
     def _check(self) -> None:
-        """Raise RebuiltError if there are no vectors of this generation any more."""
+        """Raise RebuiltError if the vectors of this generation do not exist any more."""
         there = "SELECT EXISTS (SELECT FROM {s}.notes_vectors AS v WHERE v.owner = %s AND v.generation = %s)"
         if not self._sql.rows(there, self._mine)[0][0]:
             raise RebuiltError

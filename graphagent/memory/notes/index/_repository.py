@@ -474,7 +474,7 @@ class NoteRepository:
         """Make the vectors of all notes of an owner anew, as `VectorStore.reembed` does. Return the number of these notes.
 
         Raises:
-            EmbedderError: there is no embedder, or it failed.
+            EmbedderError: no embedder is given, or it failed.
             StoreError: the store failed, or notes were changed all the time.
         """
         await self.open()

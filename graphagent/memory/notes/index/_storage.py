@@ -178,7 +178,7 @@ def unpack_pending(item: Item) -> Pending:
         names, within = map(str, data["names"]), map(str, data["within"])
         return Pending(tuple(names), tuple(within), id_, int(data["version"]), int(data["tries"]))
     except (ValueError, KeyError, TypeError):
-        raise DamagedStoreError(f"what is to be inferred of note {id_!r}", "it is not what was written") from None
+        raise DamagedStoreError(f"the pending inference of note {id_!r}", "it is not what was written") from None
 
 
 # Records

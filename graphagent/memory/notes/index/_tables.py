@@ -1,4 +1,4 @@
-"""The tables of the search index, wherever they are: what is in them, and what they are asked.
+"""The tables of the search index, in any database: their contents, and the questions to them.
 
 They are derived from the records, with which each commit changes them. A note is a row of fields, and one or more texts of which the words are
 searched. The tables of SQLite are in `_fts.py`, those of PostgreSQL in `_postgres_tables.py`. All functions are synchronous.

@@ -71,7 +71,7 @@ def divided_words(words: bytes, dimensions: int) -> tuple[bytes, tuple[int, ...]
 
 
 def counts_of_words(packed: bytes, dimensions: int) -> tuple[int, ...]:
-    """Return how many words each text of a note has, -1 if their vectors were not made; nothing if these are no vectors of a note."""
+    """Return the number of words of each text of a note, -1 without vectors of words; nothing if the bytes are not vectors."""
     texts = int.from_bytes(packed[-4:], "little")
     start = len(packed) - 4 - 4 * texts
     if start < 4 * texts * dimensions:
@@ -82,5 +82,5 @@ def counts_of_words(packed: bytes, dimensions: int) -> tuple[int, ...]:
 
 
 def without_words(packed: bytes, dimensions: int) -> bytes:
-    """Return the vectors of a note's texts alone; nothing if these are no vectors of a note."""
+    """Return the vectors of a note's texts alone; nothing if the bytes are not vectors of a note."""
     return packed[: 4 * dimensions * len(counts_of_words(packed, dimensions))]
