@@ -188,7 +188,7 @@ class Transcript:
             tail = [items[place] for place in projection.places]
         last = next((n for n in range(len(tail), 0, -1) if isinstance(versions[tail[n - 1].version], ActionStep)), 0)
         if last:
-            # Later steps do not change what is visible up to the last model turn.
+            # Later steps do not change the visible steps up to the last model turn.
             self._visible += [item.version for item in tail[:last]]
             versions.ranges(tail[:last], self._ranges, len(versions) - 1)
             tail = tail[last:]

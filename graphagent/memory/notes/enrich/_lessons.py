@@ -33,15 +33,15 @@ async def learn_lessons(view: NoteView, output: str, feedback: str, model: Model
 
     Args:
         view: Where lessons are saved, in its first scope.
-        output: What the person saw.
-        feedback: What the person said about it. If it is blank, the model is not asked.
+        output: The output that the person saw.
+        feedback: The person's feedback on the output. If it is blank, the model is not asked.
         model: The model that finds the lessons.
-        run_id: The run in which that was.
+        run_id: The run of the output.
 
     Raises:
         PermissionError: the view is read-only.
         EmbedderError: the vectors of the lessons could not be made.
-        StoreError: they could not be saved.
+        StoreError: the lessons could not be saved.
     """
     if view.read_only:
         raise NotePermissionError(

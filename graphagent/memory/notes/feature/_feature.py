@@ -129,7 +129,7 @@ class NoteMemory(NoteView):
         """Offer the tools, and check that learned notes can be saved.
 
         Raises:
-            FeatureError: it cannot.
+            FeatureError: learned notes cannot be saved.
         """
         if self._learns and not self._can_save:
             raise FeatureError(
@@ -157,7 +157,7 @@ class NoteMemory(NoteView):
         """Return these notes for use by one run: those of its owner only.
 
         Raises:
-            FeatureError: they belong to another owner.
+            FeatureError: the notes belong to another owner.
         """
         self._check_owner(ctx)
         bound = copy.copy(self)
@@ -284,10 +284,10 @@ class NoteMemory(NoteView):
         return False
 
     async def look_up_notes(self, notes: Sequence[KnownNote], *, owner: str) -> list[KnownNote]:
-        """Return notes, whole, as they were when a model was shown them. Those that were forgotten since say so.
+        """Return whole notes as they were when a model saw them. Notes that were forgotten since are marked.
 
         Raises:
-            StoreError: they could not be read.
+            StoreError: the notes could not be read.
         """
         repository = self._service.repository
         records = await repository.get_many(owner, (known.id for known in notes if known.kept))
@@ -317,7 +317,7 @@ class NoteMemory(NoteView):
 
         Raises:
             PermissionError: the view is read-only, or the scope is outside of it.
-            StoreError: they could not be saved.
+            StoreError: the notes could not be saved.
         """
         ctx = self._running()
         key = ctx.next_key("learned")
@@ -358,7 +358,7 @@ class NoteMemory(NoteView):
 
     @property
     def asks(self) -> Model | None:
-        """The model of the run, for questions about notes in a node. What it spends counts; what it says is not recorded with the run."""
+        """The model of the run, for questions about notes in a node. Its usage counts; its answers are not recorded with the run."""
         ctx = self._running()
         return RunModel(ctx) if ctx.model is not None else None
 
@@ -366,7 +366,7 @@ class NoteMemory(NoteView):
         """Save what the task and the answer of a run say, once. If that fails, it is logged, and the run is not affected.
 
         Raises:
-            NoteError, StoreError, ModelError: it failed in the background, and is tried again.
+            NoteError, StoreError, ModelError: learning failed in the background, and is tried again.
         """
         if not self._learns:
             return

@@ -268,7 +268,7 @@ class VectorStore:
             StoreError: the store failed, or notes were changed all the time.
         """
         if self.embedder is None:
-            raise EmbedderError("there is no embedder to make vectors with; give Notes(…, embedder=…)")
+            raise EmbedderError("no embedder is given to make vectors; give Notes(…, embedder=…)")
         generation = await self._begin_generation(owner)
         made = await self._backend.read(lambda tables: tables.made())
         done: dict[str, int] = {}

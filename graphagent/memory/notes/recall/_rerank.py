@@ -18,10 +18,10 @@ _LONGEST = 2_000
 
 
 async def reranked(reranker: Reranker, query: str, matches: Sequence[Match]) -> list[Match]:
-    """Return the matches by a reranker's scores, the highest first, with that as their first reason. Equal ones keep their order.
+    """Return the matches by a reranker's scores, the highest first, with `reranker` as first reason. Equal scores keep their order.
 
     Raises:
-        RerankerError: it failed, or returned something else than a score for each note.
+        RerankerError: the reranker failed, or did not return a score for each note.
     """
     if not matches:
         return []

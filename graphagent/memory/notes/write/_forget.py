@@ -84,10 +84,10 @@ async def _found(repository: NoteRepository, fits: Filter, ids: Iterable[str] | 
 
 
 def check_not_empty(conditions: Mapping[str, object]) -> None:
-    """Check that each condition says something. One that is empty by accident would fit everything.
+    """Check that no condition is empty: a condition that is empty by accident would fit every note.
 
     Raises:
-        ValueError: one is empty or blank.
+        ValueError: a condition is empty or blank.
     """
     for name, given in conditions.items():
         if given is not None and not (given.strip() if isinstance(given, str) else given):

@@ -163,7 +163,7 @@ class Collected:
         """Add a note, and where it was found, such as `line 3`.
 
         Raises:
-            ValueError: it is not a note; or there is another one with its owner and id.
+            ValueError: the record is not a note, or another record has its owner and id.
         """
         try:
             each = self._imported(place, data)

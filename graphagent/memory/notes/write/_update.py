@@ -61,7 +61,7 @@ async def undo(repository: NoteRepository, visible: Filter, id_: str) -> Record:
 
     Raises:
         NoteNotFoundError: the view has no such note, and had none.
-        NoteError: there is nothing to undo.
+        NoteError: the note has no change to undo.
         PermissionError: the view did not see the former note.
         ConflictError: others changed it again and again.
     """
@@ -88,7 +88,7 @@ def _before(visible: Filter, now: Record, past: Sequence[FormerNote]) -> Record:
     """Return a note as it was before its last change that was not undone.
 
     Raises:
-        NoteError: it was never changed, or all changes are undone.
+        NoteError: the note was never changed, or all its changes are undone.
         PermissionError: the view did not see the former note.
     """
     left: list[Record] = []
