@@ -580,7 +580,7 @@ async def test_no_memory_keeps_nothing_and_says_so_once(caplog, monkeypatch):
     )
     [record] = caplog.records
     assert (record.name, record.levelname) == ("graphagent", "WARNING")
-    assert "not kept" in record.message
+    assert "not stored" in record.message
     assert "Oslo" not in record.message
 
 

@@ -512,5 +512,5 @@ async def test_a_provider_without_time_works_where_none_is_asked_for():
 
     agent = agent_of(asking, Elsewhere())
     assert (await agent.run("Where?")).output == "Where?"
-    with pytest.raises(FeatureError, match="which has also withdraw, history, forget, export, import_, verify"):
+    with pytest.raises(FeatureError, match="which also has withdraw, history, forget, export, import_, verify"):
         await agent.run("Where?", owner="ada")
