@@ -1,4 +1,4 @@
-"""An agent: a strategy with a model, tools, features and budgets. It holds nothing of a run, and serves any number.
+"""An agent: a strategy with a model, tools, features and budgets, which serves any number of runs and keeps no state of them.
 
 The file is long because it describes every option and operation for users. The work is done in `run/` and `history/`.
 """
@@ -149,13 +149,13 @@ _INSTEAD_IN_RUNS = {
 
 
 def _with_strategy(init: Callable[P, None]) -> Callable[P, None]:
-    """Have a missing strategy say what to write. For type checkers it is missing all the same, as a default would not be."""
+    """Make the error for a missing strategy say what to write. A default would do so too, but hide it from type checkers."""
 
     @wraps(init)
     def checked(*args: P.args, **options: P.kwargs) -> None:
         if len(args) < 2 and "strategy" not in options:
             raise TypeError(
-                "an agent runs a Strategy, and none is passed; write Agent(single_run(), model=…), with single_run of "
+                "an agent needs a Strategy, and none was passed; write Agent(single_run(), model=…), with single_run of "
                 "graphagent_strategies, or a strategy of your own"
             )
         init(*args, **options)
@@ -167,47 +167,50 @@ class Agent(Generic[I, O]):
     """Runs a strategy.
 
     Args:
-        strategy: What it does.
+        strategy: The strategy that the agent runs.
         model: The model that its nodes use.
         tools: What the model may call: functions with `@tool`, agents that have a name and a description, strategies
             (`strategy.as_tool(…)`), and servers of tools.
         system_prompt: The rules for the model, sent before everything else.
-        store: Where runs are kept, so that they survive the process; without one they end with it.
-        deps_factory: Called for each run that is passed no `deps`, where it is executed, and returns them: a function of nothing, or of the
-            run. Async or not.
-        dispatcher: Brings word of submitted runs to workers. By default the one that fits the store: within the process, or for a PostgresStore
-            Procrastinate, where the extra `workers` is installed.
-        name: How the model calls this agent, where it is a tool of another one.
-        description: What it does, for that model.
-        step_callbacks: Called with each step, or with it and the run, before it joins the transcript. The annotation of the
-            first parameter chooses the types of steps, or the keys of a dictionary, such as `{ActionStep: save}`, do. Async or
-            not.
-        final_answer_checks: Called with the answer, or with it and the run; False, or an exception, has the model answer again.
-        version: The version of the strategy, such as `"2"`, which each run keeps; by default its digest.
-        migrations: How runs of earlier versions continue.
-        retention: How long a run is kept in the store that is done, was ended or cancelled, or has failed; workers remove it afterwards.
-            By default until somebody removes it.
-        planning_interval: Every so many model turns the model makes a plan first, in nodes such as `llm_request` and `task`.
+        store: Where runs are kept, so that they survive the process; without a store they end with the process.
+        deps_factory: Returns the `deps` of a run that was started without any. It is called in the process that
+            executes the run, with no argument or with the run, and may be async.
+        dispatcher: Notifies workers of submitted runs. The default depends on the store: a dispatcher within the
+            process, or Procrastinate for a PostgresStore if the extra `workers` is installed.
+        name: The name by which a model calls this agent when it is a tool of another agent.
+        description: Tells that model what this agent does.
+        step_callbacks: Called with each step, or with the step and the run, before the step joins the transcript. The
+            annotation of the first parameter selects the types of steps, or the keys of a dictionary do, such as
+            `{ActionStep: save}`. They may be async.
+        final_answer_checks: Called with the answer, or with the answer and the run. If one returns False or raises, the
+            model is asked again.
+        version: The version of the strategy, such as `"2"`, which is stored with each run; by default the digest of the
+            strategy.
+        migrations: Move runs of earlier versions to this one.
+        retention: How long a run stays in the store after it is done, ended, cancelled or failed; workers then remove
+            it. By default it stays until somebody removes it.
+        planning_interval: The number of model turns after which the model makes a new plan, in nodes such as
+            `llm_request` and `task`.
         max_nodes: Node executions a run may take; each attempt counts.
         max_turns: Model turns a run may take.
         max_tokens: Tokens a run may spend, extraction included; None means no limit.
         max_cost: Money a run may spend, in the currency of the model's prices, such as `"0.03"`; None means no limit.
         max_seconds: Wall time a run may take while it is being executed; None means no limit.
-        allow_unpriced: Whether a model, also of a subgraph or a sub-agent, may be asked that does not say what its answers cost, where
-            there is a `max_cost`. They count as nothing in it.
+        allow_unpriced: Whether an agent with a `max_cost` may ask models that do not say what their answers cost, also
+            in subgraphs and sub-agents. Such answers count as free.
 
     Raises:
-        StrategyError: there are tools, and no edge of the strategy takes tool calls; there is a `planning_interval`, and no node makes
-            plans; a run may break a rule of the strategy when its
-            answer is refused; or agents among the tools have too many levels inside.
-        SerializationError: there is a store, and a node returns what cannot be stored.
-        UnpricedModelError: there is a `max_cost`, and a model does not say what its answers cost.
-        ValueError: a budget is none.
+        StrategyError: there are tools, but no edge of the strategy takes tool calls; there is a `planning_interval`,
+            but no node makes plans; a run may break a rule of the strategy when its answer is refused; or agents among
+            the tools have too many levels inside.
+        SerializationError: there is a store, and a node returns a value that cannot be stored.
+        UnpricedModelError: there is a `max_cost`, but a model does not say what its answers cost.
+        ValueError: a budget is not valid.
         TypeError: an argument is not of its type, a callback cannot be called with a step, or a final check with an answer.
     """
 
     _inherits_tools = False
-    """Whether its runs, as parts of others, inherit the tools of their callers."""
+    """Whether runs of this agent that are parts of other runs inherit the tools of their callers."""
 
     @_with_strategy
     def __init__(
@@ -269,31 +272,31 @@ class Agent(Generic[I, O]):
         if callable(final_answer_checks):
             raise TypeError("final_answer_checks= is a list of functions, such as [is_polite]")
         self.strategy = strategy
-        """What it does."""
+        """The strategy that the agent runs."""
         self.model = model
-        """The model that its nodes use."""
+        """The model that the nodes of the strategy use."""
         self._make_tools(tools)
         given = checked_tools(tools)
         self.tools: tuple[Tool, ...] = tuple(each for each in given if isinstance(each, Tool))
-        """What the model may call, besides the tools of servers."""
+        """The tools that the model may call, without those of servers."""
         self.tool_servers: tuple[ToolServer, ...] = tuple(each for each in given if not isinstance(each, Tool))
-        """The servers whose tools the model may call too."""
+        """The servers whose tools the model may also call."""
         self.system_prompt = system_prompt
         """The rules for the model."""
         self.store = store
         """Where runs are kept."""
         self.dispatcher = dispatcher
-        """What brings word of submitted runs to workers; None: the one that fits the store."""
+        """The dispatcher that notifies workers of submitted runs; None means the default for the store."""
         self.name = name
-        """How the model of another agent calls it."""
+        """The name by which the model of another agent calls this agent."""
         self.description = description
-        """What it does, for that model."""
+        """Tells that model what this agent does."""
         self.version = version
-        """The version of the strategy; empty if its digest stands for it."""
+        """The version of the strategy; empty if its digest serves as the version."""
         self._retention = 0 if retention is None else checked_retention(retention, store)
         self._migrations = checked_migrations(migrations, version or strategy.outline.digest, strategy.outline)
         self.callbacks: list[Callback] = list(starmap(Callback.of, callbacks_with_types(step_callbacks)))
-        """What sees each step, in order. Features add theirs when they are installed."""
+        """The callbacks that see each step, in order. Features add theirs when they are installed."""
         self._checks = final_checks(final_answer_checks)
         self._planning_interval = planning_interval
         max_cost = cost_limit(max_cost)
@@ -302,7 +305,7 @@ class Agent(Generic[I, O]):
         )
         check_flag("allow_unpriced=", allow_unpriced)
         self.budgets: Budgets = Budgets(max_nodes, max_turns, max_tokens, max_cost, max_seconds, allow_unpriced)
-        """What a run may take."""
+        """The budgets of a run."""
         self._features: dict[type[Any], Feature] = {}
         own = list(self._sites())
         for site in own:
@@ -312,7 +315,7 @@ class Agent(Generic[I, O]):
         if planning_interval is not None:
             check_plans(own)
         self.levels: int = check_levels(own)
-        """How many strategies, forks and agents are inside one another in it; each agent inside counts as three."""
+        """How deeply strategies, forks and agents are nested in this agent; each agent counts as three levels."""
         self._servers = tool_servers(own)
         check_path_rules(own, self._checks, self.callbacks)
         every = list(with_sub_agents(own))
@@ -327,20 +330,20 @@ class Agent(Generic[I, O]):
         self._node: Node[I, O] | None = None
         self._last: Run[Any] | None = None
         self._open = 0
-        """How many `async with` blocks it is in."""
+        """How many `async with` blocks of this agent are open."""
         self._learning: set[OwnTask] = set()
 
     def install(self, feature: Callable[P, F], /, *args: P.args, **settings: P.kwargs) -> F:
-        """Install a feature: `agent.install(AgentMemory, provider=…)`. The settings are those of the feature itself.
+        """Install a feature: `agent.install(AgentMemory, provider=…)`. The feature is created with these settings.
 
         Raises:
             FeatureError: the agent has run already, has this feature, or does not fit it.
-            TypeError: the feature has no such setting.
+            TypeError: the feature does not have such a setting.
         """
         if not isinstance(feature, type) and callable(getattr(feature, "install", None)):
             name = type(feature).__name__
             raise TypeError(
-                f"install() makes the feature itself, for this agent; write agent.install({name}, …) with its settings"
+                f"install() creates the feature for this agent; write agent.install({name}, …) with its settings"
             )
         if not callable(feature):
             raise TypeError(
@@ -353,7 +356,7 @@ class Agent(Generic[I, O]):
         made = feature(*args, **settings)
         if not callable(getattr(made, "install", None)):
             raise TypeError(
-                f"{named} makes no feature: it has no method install(agent); let it inherit from protocols.Feature. "
+                f"{named} is not a feature: it has no method install(agent); let it inherit from protocols.Feature. "
                 "Facts are installed by install(AgentMemory, provider=…), notes by install(NoteMemory, notes=…)"
             )
         installed = cast("Feature", made)
@@ -370,7 +373,7 @@ class Agent(Generic[I, O]):
         return made
 
     def offer(self, tools: Sequence[Tool]) -> bool:
-        """Add tools to the agent, as a feature does in its `install`. Those whose names are taken are left out.
+        """Add tools to the agent, as a feature does in its `install`. Tools whose names are taken are left out.
 
         Return False, and do nothing, if no node of the strategy takes tool calls, or if some of its nodes have no edge for them.
 
@@ -390,17 +393,18 @@ class Agent(Generic[I, O]):
     def on(self, event: type[E], handler: Callable[[E], None], /, *, all_text: bool = False) -> None:
         """Call a handler for each event of a type and of the types derived from it; `Event` itself means all.
 
-        Handlers are called in the order of their registration, at once, and must not block. What one raises ends the run with a
-        HandlerError.
+        Handlers are called at once, in the order of their registration, and must not block. A handler that raises ends
+        the run with a HandlerError.
 
         Args:
-            event: The type.
+            event: The type of the events.
             handler: Called with the event.
             all_text: Whether TextStreamed and OutputStreamed come for plans, summaries, extraction and agents as tools too, and not for the answer
                 alone.
 
         Raises:
-            TypeError: the handler is async, the type is no event, or `all_text` is given and it is not heard of what models say.
+            TypeError: the handler is async, the type is not an event, or `all_text` is given for an event without the text of
+                models.
         """
         self._listeners.append(listener(event, handler, "agent.on", all_text=all_text))
         self._handlers = by_type(self._listeners)
@@ -415,16 +419,16 @@ class Agent(Generic[I, O]):
         """Run the strategy from START to END.
 
         Args:
-            task: What the strategy takes; left out for strategies that need nothing.
+            task: The input of the strategy; omitted if the strategy takes none.
             **options: As `RunOptions` has them.
 
         Raises:
-            TypeError: an argument is not of the type that the strategy, a node or a tool takes, or an option is not known.
-            ValueError, OSError: an image is none, or cannot be read; the text says which.
+            TypeError: an argument is not of the type that the strategy, a node or a tool takes, or an option is unknown.
+            ValueError, OSError: an image is not valid, or cannot be read; the message says which.
             NodeFailedError: a node raised; the original exception is the cause.
             NoPathError: no edge of a node takes its output.
-            BudgetError: a budget is used up; `.result` is what was done so far.
-            FeatureError: a node needs a feature that is not installed, or asks a model and there is none.
+            BudgetError: a budget is used up; `.result` has the work done so far.
+            FeatureError: a node needs a feature that is not installed, or a model, and the agent has none.
             StrategyError: a rule names a tool that the agent does not have.
             ThreadBusyError: the last run of the thread has not ended.
             RunError: there is a thread, and the agent has no store.
@@ -440,8 +444,8 @@ class Agent(Generic[I, O]):
     def start(self, task: Any = _NO_TASK, **options: Unpack[RunOptions]) -> Run[Any]:
         """Return a run that has not begun: to change its steps, to go through it step by step, to answer it.
 
-        Nothing is executed or kept before its first `step` or `finish`. Files of `images` are read before it returns; the transcript
-        of a `thread` is read when the run begins.
+        Nothing is executed or stored before its first `step` or `finish`. Files of `images` are read before it returns; the
+        transcript of a `thread` is read when the run begins.
 
         Args:
             task: As in `run`.
@@ -458,11 +462,11 @@ class Agent(Generic[I, O]):
     def stream(self, task: Any = _NO_TASK, *, all_text: bool = False, **options: Unpack[RunOptions]) -> RunStream[Any]:
         """Run, and return the events, which can be read while they happen: `async for event in agent.stream(task): …`.
 
-        What the model says comes in pieces, as TextStreamed; `agent.stream(task).text()` yields the text of the answer alone. What
-        the run raises is raised where the events are read.
+        The text of the model arrives in pieces, as TextStreamed; `agent.stream(task).text()` yields the text of the answer
+        alone. Errors of the run are raised where the events are read.
 
         Leaving the loop early cancels the run, which can be continued. To wait until it has stopped, write `async with
-        agent.stream(task) as events: async for event in events: …`; afterwards `events.result` is what it came to.
+        agent.stream(task) as events: async for event in events: …`; afterwards `events.result` is its result.
 
         Args:
             task: As in `run`.
@@ -477,10 +481,10 @@ class Agent(Generic[I, O]):
     @overload
     async def submit(self, task: I, **options: Unpack[SubmitOptions]) -> RunHandle[O]: ...
     async def submit(self, task: Any = _NO_TASK, **options: Unpack[SubmitOptions]) -> RunHandle[Any]:
-        """Have workers execute the strategy: return once the run is in the store, where it waits until one takes it.
+        """Store a run for workers to execute, and return once it is in the store, where it waits until a worker takes it.
 
-        A submit that is cancelled, or whose process dies, has committed all of the run or nothing. Under a `run_id` of yours it can be
-        repeated: the same task is the same run, whether it was begun meanwhile or not.
+        A submit that is cancelled, or whose process dies, has committed all of the run or nothing. With your own `run_id` it
+        can be repeated: the same task is the same run, whether a worker has begun it or not.
 
         Args:
             task: As in `run`.
@@ -488,19 +492,19 @@ class Agent(Generic[I, O]):
 
         Raises:
             TypeError, ValueError, OSError: an argument is not valid; the text says which.
-            RunExistsError: there is a run of this `run_id` with another task.
-            ThreadBusyError: the thread has a run that is not over, and `if_busy="refuse"`.
-            ThreadFullError: as many runs of the thread wait as may.
+            RunExistsError: a run with this `run_id` and another task exists.
+            ThreadBusyError: a run of the thread has not ended, and `if_busy="refuse"`.
+            ThreadFullError: the maximum number of runs of the thread are waiting.
             SerializationError, SubmissionSizeError: the task cannot be stored.
-            RunError: there is no store.
+            RunError: the agent has no store.
             JournalError: the store failed; with its `run_id`, the same task can be submitted again, and there is one run.
             StoreError: the store cannot be read.
         """
         from graphagent.work import RunHandle, SubmitOptions
         from graphagent.work._internal import check_submission, submit
 
-        config = self._stored_config(more=". What is submitted is kept there for workers")
-        instead = {**_INSTEAD_IN_RUNS, "deps": "Agent(…, deps_factory=…), which makes them where the run is executed"}
+        config = self._stored_config(more=". Submitted runs are kept there for workers")
+        instead = {**_INSTEAD_IN_RUNS, "deps": "Agent(…, deps_factory=…), which is called where the run is executed"}
         known = SubmitOptions.__annotations__
         check_names("a submitted run", options, instead, known)
         settings = check_submission(options)
@@ -513,15 +517,15 @@ class Agent(Generic[I, O]):
         return RunHandle(config, header.run_id, header.owner)
 
     def handle(self, run_id: str, *, owner: str = "") -> RunHandle[O]:
-        """Return the handle of a run in the store, as `submit` did. Nothing is read before one of its methods is called.
+        """Return the handle of a run in the store, as `submit` does. Nothing is read before one of its methods is called.
 
         Args:
-            run_id: Which.
-            owner: For whom it runs.
+            run_id: The id of the run.
+            owner: The owner of the run.
 
         Raises:
             TypeError, ValueError: the id is not text, or empty.
-            RunError: there is no store.
+            RunError: the agent has no store.
         """
         from graphagent.work import RunHandle
 
@@ -530,18 +534,18 @@ class Agent(Generic[I, O]):
         return RunHandle(self._stored_config(), run_id, owner)
 
     async def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> Run[O]:
-        """Return a run from the store: to look at it, to replay it, or to continue it by `step` or `finish`.
+        """Return a run from the store: to inspect it, to replay it, or to continue it with `step` or `finish`.
 
         Args:
-            run_id: Which; that of a sub-agent too, such as `result.children[0].run_id` or `call.run_id`, which continues with the whole run.
-            owner: For whom it runs.
-            allow_changed: Whether to take it though the strategy has changed since, where its journal still fits.
-            deps: As in `run`; needed only to continue it.
+            run_id: The id of the run, or of the run of a sub-agent, such as `result.children[0].run_id` or `call.run_id`; the whole run continues.
+            owner: The owner of the run.
+            allow_changed: Whether to accept a run whose strategy has changed since, if its journal still fits.
+            deps: As in `run`; needed only to continue the run.
 
         Raises:
-            RunNotFoundError: the store has no such run.
+            RunNotFoundError: the run is not in the store.
             StrategyChangedError: the strategy has changed since; the differences are named.
-            DamagedStoreError: the stored bytes are not those that were written.
+            DamagedStoreError: the stored bytes differ from the bytes that were written.
         """
         run: Run[O] = (await self._read(run_id, owner, deps, allow_changed=allow_changed)).handle
         return run
@@ -551,28 +555,29 @@ class Agent(Generic[I, O]):
 
         config = self._stored_config(
             deps,
-            more=". Without one, a run that waits is continued in its own process: agent.last.answer(…), and then await "
+            more=". Without a store, a waiting run is continued in its own process: agent.last.answer(…), and then await "
             "agent.last.finish()",
         )
         return await read_any(config, owner, run_id, allow_changed=allow_changed)
 
     async def resume(self, run_id: str, **options: Unpack[ResumeOptions]) -> RunResult[O]:
-        """Go on with a run that was stopped: by an error, by the death of its process, by a question, by a pause.
+        """Continue a run that was stopped: by an error, by the death of its process, by a question, by a pause.
 
-        What was done is not done again. A run that has ended is only read. For more budget, resume it with an agent that has
-        more.
+        Completed work is not repeated. A run that has ended is only read. To raise a budget, resume the run with an agent that
+        has more.
 
         Args:
-            run_id: Which.
+            run_id: The id of the run.
             **options: As `ResumeOptions` has them.
 
         Raises:
-            RunNotFoundError: the store has no such run.
-            RunClaimedError: another process, or another task, has it.
-            AnswerError: an answer fits no open question, or not its type, or the run waits for none; nothing was written.
+            RunNotFoundError: the run is not in the store.
+            RunClaimedError: another process, or another task, executes the run.
+            AnswerError: an answer does not fit an open question or its type, or the run is not waiting for an answer; nothing
+                was written.
             RunEndedError: the run was ended before it came to END.
             StrategyChangedError: the strategy has changed since; the differences are named.
-            TypeError: `deps` is missing, or not of the type that a node or a tool takes, or an option is not known.
+            TypeError: `deps` is missing, or not of the type that a node or a tool takes, or an option is unknown.
             RunError: as `run` raises it.
         """
         check_options("a resumed run", options, ResumeOptions.__annotations__)
@@ -580,13 +585,13 @@ class Agent(Generic[I, O]):
         return await run.finish()
 
     def resume_stream(self, run_id: str, *, all_text: bool = False, **options: Unpack[ResumeOptions]) -> RunStream[O]:
-        """Go on with a run as `resume` does, and return its events, as `stream` does: `async for event in agent.resume_stream(…): …`.
+        """Continue a run as `resume` does, and return its events, as `stream` does: `async for event in agent.resume_stream(…): …`.
 
         The run is read, and the answers are checked, when its events are first read, or at the beginning of `async with
-        agent.resume_stream(…) as events:`. That is where an error of `resume` is raised.
+        agent.resume_stream(…) as events:`. Errors of `resume` are raised there.
 
         Args:
-            run_id: Which.
+            run_id: The id of the run.
             all_text: As in `stream`.
             **options: As `ResumeOptions` has them.
         """
@@ -608,42 +613,43 @@ class Agent(Generic[I, O]):
         return run
 
     async def end(self, run_id: str, reason: str = "", *, owner: str = "", deps: object = None) -> RunResult[O]:
-        """End a run where it is, whatever stopped it: a question, an error, a pause, a cancellation. Nothing is executed.
+        """End a stopped run where it is, whether a question, an error, a pause or a cancellation stopped it. Nothing is executed.
 
-        Its status is `ended`, its output None, and its transcript continues its thread. Calls that were being made say that they were broken
-        off and that nobody knows whether they took effect; questions are withdrawn; runs of sub-agents end with it. The features look back
-        at it, and learn what was left to be learned. It cannot be resumed, but forked.
+        Its status is `ended`, its output None, and its transcript continues its thread. Interrupted calls are recorded as
+        broken off with an unknown outcome; questions are withdrawn; runs of sub-agents end with the run. The features look back
+        at the run, and learn what was left to learn. The run cannot be resumed, but it can be forked.
 
-        A run that has ended, or came to END, is only read.
+        A run that has ended already, or came to END, is only read.
 
         Args:
-            run_id: Which.
-            reason: Why, for people. It is kept with the run.
-            owner: For whom it ran.
-            deps: As in `run`, for taps of your own that learn.
+            run_id: The id of the run.
+            reason: Why, for people. The reason is stored with the run.
+            owner: The owner of the run.
+            deps: As in `run`, for your own taps that learn.
 
         Raises:
-            RunNotFoundError: the store has no such run.
-            RunClaimedError: a process, or another task, executes it.
-            RunError: there is no store.
-            StoreError: it could not be written.
+            RunNotFoundError: the run is not in the store.
+            RunClaimedError: a process, or another task, executes the run.
+            RunError: the agent has no store.
+            StoreError: the store could not be written.
         """
         check_text("reason=", reason)
-        config = self._stored_config(deps, more=". A run without one ends with its process")
+        config = self._stored_config(deps, more=". A run without a store ends with its process")
         return (await end_here(config, owner, run_id, reason)).result
 
     async def questions(self, *, owner: str | None = None) -> list[PendingQuestion]:
-        """Return what waits for people: the open questions of runs in the store, those that have waited longest first.
+        """Return the open questions of the runs in the store, those that have waited longest first.
 
-        They are those of the runs whose strategy has the name of this one, begun by any process. Each says its run, its owner, its
-        thread and since when it waits; `agent.resume(each.run_id, answers={each.question.id: …}, owner=each.owner)` answers it.
+        These are the questions of all runs whose strategy has the same name as this agent's, begun by any process. Each has its
+        run, its owner, its thread and the time since when it waits; `agent.resume(each.run_id, answers={each.question.id: …},
+        owner=each.owner)` answers it.
 
         Args:
-            owner: Whose; by default those of all owners.
+            owner: Whose runs; by default those of all owners.
 
         Raises:
-            RunError: there is no store.
-            DamagedStoreError: a run that waits is not what was written.
+            RunError: the agent has no store.
+            DamagedStoreError: the stored bytes of a waiting run differ from the bytes that were written.
             StoreError: the store cannot be read.
         """
         from graphagent.history._internal import questions
@@ -654,18 +660,18 @@ class Agent(Generic[I, O]):
         """Return the entries of a run in their order. `entry.node` is the path of a node that ended, and None for others.
 
         Raises:
-            RunNotFoundError: the store has no such run.
+            RunNotFoundError: the run is not in the store.
         """
         from graphagent.history._internal import history
 
         return await history(self._stored_config(), owner, run_id)
 
     async def state_at(self, run_id: str, number: int, *, owner: str = "") -> Snapshot:
-        """Return the state of a run after one of its entries: its transcript, its position, what it had spent.
+        """Return the state of a run after one of its entries: its transcript, its position and its totals.
 
         Raises:
-            RunNotFoundError: the store has no such run.
-            ValueError: it has no such entry.
+            RunNotFoundError: the run is not in the store.
+            ValueError: the run has no such entry.
         """
         from graphagent.history._internal import state_at
 
@@ -685,22 +691,22 @@ class Agent(Generic[I, O]):
         allow_changed: bool = False,
         deps: object = None,
     ) -> RunResult[O]:
-        """Make another run that begins like this one, and continue it until it ends or is suspended. The original does not change.
+        """Make a new run that begins like an existing one, and continue it until it ends or is suspended. The original does not change.
 
         Args:
-            origin: The run that it begins as.
-            at: The number of the entry after which they differ.
-            before: Before the last execution of which node they part, by its path.
-            after: The node after whose last execution they differ.
-            edit: Changes the snapshot at that point: its transcript (`memory`) and the `value` that arrives there.
-            run_id: The id of the other run; by default a new one.
-            owner: For whom both run.
-            allow_changed: Whether to take the origin though the strategy has changed since, where its journal still fits.
-            deps: As in `run`, for the other run.
+            origin: The id of the original run.
+            at: The number of the entry after which the runs differ.
+            before: The path of the node before whose last execution the runs part.
+            after: The path of the node after whose last execution the runs part.
+            edit: Changes the snapshot at that point: its transcript (`memory`) and its `value`, the input of the next node.
+            run_id: The id of the new run; by default it is generated.
+            owner: The owner of both runs.
+            allow_changed: Whether to accept an origin whose strategy has changed since, if its journal still fits.
+            deps: As in `run`, for the new run.
 
         Raises:
-            RunNotFoundError: the store has no such run.
-            RunExistsError: there is a run `run_id` already.
+            RunNotFoundError: the run is not in the store.
+            RunExistsError: a run with this `run_id` exists already.
             ValueError: not exactly one of `at`, `before` and `after` is passed, or there is no such point.
         """
         from graphagent.history._internal import fork
@@ -716,10 +722,10 @@ class Agent(Generic[I, O]):
         return await run.finish()
 
     async def diff(self, a: str, b: str, /, *, owner: str = "") -> Diff:
-        """Compare two runs: what they have in common, and what each did then.
+        """Compare two runs: their common beginning, and what each of them did after it.
 
         Raises:
-            RunNotFoundError: the store has no such run.
+            RunNotFoundError: the run is not in the store.
         """
         from graphagent.history._internal import diff
 
@@ -734,20 +740,21 @@ class Agent(Generic[I, O]):
         owner: str = "",
         deps: object = None,
     ) -> RunResult[O]:
-        """Execute a run again, as a run of its own, with its recorded results in the place of model turns and tool calls.
+        """Execute a run again, as a new run, with the recorded results in place of model turns and tool calls.
 
         Args:
-            run_id: Which.
-            until: The entry, or the node, after whose last execution calls are made again; None: no calls are made.
-            new_id: How the new run is called.
-            owner: For whom both run.
+            run_id: The id of the run.
+            until: The entry, or the node after whose last execution, from which on calls are made again; None means that no
+                calls are made.
+            new_id: The id of the new run.
+            owner: The owner of both runs.
             deps: As in `run`, for the new run.
 
         Raises:
-            DivergedError: something is asked for that was not recorded; nothing live was called.
-            StrategyChangedError: what was recorded cannot be read for the strategy as it is now.
-            ValueError: there is no such place as `until`.
-            RunNotFoundError: the store has no such run.
+            DivergedError: the run asks for something that was not recorded; nothing live was called.
+            StrategyChangedError: the recording does not fit the strategy as it is today.
+            ValueError: the run has no such place as `until`.
+            RunNotFoundError: the run is not in the store.
         """
         from graphagent.history._internal import rerun
 
@@ -760,12 +767,12 @@ class Agent(Generic[I, O]):
 
     @property
     def features(self) -> Mapping[type[Any], Feature]:
-        """What is installed, by its type."""
+        """The installed features, by their types."""
         return MappingProxyType(self._features)
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Where this agent and its sub-agents keep what belongs to owners: its store, those of features, and those of cached models.
+        """The places where this agent and its sub-agents keep data of owners: its store, those of features, and those of cached models.
 
         `forget` and `reach` of `graphagent.history` take them: `await forget(*agent.places, owner="ada", everything=True)`.
         """
@@ -778,14 +785,14 @@ class Agent(Generic[I, O]):
 
     @property
     def last(self) -> Run[O] | None:
-        """The run that this agent started, or went on with, last."""
+        """The run that this agent started, or continued, last."""
         return self._last
 
     def replay(self, *, detailed: bool = False) -> None:
         """Print what happened in the run that this agent started last, step by step; `detailed` adds what the model was sent.
 
         Raises:
-            RunError: it has started none.
+            RunError: the agent has not started a run.
         """
         if self._last is None:
             raise RunError(
@@ -798,10 +805,10 @@ class Agent(Generic[I, O]):
     @overload
     def run_sync(self, task: I, **options: Unpack[RunOptions]) -> RunResult[O]: ...
     def run_sync(self, task: Any = _NO_TASK, **options: Unpack[RunOptions]) -> RunResult[Any]:
-        """Run the strategy where nothing is async, such as in a script; otherwise as `run`.
+        """Run the strategy from code that is not async, such as a script; otherwise like `run`.
 
         Raises:
-            RuntimeError: an event loop is running here; await `run` instead.
+            RuntimeError: an event loop is already running in this thread; await `run` instead.
         """
         if _in_event_loop():
             raise RuntimeError(
@@ -822,7 +829,7 @@ class Agent(Generic[I, O]):
         return handle
 
     def _drafted(self, task: Any, options: RunOptions) -> Runtime:
-        """Return a run that has not begun, with a task and options that were checked, but for `deps`."""
+        """Return a run that has not begun, with a task and options that were checked, except for `deps`."""
         if task is _NO_TASK:
             task = None
             if not fits(None, self.strategy.input_type):
@@ -874,7 +881,7 @@ class Agent(Generic[I, O]):
     def _check_thread(self, thread: object, steps: RunMemory | None) -> None:
         check_name("thread", thread, "'alice-7'")
         if steps is not None:
-            raise ValueError("thread= continues the transcript of its own last run; leave out steps=")
+            raise ValueError("thread= continues the transcript of the last run of the thread; leave out steps=")
         if self.store is None:
             raise RunError("a thread is kept in a store; give the agent one: Agent(…, store=SqliteStore('runs.db'))")
 
@@ -887,13 +894,13 @@ class Agent(Generic[I, O]):
         concurrency: int | None = None,
         max_size: int | None = None,
     ) -> Tool:
-        """Return the agent as a tool of another one, as `tools=[agent]` does. It takes the agent's task, and returns its answer.
+        """Return the agent as a tool of another agent, as `tools=[agent]` does. The tool takes the agent's task, and returns its answer.
 
-        Its runs are parts of the run that calls it: they share its store and its owner, count in what it spends, and are
+        Runs of the tool are parts of the run that calls it: they share its store and its owner, count in its spending, and are
         suspended with it. The arguments are those of `graphagent.tool`.
 
         Raises:
-            TypeError: the agent has no name or no description, or a task that JSON cannot say; or as `Tool`.
+            TypeError: the agent has no name or no description, or its task cannot be written as JSON; or as `Tool`.
             ValueError: as `Tool`.
         """
         if self._tool is None:
@@ -906,47 +913,47 @@ class Agent(Generic[I, O]):
         )
 
     def as_node(self) -> Node[I, O]:
-        """Return the agent as a node of another strategy. It takes the agent's task, and returns its answer.
+        """Return the agent as a node of another strategy. The node takes the agent's task, and returns its answer.
 
-        As where it is a tool, its runs are parts of the run that executes the node, with a transcript, tools, features and budgets of
-        their own. Its name there is that of the agent, or of its strategy. An agent is one declaration for rules, wherever it is a node.
+        As with a tool, its runs are parts of the run that executes the node, with a transcript, tools, features and budgets of
+        their own. The node is named after the agent, or else after its strategy. For rules, an agent is one declaration,
+        wherever it is a node.
         """
         if self._node is None:
             self._node = node_of(self, self._config)
         return self._node
 
     async def settle(self, *, owner: str | None = None, deps: object = None) -> int:
-        """Learn what earlier runs left to be learned: in the background, or because it failed. Return from how many runs all was learned.
+        """Learn what earlier runs left to learn, in the background or because learning failed. Return how many runs are settled.
 
-        They are the runs in the store, of any process, whose strategy has the name of this one. Those of an owner come in the order in
-        which they ended; while another task or process learns from one, it does the others. What fails is reported by
-        ExtractionFailed, and stays for the next time. What it costs is in the ledger of the run that it learns from, and counts in that
-        run's budgets.
+        These are the runs in the store, of any process, whose strategy has the same name as this agent's. The runs of an owner
+        are settled in the order in which they ended; runs that another task or process is learning from are skipped. Failures
+        are reported by ExtractionFailed, and tried again the next time. The costs are in the ledger of the run that is learned
+        from, and count in its budgets.
 
-        Where a feature learns in the background, `async with agent` does the same as soon as a run has its answer, and before
-        the block ends; and so does the beginning of a run, for its owner.
+        If a feature learns in the background, `async with agent` does the same as soon as a run has its answer, and before the
+        block ends; the beginning of a run does so for its owner.
 
         Args:
             owner: Whose runs; by default those of all owners.
-            deps: As in `run`, for taps of your own that need it.
+            deps: As in `run`, for your own taps that need it.
 
         Raises:
-            RunError: there is no store.
+            RunError: the agent has no store.
             StoreError: the store cannot be read.
         """
-        return await settle(self._stored_config(deps, more=". What runs leave to be learned is kept there"), owner)
+        return await settle(self._stored_config(deps, more=". What runs leave to learn is kept there"), owner)
 
     def _learn_soon(self, owner: str) -> None:
-        """Learn from the runs of an owner in a task of its own, in a block that waits for it."""
+        """Learn from the runs of an owner in a task of its own, within a block that waits for the task."""
         if self._open:
             self._learning = {each for each in self._learning if each.is_running}
             self._learning.add(OwnTask(partial(settle_quietly, self._config(), owner)))
 
     async def aclose(self) -> None:
-        """Close the connections to servers of tools in this event loop, also those of agents that are tools.
+        """Close the connections to tool servers in this event loop, also those of agents that are tools.
 
-        Calls that are pending are waited for. Runs that come later open the connections again. The end of the event loop closes
-        them too.
+        Pending calls are completed first. Later runs open the connections again. The end of the event loop closes them too.
         """
         for site in with_sub_agents(self._sites()):
             for each in site.own_tools:
@@ -971,7 +978,7 @@ class Agent(Generic[I, O]):
 
     @staticmethod
     def _make_tools(given: object) -> None:
-        """Make the tools of strategies that are tools: each has an agent, whose runs take from the caller what it lacks."""
+        """Make tools of the strategies among the tools: each has an agent, whose runs inherit from the caller what the agent lacks."""
         for each in cast("Sequence[object]", given) if isinstance(given, list | tuple) else ():
             if isinstance(each, StrategyTool) and each.made is None:
                 agent: Agent[Any, Any] = Agent(each.strategy, name=each.name, description=each.description)
@@ -986,14 +993,16 @@ class Agent(Generic[I, O]):
         )  # fmt: skip
 
     def _stored_config(self, deps: object = None, *, more: str = "") -> RunConfig:
-        """Return the configuration with which runs are read from the store. Where there is none, `more` is said, too.
+        """Return the configuration with which runs are read from the store. The error for a missing store ends with `more`.
 
         Raises:
-            RunError: there is no store.
+            RunError: the agent has no store.
             FeatureError: a feature is missing.
         """
         if self.store is None:
-            raise RunError(f"this agent keeps no runs; give it a store: Agent(…, store=SqliteStore('runs.db')){more}")
+            raise RunError(
+                f"this agent does not keep its runs; give it a store: Agent(…, store=SqliteStore('runs.db')){more}"
+            )
         if self._cached_config is None:
             every = list(with_sub_agents(self._sites()))
             check_features(every)
@@ -1002,7 +1011,7 @@ class Agent(Generic[I, O]):
         return config if deps is None else replace(config, deps=deps)
 
     def _config(self) -> RunConfig:
-        """Return the configuration of its runs, whose features may be those of the run that calls it."""
+        """Return the configuration of the agent's runs, whose features may be those of the run that calls the agent."""
         if self._cached_config is None:
             own = list(self._sites())
             check_path_rules(own, self._checks, self.callbacks)  # a feature may have added callbacks

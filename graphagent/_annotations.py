@@ -10,27 +10,27 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Protocol, Union, get_args, get_origin
 
 UNKNOWN = (NameError, TypeError, AttributeError, SyntaxError)
-"""What evaluating an annotation raises if it names something that is not known when the program runs."""
+"""The exceptions raised by evaluating an annotation that uses a name unknown at run time."""
 
 
 _FORMS = ("typing", "typing_extensions")
-"""Where the classes of forms of types are defined that are no classes themselves, such as Never, a TypeVar, an alias."""
+"""The modules that define type forms other than classes, such as Never, a TypeVar, an alias."""
 
 
 def evaluated(
     annotations: Mapping[str, Any], known: dict[str, Any], local: Mapping[str, Any], *, extras: bool = False
 ) -> dict[str, Any]:
-    """Return annotations as types, without those that cannot be evaluated.
+    """Return annotations as types; leave out annotations that cannot be evaluated.
 
     Args:
-        annotations: Types, or expressions for them as text, by name.
+        annotations: Types, or their expressions as text, by name.
         known: The globals in which the expressions are evaluated.
         local: The locals in which they are evaluated.
-        extras: Whether `Annotated[T, …]` is kept, where otherwise it becomes `T`.
+        extras: Whether to keep `Annotated[T, …]`, which otherwise becomes `T`.
     """
     found: dict[str, Any] = {}
     for name, kind in annotations.items():
-        # Each on its own: a name that is imported only under TYPE_CHECKING must not hide the other types.
+        # Each annotation on its own: a name that is imported only under TYPE_CHECKING must not hide the other types.
         with contextlib.suppress(*UNKNOWN):
             written = types.SimpleNamespace(__annotations__={name: kind})
             found |= typing.get_type_hints(written, known, local, include_extras=extras)
@@ -38,7 +38,7 @@ def evaluated(
 
 
 def names_around(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the local names of the functions and classes in which a function was defined, as far as they are still executed."""
+    """Return the local names of the functions and classes around the definition of a function, if these are still executing."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     found: dict[str, Any] = {}
     if code is None or "." not in code.co_qualname:
@@ -63,7 +63,7 @@ def unaliased(kind: Any) -> Any:
     """Return the type that an alias of the `type` statement names, with its arguments filled in; the class of None for None."""
     while not isinstance(kind, type):
         origin = get_origin(kind)
-        # First the parametrised: `Alias[int]` has the `__value__` of `Alias`, in which the argument is still open.
+        # Parametrised aliases first: `Alias[int]` has the `__value__` of `Alias`, in which the argument is still open.
         if hasattr(origin, "__value__"):
             kind = origin.__value__[get_args(kind)]
         elif hasattr(kind, "__value__"):
@@ -79,13 +79,13 @@ def is_union(kind: Any) -> bool:
 
 
 def union_members(kind: Any) -> tuple[Any, ...]:
-    """Return the members of a union, those of unions in it included; of any other type, the type alone. All are `plain`."""
+    """Return the members of a union, including those of nested unions; for any other type, the type alone. All are `plain`."""
     kind = plain(kind)
     return tuple(part for each in get_args(kind) for part in union_members(each)) if is_union(kind) else (kind,)
 
 
 def class_of(kind: Any) -> type | None:
-    """Return the class of the values of a type that is no union: `list` for `list[int]`; None if none is known."""
+    """Return the class of the values of a type that is not a union: `list` for `list[int]`; None if it is not known."""
     if get_origin(kind) is Annotated:
         kind = kind.__origin__
     found = get_origin(kind) or kind
@@ -93,7 +93,7 @@ def class_of(kind: Any) -> type | None:
 
 
 def own_class(value: object) -> Any:
-    """Return `type(value)`, typed so that checkers allow it as a key and as a type."""
+    """Return `type(value)`, with a type that checkers accept as a key and as a type."""
     return type(value)
 
 
@@ -103,10 +103,10 @@ def is_type(value: object) -> bool:
 
 
 def check_type(what: str, kind: object) -> None:
-    """Check that something is what an annotation may be: a type, None, Any, or another form of `typing`.
+    """Check that an object is a valid annotation: a type, None, Any, or another form of `typing`.
 
     Raises:
-        TypeError: it is a value, such as the name of a type.
+        TypeError: the object is a value, such as the name of a type.
     """
     if not (is_type(kind) or kind is None or type(kind).__module__ in _FORMS):
         raise TypeError(f"{what} must be a type, such as str or list[str], not {kind!r}")

@@ -1,4 +1,4 @@
-"""Names and numbers in sentences: what an error says of a type, and of how many."""
+"""Names and numbers in sentences, such as the type and the number of things in an error."""
 
 from __future__ import annotations
 

@@ -13,18 +13,18 @@ def _wall_clock() -> int:
 
 
 def _random_id() -> str:
-    """12 hex digits of milliseconds, then 20 random ones: unique, and in one process in the order of making."""
+    """12 hex digits of milliseconds, then 20 random digits: unique, and within a process in the order of creation."""
     global _last
     time, number = now(), int.from_bytes(os.urandom(10), "big") >> 1
     last, before = _last
     if time == last:
-        number = before + 1 + (number >> 40)  # greater than the last one, and still impossible to guess
+        number = before + 1 + (number >> 40)  # greater than the last id, and still impossible to guess
     _last = time, number
     return f"{time:012x}{number:020x}"
 
 
 _last = (-1, 0)
-"""The milliseconds and the number of the id that was made last."""
+"""The milliseconds and the random number of the last id."""
 
 
 clock: ContextVar[Callable[[], int]] = ContextVar("graphagent_clock", default=_wall_clock)
@@ -38,17 +38,17 @@ def now() -> int:
 
 
 def is_wall_clock() -> bool:
-    """Return whether the time goes on by itself, and is not that of a test."""
+    """Return whether the clock is the real one, not the clock of a test."""
     return clock.get() is _wall_clock
 
 
 def ticks() -> int:
-    """Return the nanoseconds since some moment, from which durations are measured."""
+    """Return nanoseconds since an arbitrary moment, for measuring durations."""
     return timer.get()()
 
 
 def seconds_since(began: int) -> float:
-    """Return the seconds that have passed since the ticks were `began`."""
+    """Return the seconds that have passed since the moment `began`, in ticks."""
     return (ticks() - began) / 1_000_000_000
 
 

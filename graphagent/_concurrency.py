@@ -20,24 +20,24 @@ _TURN = 16
 
 
 async def turn(number: int) -> None:
-    """Let other tasks run, at every 16th number: for loops that do a little for each of many things."""
+    """Let other tasks run at every 16th number, for loops over many items with little work for each."""
     if number % _TURN == 0:
         await checkpoint()
 
 
 class Reply:
-    """An answer that a task waits for: made in that task, sent once, from any thread."""
+    """An answer that a task waits for. It is created in that task and sent once, from any thread."""
 
     def __init__(self) -> None:
         native = cast(Any, current_token().native_token)
-        # A trio token or an asyncio loop: each has one call that any thread may make and that does not wait.
+        # A trio token or an asyncio loop: each has one method that any thread may call and that does not wait.
         soon = native.run_sync_soon if hasattr(native, "run_sync_soon") else native.call_soon_threadsafe
         self._soon: Callable[[Callable[[], object]], object] = soon
         self._event = anyio.Event()
         self._error: BaseException | None = None
 
     def send(self, error: BaseException | None = None) -> bool:
-        """Wake the waiting task, which raises the error if there is one. Return False if its event loop is closed."""
+        """Wake the waiting task, which raises the error, if any. Return False if its event loop is closed."""
         self._error = error
         with suppress(RuntimeError):  # both loops raise it, or a subclass, once they are closed
             self._soon(self._event.set)
@@ -51,13 +51,13 @@ class Reply:
             raise self._error
 
     async def outwait(self) -> None:
-        """Wait for the answer even if cancelled; the cancellation is raised afterwards."""
+        """Wait for the answer even if cancelled, and raise the cancellation afterwards."""
         cancelled: BaseException | None = None
         with anyio.CancelScope(shield=True):
             while not self._event.is_set():
                 try:
                     await self._event.wait()
-                except anyio.get_cancelled_exc_class() as error:  # asyncio's own Task.cancel knows no shield
+                except anyio.get_cancelled_exc_class() as error:  # asyncio's own Task.cancel ignores shields
                     cancelled = error
         if cancelled is not None:
             raise cancelled
@@ -66,10 +66,10 @@ class Reply:
 
 
 async def unbroken(function: Callable[[], Awaitable[None]]) -> None:
-    """Call a function and await it to its end even if cancelled; the cancellation is raised afterwards."""
+    """Call a function and await it to its end even if cancelled, and raise the cancellation afterwards."""
     loop = cast(Any, current_token().native_token)
     if not hasattr(loop, "create_task"):
-        with anyio.CancelScope(shield=True):  # trio has no cancellation that gets past it
+        with anyio.CancelScope(shield=True):  # on trio, no cancellation gets past a shield
             await function()
         return
     reply = Reply()
@@ -77,7 +77,7 @@ async def unbroken(function: Callable[[], Awaitable[None]]) -> None:
     async def call() -> None:
         try:
             await function()
-        except BaseException as error:  # noqa: BLE001  raised where it is waited for
+        except BaseException as error:  # noqa: BLE001  raised in the waiting task
             reply.send(error)
         else:
             reply.send()
@@ -89,7 +89,7 @@ async def unbroken(function: Callable[[], Awaitable[None]]) -> None:
 
 
 class Slots:
-    """Lets so many tasks of an event loop in at once; the others wait, in their order."""
+    """Limits how many tasks of an event loop are in a block at once; the others wait, in the order of their arrival."""
 
     def __init__(self, name: str, number: int) -> None:
         self._number = number
@@ -107,10 +107,10 @@ class Slots:
 
 
 class OwnTask:
-    """Calls a function in a task of its own, outside of all task groups of the program.
+    """Calls a function in a task of its own, outside all task groups of the program.
 
-    It ends with the function or with the event loop, or when it is cancelled. The function raises nothing but cancellation: nobody
-    awaits the task, and on trio what a system task raises ends the program.
+    The task ends with the function, with the event loop, or when it is cancelled. The function must raise nothing but
+    cancellation: nobody awaits the task, and on trio an exception of a system task ends the program.
     """
 
     def __init__(self, function: Callable[[], Awaitable[object]]) -> None:
@@ -121,7 +121,7 @@ class OwnTask:
         loop = cast(Any, self._token.native_token)
         if hasattr(loop, "create_task"):
             self._soon: Callable[[Callable[[], object]], object] = loop.call_soon_threadsafe
-            self._task = loop.create_task(self._run())  # kept here, because the loop does not
+            self._task = loop.create_task(self._run())  # referenced here, because the loop keeps only a weak reference
             self._task.add_done_callback(self._done)  # it may be cancelled before it begins
         else:
             import trio
@@ -131,24 +131,24 @@ class OwnTask:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is running, and in the event loop of the caller."""
+        """Whether the task is running, and in the event loop of the caller."""
         return not self._ended.is_set() and self._token == current_token()
 
     def cancel(self) -> None:
-        """Request its cancellation, from any thread, also during garbage collection."""
+        """Request the cancellation of the task, from any thread, also during garbage collection."""
         if not self._ended.is_set():
             with suppress(RuntimeError):  # both loops raise it, or a subclass, once they are closed
-                # From now on the loop keeps the task: it cancels repeatedly until the function has ended.
+                # From here on the loop references the task: it cancels repeatedly until the function has ended.
                 self._soon(self._scope.cancel)
 
     async def stop(self) -> None:
-        """Cancel it, and wait until it has ended, even if the caller is cancelled."""
+        """Cancel the task, and wait until it has ended, even if the caller is cancelled."""
         if self.is_running:
             self._scope.cancel()
             await unbroken(self._ended.wait)
 
     async def wait(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the task has ended."""
         if self.is_running:
             await self._ended.wait()
 
@@ -164,7 +164,7 @@ class OwnTask:
 
 
 class Gate:
-    """Lets one task do work that tasks which come meanwhile would repeat; they wait for it instead."""
+    """Lets one task do some work while other tasks that need the same work wait for it instead of repeating it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -172,7 +172,7 @@ class Gate:
         self._pid = os.getpid()
 
     async def entered(self) -> bool:
-        """Return True if the caller shall do the work and then call `leave`. Otherwise wait until another task has done it."""
+        """Return True if the caller has to do the work and then call `leave`. Otherwise wait until another task has done it."""
         if self._pid != os.getpid():  # a forked process has none of its parent's tasks
             self._lock, self._waiting, self._pid = threading.Lock(), None, os.getpid()
         with self._lock:
@@ -195,8 +195,8 @@ class Gate:
 class Worker:
     """A thread that executes blocking functions one after the other, for tasks of any event loop.
 
-    It costs half of what a thread of a pool does, since there is no limiter to ask. It is started at the first use and ends
-    with the object; the end of the process does not wait for it.
+    A call costs half as much as one in a thread of a pool, since no limiter is involved. The thread starts at the first use and
+    ends with the object; the end of the process does not wait for it.
     """
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ class Worker:
         self._pid = 0
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Call a function in the thread and return its result. Once submitted, it is waited for even if the caller is cancelled."""
+        """Call a function in the thread and return its result. A submitted function is waited for even if the caller is cancelled."""
         await checkpoint_if_cancelled()
         reply, context = Reply(), copy_context()
         given: list[T] = []
@@ -213,7 +213,7 @@ class Worker:
         def call() -> None:
             try:
                 given.append(context.run(function))
-            except BaseException as error:  # noqa: BLE001  raised where it is waited for
+            except BaseException as error:  # noqa: BLE001  raised in the waiting task
                 reply.send(error)
             else:
                 reply.send()
@@ -228,7 +228,7 @@ class Worker:
                 work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
                 threading.Thread(target=_serve, args=(work,), name="graphagent-worker", daemon=True).start()
                 weakref.finalize(self, work.put, None).atexit = False
-                self._work, self._pid = work, os.getpid()  # only now, because starting the thread may fail
+                self._work, self._pid = work, os.getpid()  # only here, because starting the thread may fail
             return self._work
 
 

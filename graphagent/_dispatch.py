@@ -32,14 +32,14 @@ class AnswerHandler:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A handler, the type of events that it listens to, and how much of what models say it hears."""
+    """A handler, the type of events that it listens to, and how much of the text of models it hears."""
 
     event: type[Event]
     handler: Handler
     all_text: bool = False
 
     def of(self, kind: type[Event]) -> tuple[Handler, ...]:
-        """Return what is called with an event of a type, if anything is."""
+        """Return the function to call with an event of a type, or None if no handler listens."""
         if not issubclass(kind, self.event):
             return ()
         heard_alone = issubclass(kind, TextStreamed | OutputStreamed) and not self.all_text
@@ -50,7 +50,7 @@ def listener(event: Any, handler: Any, call: str, *, all_text: bool = False) -> 
     """Return the listener that `on` adds. Errors show it as `call`.
 
     Raises:
-        TypeError: see `check_handler`; or `all_text` is given and the event is none of what models say.
+        TypeError: see `check_handler`; or `all_text` is given for an event without the text of models.
     """
     check_handler(event, handler, call, "NodeFinished")
     if all_text and not (issubclass(TextStreamed, event) or issubclass(OutputStreamed, event)):
@@ -59,7 +59,7 @@ def listener(event: Any, handler: Any, call: str, *, all_text: bool = False) -> 
 
 
 def by_type(listeners: Iterable[Listener], known: Handlers | None = None) -> Handlers:
-    """Return the handlers of each concrete type of event: those that are known, and then those of listeners."""
+    """Return the handlers of each concrete type of event: the existing ones, then those of the listeners."""
     known, listeners = known or {}, tuple(listeners)
     kinds: list[type[Event]] = [Event]
     for kind in kinds:
@@ -69,9 +69,9 @@ def by_type(listeners: Iterable[Listener], known: Handlers | None = None) -> Han
 
 
 def handlers_of_child(around: Handlers, own: Handlers, *, speaks: bool = False) -> Handlers:
-    """Return who hears a sub-agent: those who listen to the run around, unless they hear its answer alone, and then its own.
+    """Return the handlers of a sub-agent: the listeners of the run around, unless they hear only its answer, then the sub-agent's own.
 
-    One that `speaks` says a part of the answer.
+    A sub-agent that `speaks` says a part of the answer.
     """
     heard = {
         kind: tuple(each for each in around[kind] if speaks or not isinstance(each, AnswerHandler)) for kind in around
@@ -88,18 +88,18 @@ def check_handler(event: Any, handler: Any, call: str, example: str) -> None:
     """
     if not (isinstance(event, type) and issubclass(event, Event)):
         raise TypeError(
-            f"on() takes an event type of graphagent.events and then a handler, not {kind_of(cast('object', event))}; write "
+            f"on() takes an event type of graphagent.events and a handler, not {kind_of(cast('object', event))}; write "
             f"{call}({example}, handler)"
         )
     name = event.__name__
     if not callable(handler):
         raise TypeError(f"the handler of {name} is a function, not {kind_of(handler)}; write {call}({name}, handler)")
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
-        raise TypeError(f"the handler of {name} is async; events are told at once, so it must be a plain function")
+        raise TypeError(f"the handler of {name} is async; events are delivered at once, so it must be a plain function")
 
 
 def ending(handler: Callable[[Any], object]) -> Handler:
-    """Return a handler that raises HandlerError, with the cause, where the given one raises."""
+    """Return a handler that raises HandlerError, with the cause, if the given handler raises."""
 
     def tell(event: Event) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class _Source(str):
-    """Such a note, told from those of others by its type."""
+    """The note, told apart from other notes by its type."""
 
     __slots__ = ()
 
@@ -12,12 +12,12 @@ class _Source(str):
 def note_source(error: Exception, source: str) -> None:
     """Note in an error which method of a feature raised it, such as `Redactor.around_model`, unless that is noted already.
 
-    The error keeps its type, so that edges and retries take it as if the node had raised it.
+    The error keeps its type, so that edges and retries treat it as if the node had raised it.
     """
     if not source_of(error):
         error.add_note(_Source(source))
 
 
 def source_of(error: BaseException) -> str:
-    """Return what `note_source` noted in an error; empty if nothing."""
+    """Return the text that `note_source` noted in an error; empty if there is none."""
     return next((note for note in getattr(error, "__notes__", ()) if isinstance(note, _Source)), "")

@@ -21,9 +21,9 @@ from graphagent.errors import AbandonedThreadsError
 _log = logging.getLogger("graphagent")
 
 MOST_ABANDONED = 64
-"""How many abandoned threads of the process may be running when another one is begun."""
+"""How many abandoned threads of the process may be running when another thread is started."""
 _SLOTS = Slots("graphagent_blocking", 40)
-"""How many blocking functions somebody waits for in an event loop. They do not share those of anyio, which stores need."""
+"""How many blocking functions may be waited for in an event loop. They do not use anyio's own limiter, which stores need."""
 
 
 def _logged(name: str, seconds: float) -> None:
@@ -31,12 +31,12 @@ def _logged(name: str, seconds: float) -> None:
 
 
 abandoned: ContextVar[Callable[[str, float], object]] = ContextVar("graphagent_abandoned", default=_logged)
-"""Is called when a thread is abandoned, with the name of its function and for how many seconds that has been running."""
+"""Called when a thread is abandoned, with the name of its function and the seconds for which the function has been running."""
 
 
 @final
 class _Call:
-    """A blocking function that is called in a thread, for as long as somebody waits for it and longer."""
+    """A blocking function that is called in a thread, and may outlast the task that waits for it."""
 
     __slots__ = ("ended", "function", "is_unwanted", "name", "thread")
 
@@ -48,16 +48,16 @@ class _Call:
     def __call__(self) -> list[Any]:
         self.thread = current_thread()
         try:
-            # In a list, since trio takes no coroutine from a thread.
+            # In a list, since trio does not accept a coroutine from a thread.
             return [] if self.is_unwanted else [self.function()]
         finally:
             self.ended = True
             _ABANDONED.pop(self, None)
 
     def abandon(self) -> bool:
-        """Have it dropped. Return whether its thread goes on without anybody who waits for it."""
+        """Abandon the call. Return whether its thread goes on although nobody waits for it."""
         self.is_unwanted = (
-            True  # before it is asked whether the function was begun: the thread looks in the other order
+            True  # before checking whether the function was begun: the thread checks in the opposite order
         )
         if self.thread is None or self.ended:
             return False
@@ -68,14 +68,14 @@ class _Call:
 
 
 _ABANDONED: dict[_Call, None] = {}
-"""Of the whole process, as the threads are: programs may use a new event loop for each run."""
+"""The calls of the whole process, like the threads: programs may use a new event loop for each run."""
 
 
 def check_abandoned() -> None:
     """Check that another blocking function may be called.
 
     Raises:
-        AbandonedThreadsError: too many threads are running for nobody.
+        AbandonedThreadsError: too many abandoned threads are running.
     """
     # A forked process has none of the threads of its parent.
     running = [call for call in tuple(_ABANDONED) if call.thread is not None and call.thread.is_alive()]
@@ -84,10 +84,10 @@ def check_abandoned() -> None:
 
 
 async def in_thread(function: Callable[..., Any], name: str, *arguments: Any) -> Any:
-    """Return what a blocking function returns, called in a thread; an awaitable is awaited.
+    """Call a blocking function in a thread and return its result; an awaitable result is awaited.
 
-    If the caller is cancelled, by a time limit or otherwise, that does not wait for the function, which cannot be stopped. Its thread is
-    abandoned, what it returns is dropped, and `abandoned` is told.
+    If the caller is cancelled, by a time limit or otherwise, the cancellation does not wait for the function, which cannot be
+    stopped. Its thread is abandoned, its result is dropped, and `abandoned` is called.
 
     Raises:
         AbandonedThreadsError: too many threads were abandoned and are still running.
@@ -105,14 +105,14 @@ async def in_thread(function: Callable[..., Any], name: str, *arguments: Any) ->
 
 
 async def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a function returns: an async function is awaited, any other one is called in a thread, as by `in_thread`."""
-    if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004  it is looked at, and not called
+    """Call a function and return its result: an async function is awaited, any other function is called by `in_thread`."""
+    if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004  inspected, not called
         return await function(*arguments)
     return await in_thread(function, name_of(function), *arguments)
 
 
 def name_of(function: object) -> str:
-    """Return the name of a function, or of the class of an object that is called, with its module."""
+    """Return the name of a function, or of the class of a callable object, with its module."""
     while isinstance(function, partial):
         function = cast("partial[object]", function).func
     named = function if hasattr(function, "__qualname__") else type(function)
@@ -120,7 +120,7 @@ def name_of(function: object) -> str:
 
 
 def accepts_one(function: object) -> bool:
-    """Return whether something can be called with one argument, as far as that is seen without a call."""
+    """Return whether an object can be called with one argument, as far as its signature tells."""
     if isinstance(function, FunctionType):
         return function.__code__.co_argcount > 0 or bool(function.__code__.co_flags & CO_VARARGS)
     return callable(function)

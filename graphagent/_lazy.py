@@ -1,4 +1,4 @@
-"""Names of a module that are imported when they are first asked for."""
+"""Names of a module that are imported at their first use."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from types import ModuleType
 
 
 def lazy(module: str, names: Mapping[str, Iterable[str]]) -> Callable[[str], object]:
-    """Return the `__getattr__` of a module (PEP 562), and set its `__all__` to all that it exports.
+    """Return the `__getattr__` of a module (PEP 562), and set the module's `__all__` to everything that it exports.
 
     Args:
         module: The module, which is `__name__`.
-        names: What the module exports without having imported it, by the modules that define it. Under the module itself: names of
-            its submodules, which `import package` alone is to make available.
+        names: The names that the module exports without having imported them, by the modules that define them. Under the module
+            itself: names of its submodules that `import package` alone makes available.
     """
     homes = {name: home for home, several in names.items() for name in several}
     here = sys.modules[module]
@@ -27,7 +27,7 @@ def lazy(module: str, names: Mapping[str, Iterable[str]]) -> Callable[[str], obj
             raise _not_here(module, name)
         home = homes[name]
         found = import_module(f"{home}.{name}") if home == module else getattr(import_module(home), name)
-        setattr(here, name, found)  # so that the next access does not come here
+        setattr(here, name, found)  # so that the next access does not call this function
         return found
 
     def listed() -> list[str]:
@@ -38,16 +38,17 @@ def lazy(module: str, names: Mapping[str, Iterable[str]]) -> Callable[[str], obj
 
 
 def _not_here(module: str, name: str) -> AttributeError | ImportError:
-    """Return the error for a name that a module does not have; to `from … import …` it says which import brings the name."""
-    # The import replaces an AttributeError by an error that says nothing of it. All others, such as `hasattr`, must get one.
-    importing = sys._getframe(2).f_code.co_name == "_handle_fromlist"  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  nothing else tells who asks
+    """Return the error for a name that a module does not have; for `from … import …` it says which import provides the name."""
+    # `from … import …` replaces an AttributeError by an error without its text. All other callers, such as `hasattr`, need an
+    # AttributeError.
+    importing = sys._getframe(2).f_code.co_name == "_handle_fromlist"  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  nothing else tells the caller
     if importing and find_spec(f"{module}.{name}") is None and (imports := _imports_of(name)):
         return ImportError(f"cannot import name {name!r} from {module!r}; write: {' or: '.join(imports)}", name=module)
     return AttributeError(f"module {module!r} has no attribute {name!r}")
 
 
 def _imports_of(name: str) -> list[str]:
-    """Return the imports that bring a public name. The files are read and not imported, since some need an extra."""
+    """Return the imports that provide a public name. The files are read, not imported, since some need an extra."""
     import re
     from pathlib import Path
 

@@ -1,6 +1,6 @@
 """A server that speaks the OpenAI protocol: its clients, its key, and its failures as errors.
 
-The file is long because each failure has its advice beside the words by which it is recognised.
+The file is long because each failure has its advice next to the words by which it is recognised.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _OPENAI = "https://api.openai.com/v1"
 _LONGEST_DETAIL = 2_000
 _WAIT, _MOST_WAIT = 0.5, 60.0
-"""Seconds before a request is repeated, and the longest Retry-After that is waited for."""
+"""Seconds before a request is repeated, and the longest Retry-After that is accepted."""
 _NOT_SENT = ("ConnectError", "ConnectTimeout", "PoolTimeout")
 """The exceptions of the HTTP library for a connection that could not be made."""
 
@@ -56,12 +56,15 @@ _ADVICE = {
 }
 _SAID = (
     # LiteLLM
-    (r"invalid model name passed in model=", "the server has no model of that name; GET /models says which it has"),
-    (r"no connected db", "the key is not that of the server, which has no database of others: pass api_key="),
+    (r"invalid model name passed in model=", "the server has no model of that name; GET /models lists its models"),
+    (
+        r"no connected db",
+        "the key is not the server's own, and the server has no database of other keys: pass api_key=",
+    ),
     # vLLM
     (
         r"max_tokens=\d+ cannot be greater than max_model_len",
-        "the answer alone may fill more than the model takes; allow fewer tokens, by parameters={'max_tokens': …}",
+        "the answer alone may be longer than the model allows; allow fewer tokens with parameters={'max_tokens': …}",
     ),
     # llama.cpp, of an embedder
     (
@@ -69,11 +72,11 @@ _SAID = (
         "a text is longer than the batch of the server; start it with a larger --ubatch-size, or shorten the text",
     ),
 )
-"""What servers say of a request that would fail again, whatever the status, with advice."""
+"""The words of servers about a request that would fail again, whatever the status, with advice."""
 
 
 class MakesError(Protocol):
-    """Makes the error of the client of a server."""
+    """Makes the caller's kind of error for a failed request."""
 
     def __call__(
         self,
@@ -86,7 +89,7 @@ class MakesError(Protocol):
         sent: bool = True,
         is_final: bool = False,
     ) -> Exception:
-        """Make it: `text` repeats nothing that was sent, `detail` may. `is_final` says that the same request would fail again."""
+        """Make the error. `text` repeats nothing that was sent, `detail` may. `is_final` means that the same request would fail again."""
         ...
 
 
@@ -105,7 +108,7 @@ class _Failure(Exception):
 class Server:
     """A server, with the name under which errors mention it: `model 'gpt-5-mini' at localhost:8000`.
 
-    It is asked in any event loop, with one client for each. A client is closed by `aclose`, or with its event loop.
+    It can be used in any event loop, with one client for each. A client is closed by `aclose`, or with its event loop.
     """
 
     def __init__(
@@ -121,12 +124,12 @@ class Server:
         query: Mapping[str, str] | None = None,
         advice: Mapping[int, str] | None = None,
     ) -> None:
-        """Set the address of the server, and how it is called.
+        """Set the address and the options of the server.
 
         Raises:
             TypeError: an argument is not of its type.
-            ValueError: `base_url` is not an address, `max_retries` is negative, or `timeout` is not above 0. The address is not shown:
-                it may hold a password.
+            ValueError: `base_url` is not an address, `max_retries` is negative, or `timeout` is not above 0. The address is not
+                shown, since it may contain a password.
         """
         for option, text in (("base_url", base_url), ("api_key", api_key)):
             if text is not None:
@@ -149,7 +152,7 @@ class Server:
         self._api_key = api_key
         self._headers = dict(headers or {})
         self.retry = Retry(max_retries + 1, wait=_WAIT, max_wait=_MOST_WAIT)
-        """How often a request is repeated, by `post`, and by whoever makes requests with the client."""
+        """How often a request is repeated, by `post` and by callers who use the client."""
         self._settings: dict[str, Any] = {"max_retries": 0, "default_query": dict(query or {})}
         if timeout is not None:
             self._settings["timeout"] = timeout
@@ -177,12 +180,12 @@ class Server:
             await client.close_if_done()
 
     async def post(self, path: str, body: Mapping[str, Any]) -> object:
-        """Return the JSON that answers a request for something else than a response of a model.
+        """Return the JSON answer to a request for something other than a response of a model.
 
         Raises:
             The error of the caller's kind: the key is missing, or the server refused, cannot be reached, or did not answer with JSON.
         """
-        # Without a key, and without a header or the password of the address in its place, no header is sent at all.
+        # Without a key, a header in its place or a password in the address, no header is sent at all.
         keyed = not self._has_none() or "authorization" in map(str.lower, self._with_login()[1])
         options: RequestOptions = {} if keyed else {"headers": {"Authorization": Omit()}}
 
@@ -198,12 +201,12 @@ class Server:
 
         with self.failures():
             answer = await repeated(attempt, self.retry, _may_pass)
-        if isinstance(answer, str):  # what the client makes of other kinds of content
+        if isinstance(answer, str):  # the client's result for other kinds of content
             raise self.no_json(answer)
         return answer
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop: at once, or as soon as pending requests are answered."""
+        """Close the connections of this event loop, at once or as soon as pending requests are answered."""
         here = _loops.get(current_token().native_token)
         client = None if here is None else here.clients.pop(ref(self), None)
         if client is not None:
@@ -239,7 +242,7 @@ class Server:
         return error
 
     def _failure(self, error: Exception) -> _Failure | None:
-        """Return how a request failed, without what was sent; None if the server did not fail."""
+        """Return how a request failed, without anything that was sent; None if the server did not fail."""
         if isinstance(error, APIStatusError):
             headers, known = error.response.headers, _advice_of(error.response.text)
             advice = known or self._advice_for(error.status_code)
@@ -255,7 +258,7 @@ class Server:
             return _Failure(f"{self} did not answer in time; try again, or increase timeout=", sent=sent)
         if isinstance(error, APIConnectionError):
             cause = error.__cause__ or error
-            if type(cause).__name__ == "LocalProtocolError":  # its text shows the header, and the key in it
+            if type(cause).__name__ == "LocalProtocolError":  # its text shows the header with the key
                 return self._bad_header()
             return _Failure(
                 f"{self} cannot be reached ({type(cause).__name__}); check base_url, and that the server is running",
@@ -266,7 +269,7 @@ class Server:
             return _Failure(f"{self} failed while it answered{_codes(error)}", detail=error.message[:_LONGEST_DETAIL])
         if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
             return _Failure(
-                f"what is to be sent to {self} contains half a surrogate pair, which UTF-8 cannot encode; "
+                f"the request to {self} contains half a surrogate pair, which UTF-8 cannot encode; "
                 f"clean the text with .encode('utf-8', 'replace').decode()",
                 sent=False,
                 is_final=True,
@@ -286,16 +289,17 @@ class Server:
         return _Failure(text, sent=False, is_final=True)
 
     def _advice_for(self, status: int) -> str:
-        if status == 401:  # a server that was named is not sent the key of the environment
+        if status == 401:  # the key of the environment is not sent to a server that was named
             return "check the key: pass api_key=" + ("" if self._base_url else ", or set OPENAI_API_KEY")
         return self._advice.get(status, "the server failed" if status >= 500 else "")
 
     def _made(self) -> AsyncOpenAI:
         base_url, headers = self._with_login()
         try:
-            # The client that openai makes for itself starts a task when it is collected, in whatever loop runs by then.
+            # The client that openai makes for itself starts a task when it is garbage-collected, in whichever loop is running
+            # then.
             client = AsyncOpenAI(
-                # The client refuses to be made without a key.
+                # The client cannot be created without a key.
                 api_key="none" if self._has_none() else self._api_key,
                 base_url=base_url,
                 default_headers=self._with_own(headers),
@@ -313,12 +317,12 @@ class Server:
         return client
 
     def _has_none(self) -> bool:
-        """Return whether no key is meant for this server. A key from the environment is meant for the server from the environment."""
+        """Return whether there is no key for this server. A key from the environment is for the server from the environment."""
         named = self._base_url or (address_of_environment() and "OPENAI_API_KEY" not in environ)
         return self._api_key is None and bool(named)
 
     def _with_login(self) -> tuple[str, dict[str, str]]:
-        """Return the address and the headers. A password in the address is moved to these, because HTTP clients log addresses."""
+        """Return the address and the headers. A password in the address is moved to the headers, because HTTP clients log addresses."""
         try:
             address, _, login = _taken_apart(self._base_url or address_of_environment() or _OPENAI)
         except ValueError:
@@ -330,7 +334,7 @@ class Server:
         return address, {**self._headers, "Authorization": login}
 
     def _with_own(self, headers: dict[str, str]) -> dict[str, Any]:
-        """Return headers that keep those of OPENAI_CUSTOM_HEADERS, which may hold a key, from a server that was named."""
+        """Return headers that suppress those of OPENAI_CUSTOM_HEADERS, which may contain a key, for a server that was named."""
         if not self._base_url:
             return headers
         lines = environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n")
@@ -343,7 +347,7 @@ class Server:
 
 
 class _Client:
-    """A client, and how many are using it."""
+    """A client, and how many requests are using it."""
 
     def __init__(self, openai: AsyncOpenAI) -> None:
         self.openai = openai
@@ -365,7 +369,7 @@ class _Loop:
     def __init__(self) -> None:
         self.clients: dict[ref[Any], _Client] = {}
         self.end = self._until_its_end()
-        """A generator begun in the event loop, which closes it at its end: the only way to be notified of that end."""
+        """A generator started in the event loop, which closes it when the loop ends: the only way to be notified of that end."""
 
     async def _until_its_end(self) -> AsyncGenerator[None]:
         loop = current_token().native_token
@@ -378,7 +382,7 @@ class _Loop:
 
 
 _loops: dict[object, _Loop] = {}
-"""By event loop, since a connection belongs to the loop in which it was opened; without those that have ended."""
+"""The clients by event loop, since a connection belongs to the loop in which it was opened. Loops that have ended are removed."""
 
 
 async def _clients_here() -> dict[ref[Any], _Client]:
@@ -404,12 +408,12 @@ def address_of_environment() -> str:
 
 
 def _is_closed(loop: Any) -> bool:
-    """Return whether it is a loop of asyncio that was closed without closing its generators, as `asyncio.run` would."""
+    """Return whether a loop is an asyncio loop that was closed without closing its generators, as `asyncio.run` would."""
     return hasattr(loop, "is_closed") and loop.is_closed()
 
 
 def _taken_apart(base_url: str) -> tuple[str, str, str | None]:
-    """Return the address without user and password, its host and port, and user and password as a header."""
+    """Return the address without user and password, its host and port, and the user and password as a header."""
     try:
         parts = urlsplit(base_url)
         port = parts.port
@@ -426,7 +430,7 @@ def _taken_apart(base_url: str) -> tuple[str, str, str | None]:
 
 
 def safe_codes(*said: object) -> str:
-    """Return a server's short codes, in brackets. What may repeat what was sent, such as its message, is left out."""
+    """Return a server's short codes, in brackets. Its message is left out, since it may repeat data that was sent."""
     codes = [
         each for each in dict.fromkeys(map(str, said)) if each != "None" and re.fullmatch(r"[\w.\[\]-]{1,64}", each)
     ]
@@ -442,7 +446,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _advice_of(said: str) -> str:
-    """Return what to do about the words of a server; empty if they are not known."""
+    """Return advice for the words of a server; empty if they are not known."""
     return next((advice for words, advice in _SAID if re.search(words, said, re.IGNORECASE | re.DOTALL)), "")
 
 

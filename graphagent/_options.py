@@ -1,4 +1,4 @@
-"""Checks of the options that users pass: names, words, numbers, models. A mistake is an error where it is made."""
+"""Checks of the options that users pass: names, words, numbers, models. A mistake raises at the call that makes it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Word = str | bool | None
 
 
 def check_options(owner: str, options: Iterable[str], known: Collection[str], *more: str, other: str = "") -> None:
-    """Check that each option is one of those that are known.
+    """Check that all options are known.
 
     Args:
         owner: What takes the options.
         options: The names that were passed.
         known: The names that it takes.
-        more: Other arguments of the same call, which may have been meant.
-        other: What else may have been meant, as text in which `{name!r}` stands for the option.
+        more: Other arguments of the same call, which the user may have meant.
+        other: Another hint, as text in which `{name!r}` stands for the option.
 
     Raises:
-        TypeError: one is not; the error names the nearest of those that are.
+        TypeError: an option is unknown; the error names the nearest known option.
     """
     for name in options:
         if name not in known:
@@ -41,17 +41,18 @@ def check_options(owner: str, options: Iterable[str], known: Collection[str], *m
 def check_names(
     owner: str, given: Mapping[str, object], instead: Mapping[str, str], known: Collection[str], *more: str
 ) -> None:
-    """Refuse arguments that something does not have, of which some are known from elsewhere.
+    """Refuse unknown arguments, of which some are known from other libraries.
 
     Args:
         owner: What takes the arguments.
-        given: The arguments, of which it may have none.
-        instead: The line to write for some of them, by their names; `{value}` stands for what was passed, if that is a number or a flag.
+        given: The unknown arguments, if any.
+        instead: The line to write for some of them, by their names; `{value}` stands for the value that was passed, if it is a
+            number or a flag.
         known: The names that it takes.
-        more: Other arguments of the same call, which may have been meant.
+        more: Other arguments of the same call, which the user may have meant.
 
     Raises:
-        TypeError: there is one that it does not have.
+        TypeError: there is an unknown argument.
     """
     for name, value in given.items():
         if name in instead:
@@ -63,10 +64,10 @@ def check_names(
 def check_settings(
     feature: str, make: Callable[..., object], args: Collection[object], settings: Mapping[str, object]
 ) -> None:
-    """Check that a feature has the settings that are passed for it, and takes them as they are passed.
+    """Check that a feature has the given settings, and accepts them as they are passed.
 
     Raises:
-        TypeError: it does not; the error says what to write.
+        TypeError: a setting is unknown or cannot be passed like this; the error says what to write.
     """
     try:
         known = inspect.signature(make).parameters.values()
@@ -84,10 +85,10 @@ def check_settings(
 
 
 def check_word(what: str, given: object, words: Iterable[Word]) -> None:
-    """Check that an option is one of some words, of which some may be True and False.
+    """Check that an option is one of the given words, which may include True and False.
 
     Raises:
-        ValueError: it is not; the error names the nearest word, or all of them.
+        ValueError: the option is another word; the error names the nearest word, or all of them.
     """
     every = tuple(words)
     if not any(type(given) is type(word) and given == word for word in every):
@@ -99,7 +100,7 @@ def check_word(what: str, given: object, words: Iterable[Word]) -> None:
 
 
 def check_flag(what: str, given: object) -> None:
-    """Check that an option is True or False: any other value would count as one of them, such as "no" as True.
+    """Check that an option is True or False. Other values would count as one of them, such as "no" as True.
 
     Raises:
         TypeError: it is neither.
@@ -119,11 +120,11 @@ def check_text(what: str, given: object) -> None:
 
 
 def check_name(what: str, given: object, example: str) -> None:
-    """Check that an option names something that is kept: it is text, not empty, and a store can have it.
+    """Check that an option is a name that a store can keep: text, and not empty.
 
     Raises:
-        TypeError: it is not text; the error shows the example.
-        ValueError: it is empty, or has half of a surrogate pair.
+        TypeError: the option is not text; the error shows the example.
+        ValueError: the option is empty, or contains half a surrogate pair.
     """
     if not isinstance(given, str):
         raise TypeError(f"{what}= is a name, such as {example}, not {kind_of(given)}")
@@ -132,7 +133,7 @@ def check_name(what: str, given: object, example: str) -> None:
     try:
         given.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{what}= has half of a surrogate pair, which cannot be stored") from None
+        raise ValueError(f"{what}= contains half a surrogate pair, which cannot be stored") from None
 
 
 def check_number(what: str, given: object) -> None:
@@ -156,30 +157,30 @@ def check_whole(what: str, given: object) -> None:
 
 
 def check_limit(what: str, given: object) -> None:
-    """Check that an option is a limit: a whole number from 1 on.
+    """Check that an option is a limit: a whole number of at least 1.
 
     Raises:
         ValueError: it is not.
     """
     if type(given) is not int or given < 1:
-        raise ValueError(f"{what}={_shown(given)} is not a limit; give a whole number from 1 on")
+        raise ValueError(f"{what}={_shown(given)} is not a limit; give a whole number of at least 1")
 
 
 def check_mapping(what: str, given: object, example: str) -> None:
     """Check that an option is a dictionary.
 
     Raises:
-        TypeError: it is not; the error shows the example.
+        TypeError: the option is not a dictionary; the error shows the example.
     """
     if not isinstance(given, Mapping):
         raise TypeError(f"{what} is a dict, such as {example}, not {kind_of(given)}")
 
 
 def check_methods(what: str, given: object, protocol: type) -> None:
-    """Check that no method of an object is a misspelt one of a protocol, which would never be called.
+    """Check that an object has no misspelt method of a protocol, which would never be called.
 
     Raises:
-        TypeError: one is; the error names the nearest of those that the protocol has.
+        TypeError: a method is misspelt; the error names the nearest method of the protocol.
     """
     from difflib import get_close_matches
 
@@ -194,33 +195,33 @@ def check_methods(what: str, given: object, protocol: type) -> None:
 
 
 def check_path(what: str, path: object, example: str) -> None:
-    """Check that an option is the path of a file or folder, and not what other programs take for a database.
+    """Check that an option is the path of a file or folder, and not another notation for a database.
 
     Raises:
-        TypeError: it is no path.
-        ValueError: it is the name of a database in memory, or a URL, of which the error shows the scheme alone.
+        TypeError: the option is not a path.
+        ValueError: the option is the name of a database in memory, or a URL, of which the error shows the scheme alone.
     """
     if not isinstance(path, str | PathLike):
         raise TypeError(f"{what} is a path, such as {example}, not {kind_of(path)}")
     if path in ("", ":memory:"):
         raise ValueError(
-            f"{what}{path!r} is not a path, such as {example}; what ends with the process is in a MemoryStore(), of graphagent.store"
+            f"{what}{path!r} is not a path, such as {example}; for data that end with the process use a MemoryStore(), of graphagent.store"
         )
     url = re.match(r"[a-z][a-z0-9+.-]+://|file:", path, re.IGNORECASE) if isinstance(path, str) else None
     if url and url[0].lower().startswith("postgres"):
         raise ValueError(
-            f"{what}'{url[0]}…' is a database on a server; what it has is read and written by PostgresStore(dsn), of "
-            f"graphagent.store.postgres, and not by its path"
+            f"{what}'{url[0]}…' is a database on a server; its data are read and written by PostgresStore(dsn), of "
+            f"graphagent.store.postgres, not by a path"
         )
     if url:
         raise ValueError(f"{what}'{url[0]}…' is a URL; give a path, such as {example}")
 
 
 def check_zone(what: str, time: datetime | None) -> None:
-    """Check that a time, if there is one, has a zone: without one, it is another moment on another machine.
+    """Check that a time, if given, has a time zone: without one, it is another moment on another machine.
 
     Raises:
-        ValueError: it has none.
+        ValueError: the time has no zone.
     """
     if time is not None and time.utcoffset() is None:
         raise ValueError(
@@ -230,10 +231,10 @@ def check_zone(what: str, time: datetime | None) -> None:
 
 
 def check_budgets(**budgets: Any) -> None:
-    """Check that budgets are numbers of 0 or more, those of nodes, turns and tokens whole ones, or None.
+    """Check that budgets are numbers of 0 or more, or None. Those of nodes, turns and tokens must be whole numbers.
 
     Raises:
-        ValueError: one is not.
+        ValueError: a budget is not valid.
     """
     for name, limit in budgets.items():
         if limit is None:
@@ -246,10 +247,10 @@ def check_budgets(**budgets: Any) -> None:
 
 
 def cost_limit(given: Decimal | str | float | None) -> Decimal | float | None:
-    """Return a budget of money as a number: text says one exactly, such as `"0.03"`, as in prices.
+    """Return a budget of money as a number. Text gives an exact number, such as `"0.03"`, as in prices.
 
     Raises:
-        ValueError: the text is no number.
+        ValueError: the text is not a number.
     """
     try:
         return Decimal(given) if isinstance(given, str) else given
@@ -260,7 +261,7 @@ def cost_limit(given: Decimal | str | float | None) -> Decimal | float | None:
 
 
 def check_tools(tools: object) -> None:
-    """Check that tools are a list of things with names. The rest is checked by the agent, which knows what a tool is.
+    """Check that tools are a list of objects with names. The agent checks the rest.
 
     Raises:
         TypeError: they are not.
@@ -269,14 +270,14 @@ def check_tools(tools: object) -> None:
         raise TypeError(f"tools= is a list, not {kind_of(tools)}; write tools=[tool]")
     for each in cast("Iterable[object]", tools) if isinstance(tools, list | tuple) else ():
         if not hasattr(each, "name"):
-            raise TypeError(f"{getattr(each, '__name__', each)!r} is not a tool; put @tool on the function")
+            raise TypeError(f"{getattr(each, '__name__', each)!r} is not a tool; decorate the function with @tool")
 
 
 def check_by_name(method: str, others: tuple[object, ...], *parameters: str) -> None:
-    """Check that nothing was given by position to a method that takes its arguments by name alone.
+    """Check that no argument was passed by position to a method that takes its arguments by name alone.
 
     Raises:
-        TypeError: something was; the text has the lines to write.
+        TypeError: an argument was passed by position; the message has the lines to write.
     """
     if others:
         raise TypeError(
@@ -285,10 +286,10 @@ def check_by_name(method: str, others: tuple[object, ...], *parameters: str) -> 
 
 
 def check_can(method: str, given: object, what: str, example: str = "") -> None:
-    """Check that an object has a method, and is not the class that has it.
+    """Check that an object has a method, and that it is an instance, not the class.
 
     Raises:
-        TypeError: it has none; `what` says what is taken, and `example` what to write.
+        TypeError: it does not; `what` says what is expected, and `example` what to write.
     """
     if isinstance(given, type) or not callable(getattr(given, method, None)):
         raise TypeError(f"{what}, not {kind_of(given)}{example and f'; write {example}'}")
@@ -298,7 +299,7 @@ def check_store(store: object) -> None:
     """Check that an object is a store of runs.
 
     Raises:
-        TypeError: it is none, such as the path of one.
+        TypeError: the object is not a store, but the path of one, for example.
     """
     check_can("commit", store, "store= is a store, such as SqliteStore('runs.db')")
 
@@ -307,7 +308,7 @@ def check_dispatcher(dispatcher: object) -> None:
     """Check that an object is a dispatcher, or None.
 
     Raises:
-        TypeError: it is neither.
+        TypeError: the object is neither.
     """
     if dispatcher is not None:
         check_can(
@@ -319,17 +320,17 @@ def check_model(model: object) -> None:
     """Check that a model can be asked.
 
     Raises:
-        TypeError: it is none, it has no name, or its `respond` cannot be called as a model is.
+        TypeError: the object is not a model: it has no name, or its `respond` cannot be called as a model's.
     """
     check_can("respond", model, "model= is an object that responds, such as OpenAIModel('gpt-…')")
     check_respond(model)
 
 
 def check_respond(model: object) -> None:
-    """Check that a model has a name, and that its `respond` takes a request and what hears the text.
+    """Check that a model has a name, and that its `respond` takes a request and the listener for the text.
 
     Raises:
-        TypeError: it has none, or it does not.
+        TypeError: the name is missing, or `respond` takes other arguments.
     """
     if not isinstance(getattr(model, "name", None), str):
         raise TypeError(f"the model, {kind_of(model)}, has no name; give it one, such as name = 'my-model'")
@@ -355,5 +356,5 @@ def _nearest(given: str, known: Iterable[str]) -> str:
 
 
 def _shown(given: object) -> str:
-    """Return a value as an error shows it: a number or a short text, and of anything else the kind alone."""
+    """Return a value as errors show it: a number or a short text as it is, and any other value by its kind."""
     return repr(given) if given is None or isinstance(given, str | int | float) else kind_of(given)

@@ -1,7 +1,7 @@
-"""What the code of users, and of the libraries that it calls, raises: the one place that decides how the rest of graphagent sees it.
+"""Exceptions of users' code, and of the libraries that it calls: the one place that decides how graphagent treats them.
 
-A cancellation that nobody asked for is an error, and a group of exceptions of one type is that exception. This is looked at only
-where something was raised.
+A cancellation that nobody requested is an error, and a group of exceptions of one type counts as an exception of that type.
+Only code that has raised pays for these checks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 async def awaited(work: Awaitable[T], where: str) -> T:
-    """Return what users' code returns. What it raises is raised as `translate` says."""
+    """Return the result of users' code. Its exceptions are raised as `translate` describes."""
     try:
         return await work
     except BaseException as raised:
@@ -31,16 +31,16 @@ async def awaited(work: Awaitable[T], where: str) -> T:
 
 
 async def translate(raised: BaseException, where: str) -> None:
-    """Raise what callers are to see in place of what users' code raised. Return if they are to see that itself.
+    """Raise the exception that callers get in place of the exception of users' code. Return if they get that exception itself.
 
     Args:
         raised: The exception that is being handled.
-        where: Which code raised it, for people: `node 'search'`.
+        where: The code that raised it, for people: `node 'search'`.
 
     Raises:
-        LeakedCancellationError: it is a cancellation that nobody asked for.
-        BaseException: it is a group of exceptions of one type, of which this is the first. Or a cancellation was asked for, and is
-            delivered in place of one that only came at the same time.
+        LeakedCancellationError: the exception is a cancellation that nobody requested.
+        BaseException: the first exception of a group with one type. Or a requested cancellation, in place of an exception that
+            was only raised at the same time.
     """
     if isinstance(raised, BaseExceptionGroup):
         error = await _seen_of_group(cast("BaseExceptionGroup[BaseException]", raised), where)
@@ -52,11 +52,11 @@ async def translate(raised: BaseException, where: str) -> None:
         try:
             raise error
         finally:
-            del raised, error  # or each would be in a circle with its own traceback
+            del raised, error  # or each exception would form a cycle with its own traceback
 
 
 def _cancellations() -> tuple[type[BaseException], ...]:
-    """Return the classes of cancellations. That of asyncio leaks in trio too, from a plain function that runs a loop of its own."""
+    """Return the classes of cancellations. asyncio's leaks on trio too, from a plain function that runs a loop of its own."""
     return anyio.get_cancelled_exc_class(), asyncio.CancelledError
 
 
@@ -64,22 +64,23 @@ async def _seen_of_group(group: BaseExceptionGroup[BaseException], where: str) -
     cancelled, others = group.split(_cancellations())
     if cancelled is None:
         return one_of(group)
-    # The scope that was cancelled takes the cancellations out of the group, and leaves the errors.
+    # The cancelled scope removes the cancellations from the group, and leaves the errors.
     if await _asked_for(cancelled) is not None:
         return group
     return _leaked(group, where) if others is None else one_of(others)
 
 
 async def _asked_for(raised: BaseException) -> BaseException | None:
-    """Return the cancellation that somebody asked for; None if nobody did."""
+    """Return the cancellation that somebody requested; None if nobody did."""
     task = asyncio.current_task() if anyio.get_cancelled_exc_class() is asyncio.CancelledError else None
-    # Not compared with the count of an earlier moment: a request that was made before then may only arrive now.
+    # The count is not compared with an earlier one: a request that was made before may be delivered only here.
     if task is not None and task.cancelling():
         return raised
     if anyio.current_effective_deadline() > -math.inf:
         return None
     if isinstance(raised, asyncio.CancelledError):
-        # A scope around was cancelled, and has not cancelled the task yet: it would take what was raised for another's.
+        # An enclosing scope was cancelled, but has not cancelled the task yet: it would not recognise the exception as its own
+        # cancellation.
         try:
             await checkpoint_if_cancelled()
         except asyncio.CancelledError as cancellation:
@@ -94,15 +95,16 @@ def _leaked(raised: BaseException, where: str) -> LeakedCancellationError:
 
 
 def leak_of_task(raised: BaseException, where: str) -> LeakedCancellationError | None:
-    """Return the error for a cancellation of the current task alone, of which nothing around it knows; None if it came from around.
+    """Return the error for a cancellation of the current task alone; None if the cancellation came from an enclosing scope.
 
-    This is for the outermost function of a task that graphagent began for itself: who cancels a task of asyncio is not known, but those
-    who may end the work cancel a scope around it. A group would take the cancellation of one of its tasks for its own.
+    This is for the outermost function of a task that graphagent started for itself: asyncio does not tell who cancels a task,
+    but everything that may end the work cancels a scope around it. A task group would treat the cancellation of one of its
+    tasks as its own.
     """
     task = asyncio.current_task() if isinstance(raised, asyncio.CancelledError) else None
     if task is None or not task.cancelling() or anyio.current_effective_deadline() == -math.inf:
         return None
-    while task.cancelling():  # or the next thing that the task does would seem to be cancelled
+    while task.cancelling():  # or the next await of the task would be cancelled
         task.uncancel()
     return _leaked(raised, where)
 
@@ -119,7 +121,7 @@ def one_of(error: BaseException) -> BaseException:
 
 @contextmanager
 def ungrouped() -> Generator[None]:
-    """Raise what a task group within the block raises as `one_of` says, so that callers see the error of the one task that failed."""
+    """Raise what `one_of` makes of the exceptions of a task group in the block, so that callers see the error of a single failed task."""
     try:
         yield
     except ExceptionGroup as raised:
@@ -130,7 +132,7 @@ def ungrouped() -> Generator[None]:
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions in a group, also in groups within it, or the one exception that is not a group."""
+    """Yield the exceptions in a group and in its nested groups, or an exception that is not a group itself."""
     if isinstance(error, BaseExceptionGroup):
         for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
             yield from leaves(each)

@@ -1,4 +1,4 @@
-"""How often something that raises is tried again: a node, a call of a tool, or a request to a server."""
+"""Retries: how often a node, a tool call or a request to a server is tried again after an error."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from graphagent._options import check_number, check_whole
 T = TypeVar("T")
 
 _PASSING = (None, 408, 409, 425, 429)
-"""Statuses of errors that may go away, besides 500 and above. None: the server could not be reached, or broke off."""
+"""HTTP statuses of temporary errors, besides 500 and above. None: the server could not be reached, or broke off."""
 is_repeated: ContextVar[bool] = ContextVar("is_repeated", default=False)
-"""Whether something around a request repeats it, so that the model itself does not."""
+"""Whether a wrapper repeats the request, so that the model itself does not."""
 pausing: ContextVar[Callable[[float], Awaitable[None]] | None] = ContextVar("pausing", default=None)
-"""How what limits the rate of requests waits so many seconds before another request for one answer."""
+"""How a rate limiter waits a number of seconds before another request for the same answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Execute again when it raises.
+    """Execute again after an error.
 
     Raises:
-        TypeError: `attempts` is no whole number, a wait is no number, or `errors` is not a tuple of subclasses of Exception.
-        ValueError: it allows no attempt, or a wait is below zero.
+        TypeError: `attempts` is not a whole number, a wait is not a number, or `errors` is not a tuple of subclasses of Exception.
+        ValueError: `attempts` is less than 1, or a wait is below zero.
     """
 
     attempts: int
-    """How often at the most, the first one counted."""
+    """The maximum number of attempts, including the first."""
     wait: float = 1.0
-    """Seconds before the second attempt. An error's own `retry_after` counts where it is longer."""
+    """Seconds before the second attempt. If the error has a longer `retry_after`, that is used instead."""
     factor: float = 2.0
-    """How much longer each further wait is."""
+    """The factor by which each further wait is longer."""
     max_wait: float = 60.0
-    """Seconds that no wait exceeds. After an error whose `retry_after` is longer it is not tried again, and a note of the error says so."""
+    """The maximum wait in seconds. An error with a longer `retry_after` is not tried again, and a note of the error says so."""
     errors: tuple[type[Exception], ...] = (Exception,)
-    """Which errors are tried again; any other is final."""
+    """The errors that are tried again; any other error is final."""
 
     def __post_init__(self) -> None:
         check_whole("retry: attempts", self.attempts)
@@ -58,7 +58,8 @@ class Retry:
     def pause(self, attempt: int, error: Exception) -> float | None:
         """Return how many seconds to wait after an attempt that raised an error; the first attempt is 1.
 
-        Return None, and note it in the error, if a server asked for a longer wait than `max_wait`: it would be asked too early.
+        Return None, and add a note to the error, if a server asked for a longer wait than `max_wait`: the next attempt would be
+        too early.
         """
         asked = getattr(error, "retry_after", None) or 0.0
         if asked > self.max_wait:
@@ -70,11 +71,11 @@ class Retry:
 
 
 async def repeated(attempt: Callable[[], Awaitable[T]], retry: Retry, may_help: Callable[[Exception], bool]) -> T:
-    """Return what an attempt returns, which is made again as a Retry says.
+    """Make attempts, repeated as a Retry says, and return the result of the one that succeeds.
 
     Args:
         attempt: Makes an attempt.
-        retry: How often, after which errors, and with which waits.
+        retry: How often an attempt is made, after which errors, and with which waits.
         may_help: Whether another attempt may help after an error.
 
     Raises:
@@ -93,13 +94,13 @@ async def repeated(attempt: Callable[[], Awaitable[T]], retry: Retry, may_help: 
 
 
 async def before_another(seconds: float = 0) -> None:
-    """Wait before another request for the same answer, which counts in the limits around it."""
+    """Wait before another request for the same answer, which counts in the limits of the wrappers."""
     pause = pausing.get()
     await (anyio.sleep(seconds) if pause is None else pause(seconds))
 
 
 def may_pass(status: int | None, *, is_final: bool) -> bool:
-    """Return whether a request that failed with a status may succeed a little later."""
+    """Return whether a request that failed with this status may succeed a little later."""
     return not is_final and (status in _PASSING or (status or 0) >= 500)
 
 

@@ -1,4 +1,4 @@
-"""Async objects called from code that is not async, such as scripts and notebooks."""
+"""Calling async objects from code that is not async, such as scripts and notebooks."""
 
 from __future__ import annotations
 
@@ -65,18 +65,19 @@ def blocking(target: object) -> Any: ...
 def blocking(target: object) -> Any:
     """Return an object whose async methods can be called without `await`: `blocking(notes).recall("…")`.
 
-    It works for an Agent, a Run, Notes and their views, providers, stores: for anything with async methods. These return when
-    they are done, async iterators become iterators, and async context managers become context managers. Other methods and
-    attributes are unchanged; objects of graphagent that they return are blocking too. An async function becomes a plain one.
+    It works for an Agent, a Run, Notes and their views, providers, stores: for any object with async methods. These methods
+    return when they are done, async iterators become iterators, and async context managers become context managers. Other
+    methods and attributes are unchanged; objects of graphagent that they return are blocking too. An async function becomes a
+    plain function.
 
-    For annotations there are `BlockingNotes`, `BlockingAgent` and the others of `graphagent.blocking_types`, which type checkers
-    infer; for classes of your own they see Any.
+    For annotations use `BlockingNotes`, `BlockingAgent` and the other types of `graphagent.blocking_types`, which type checkers
+    infer; for your own classes they infer Any.
 
-    All of them run in one event loop, in a thread of its own, so that it works in a notebook, whose loop is running already, and in
-    any number of threads. An interrupt cancels the pending call. The end of a script does not wait for the thread.
+    All blocking objects share one event loop in a thread of its own, so they work in a notebook, whose loop is running already,
+    and in any number of threads. An interrupt cancels the pending call. The end of a script does not wait for the thread.
 
     Raises:
-        RuntimeError: a method was called from within that loop, such as in a tool: await it there.
+        RuntimeError: a method was called within that event loop, such as in a tool: await it there.
     """
     if inspect.iscoroutinefunction(target):
         return functools.wraps(target)(_calling(target))
@@ -124,7 +125,7 @@ class Blocking:
 
 
 def _calling(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls another one, and waits for its result."""
+    """Return a function that calls an async function, and waits for its result."""
 
     @functools.wraps(function, updated=())
     def call(*args: Any, **options: Any) -> Any:
@@ -236,6 +237,8 @@ def _portal() -> BlockingPortal:
         if _loop is None or _loop.pid != os.getpid():  # a forked process has none of its parent's threads
             _loop = _LoopThread().start()
     if threading.current_thread() is _loop.thread:
-        raise RuntimeError("this is called in the event loop that it would wait for; await the method itself instead")
+        raise RuntimeError(
+            "this method was called in the event loop that it would wait for; await the async method instead"
+        )
     assert _loop.portal is not None
     return _loop.portal

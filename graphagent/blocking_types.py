@@ -1,6 +1,6 @@
-"""What `blocking` returns, for annotations such as `def summary(notes: BlockingNotes) -> str: …`.
+"""The types that `blocking` returns, for annotations such as `def summary(notes: BlockingNotes) -> str: …`.
 
-For type checkers these are the classes in `blocking_types.pyi`. When a program runs, one class stands for all of them.
+Type checkers see the classes in `blocking_types.pyi`. At run time, one class stands for all of them.
 """
 
 from __future__ import annotations

@@ -245,19 +245,19 @@ class BlockingAgent(Protocol[I, O]):
 
     @property
     def strategy(self) -> Strategy[I, O]:
-        """What it does."""
+        """The strategy that the agent runs."""
 
     @property
     def model(self) -> Any:
-        """The model that its nodes use."""
+        """The model that the nodes of the strategy use."""
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """What the model may call, besides the tools of servers."""
+        """The tools that the model may call, without those of servers."""
 
     @property
     def tool_servers(self) -> tuple[ToolServer, ...]:
-        """The servers whose tools the model may call too."""
+        """The servers whose tools the model may also call."""
 
     @property
     def system_prompt(self) -> str:
@@ -269,37 +269,37 @@ class BlockingAgent(Protocol[I, O]):
 
     @property
     def dispatcher(self) -> Any:
-        """What brings word of submitted runs to workers; None: the one that fits the store."""
+        """The dispatcher that notifies workers of submitted runs; None means the default for the store."""
 
     @property
     def name(self) -> str:
-        """How the model of another agent calls it."""
+        """The name by which the model of another agent calls this agent."""
 
     @property
     def description(self) -> str:
-        """What it does, for that model."""
+        """Tells that model what this agent does."""
 
     @property
     def version(self) -> str:
-        """The version of the strategy; empty if its digest stands for it."""
+        """The version of the strategy; empty if its digest serves as the version."""
 
     @property
     def callbacks(self) -> list[Callback]:
-        """What sees each step, in order. Features add theirs when they are installed."""
+        """The callbacks that see each step, in order. Features add theirs when they are installed."""
 
     @property
     def budgets(self) -> Budgets:
-        """What a run may take."""
+        """The budgets of a run."""
 
     @property
     def levels(self) -> int:
-        """How many strategies, forks and agents are inside one another in it; each agent inside counts as three."""
+        """How deeply strategies, forks and agents are nested in this agent; each agent counts as three levels."""
 
     def install(self, feature: Callable[P, F], /, *args: P.args, **settings: P.kwargs) -> Any:
-        """Install a feature: `agent.install(AgentMemory, provider=…)`. The settings are those of the feature itself."""
+        """Install a feature: `agent.install(AgentMemory, provider=…)`. The feature is created with these settings."""
 
     def offer(self, tools: Sequence[Tool]) -> bool:
-        """Add tools to the agent, as a feature does in its `install`. Those whose names are taken are left out."""
+        """Add tools to the agent, as a feature does in its `install`. Tools whose names are taken are left out."""
 
     def on(self, event: type[E], handler: Callable[[E], None], /, *, all_text: bool = False) -> None:
         """Call a handler for each event of a type and of the types derived from it; `Event` itself means all."""
@@ -323,30 +323,30 @@ class BlockingAgent(Protocol[I, O]):
     @overload
     def submit(self, task: I, **options: Unpack[SubmitOptions]) -> BlockingRunHandle[O]: ...
     def handle(self, run_id: str, *, owner: str = "") -> BlockingRunHandle[O]:
-        """Return the handle of a run in the store, as `submit` did. Nothing is read before one of its methods is called."""
+        """Return the handle of a run in the store, as `submit` does. Nothing is read before one of its methods is called."""
 
     def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> BlockingRun[O]:
-        """Return a run from the store: to look at it, to replay it, or to continue it by `step` or `finish`."""
+        """Return a run from the store: to inspect it, to replay it, or to continue it with `step` or `finish`."""
 
     def resume(self, run_id: str, **options: Unpack[ResumeOptions]) -> RunResult[O]:
-        """Go on with a run that was stopped: by an error, by the death of its process, by a question, by a pause."""
+        """Continue a run that was stopped: by an error, by the death of its process, by a question, by a pause."""
 
     def resume_stream(
         self, run_id: str, *, all_text: bool = False, **options: Unpack[ResumeOptions]
     ) -> BlockingRunStream[O]:
-        """Go on with a run as `resume` does, and return its events, as `stream` does: `async for event in agent.resume_stream(…): …`."""
+        """Continue a run as `resume` does, and return its events, as `stream` does: `async for event in agent.resume_stream(…): …`."""
 
     def end(self, run_id: str, reason: str = "", *, owner: str = "", deps: object = None) -> RunResult[O]:
-        """End a run where it is, whatever stopped it: a question, an error, a pause, a cancellation. Nothing is executed."""
+        """End a stopped run where it is, whether a question, an error, a pause or a cancellation stopped it. Nothing is executed."""
 
     def questions(self, *, owner: str | None = None) -> list[PendingQuestion]:
-        """Return what waits for people: the open questions of runs in the store, those that have waited longest first."""
+        """Return the open questions of the runs in the store, those that have waited longest first."""
 
     def history(self, run_id: str, *, owner: str = "") -> list[Entry]:
         """Return the entries of a run in their order. `entry.node` is the path of a node that ended, and None for others."""
 
     def state_at(self, run_id: str, number: int, *, owner: str = "") -> Snapshot:
-        """Return the state of a run after one of its entries: its transcript, its position, what it had spent."""
+        """Return the state of a run after one of its entries: its transcript, its position and its totals."""
 
     def fork(
         self,
@@ -362,10 +362,10 @@ class BlockingAgent(Protocol[I, O]):
         allow_changed: bool = False,
         deps: object = None,
     ) -> RunResult[O]:
-        """Make another run that begins like this one, and continue it until it ends or is suspended. The original does not change."""
+        """Make a new run that begins like an existing one, and continue it until it ends or is suspended. The original does not change."""
 
     def diff(self, a: str, b: str, /, *, owner: str = "") -> Diff:
-        """Compare two runs: what they have in common, and what each did then."""
+        """Compare two runs: their common beginning, and what each of them did after it."""
 
     def rerun(
         self,
@@ -376,19 +376,19 @@ class BlockingAgent(Protocol[I, O]):
         owner: str = "",
         deps: object = None,
     ) -> RunResult[O]:
-        """Execute a run again, as a run of its own, with its recorded results in the place of model turns and tool calls."""
+        """Execute a run again, as a new run, with the recorded results in place of model turns and tool calls."""
 
     @property
     def features(self) -> Mapping[type[Any], Feature]:
-        """What is installed, by its type."""
+        """The installed features, by their types."""
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Where this agent and its sub-agents keep what belongs to owners: its store, those of features, and those of cached models."""
+        """The places where this agent and its sub-agents keep data of owners: its store, those of features, and those of cached models."""
 
     @property
     def last(self) -> BlockingRun[O] | None:
-        """The run that this agent started, or went on with, last."""
+        """The run that this agent started, or continued, last."""
 
     def replay(self, *, detailed: bool = False) -> None:
         """Print what happened in the run that this agent started last, step by step; `detailed` adds what the model was sent."""
@@ -406,16 +406,16 @@ class BlockingAgent(Protocol[I, O]):
         concurrency: int | None = None,
         max_size: int | None = None,
     ) -> BlockingTool:
-        """Return the agent as a tool of another one, as `tools=[agent]` does. It takes the agent's task, and returns its answer."""
+        """Return the agent as a tool of another agent, as `tools=[agent]` does. The tool takes the agent's task, and returns its answer."""
 
     def as_node(self) -> Node[I, O]:
-        """Return the agent as a node of another strategy. It takes the agent's task, and returns its answer."""
+        """Return the agent as a node of another strategy. The node takes the agent's task, and returns its answer."""
 
     def settle(self, *, owner: str | None = None, deps: object = None) -> int:
-        """Learn what earlier runs left to be learned: in the background, or because it failed. Return from how many runs all was learned."""
+        """Learn what earlier runs left to learn, in the background or because learning failed. Return how many runs are settled."""
 
     def aclose(self) -> None:
-        """Close the connections to servers of tools in this event loop, also those of agents that are tools."""
+        """Close the connections to tool servers in this event loop, also those of agents that are tools."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -639,12 +639,12 @@ class BlockingKeepingProvider(Protocol):
         """As in FactProvider, for one owner."""
 
     def withdraw(self, withdrawal: Withdrawal, subject: Subject, scope: Scope, *, owner: str = "") -> None:
-        """Take back values of a concept with several, as its next version: from then on they are not known, and the history has them."""
+        """Take back values of a concept with several, as its next version: from then on they are not known, but stay in the history."""
 
     def load(
         self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
     ) -> list[Fact]:
-        """As in FactProvider, of one owner, and as of a moment: what holds then, as is known now. By default, what holds now."""
+        """As in FactProvider, of one owner and as of a moment: the facts that hold then, as known now. By default, those that hold now."""
 
     def load_all(self, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None) -> list[Fact]:
         """As in FactProvider, of one owner and as of a moment."""
@@ -675,7 +675,7 @@ class BlockingKeepingProvider(Protocol):
         """Yield every version of every fact (of one owner, or of all) as plain JSON data, oldest first."""
 
     def import_(self, records: Sequence[dict[str, object]]) -> int:
-        """Store the records that `export` returned, without loss, except facts that exist already (same id). Return how many were new."""
+        """Store the records that `export` returned, without loss, except facts that exist already (same id). Return the number of new facts."""
 
     def verify(self) -> int:
         """Read and check everything. Return the number of facts, counting all versions."""

@@ -2,92 +2,92 @@
 
 ```
 GraphAgentError
-├ StrategyError (ValueError)          a strategy is wrong; .problems lists everything that is
+├ StrategyError (ValueError)          a strategy is wrong; .problems lists everything that is wrong with it
 ├ FeatureError                        a feature is missing, or installed wrongly or too late
 ├ RunError                            .run_id
 │  ├ NodeFailedError                  .node, .reason; what the node raised is the __cause__
 │  ├ NoPathError                      .node, .tried; no edge of a node takes its output
-│  ├ HandlerError                     .event; a handler of events raised, which is the __cause__
+│  ├ HandlerError                     .event; a handler of events raised an error, which is the __cause__
 │  ├ RuleError                        .rule, .node, .after, .path; a node that a rule forbids there was not begun
-│  ├ BudgetError                      .budget, .limit, .result (what was done so far)
+│  ├ BudgetError                      .budget, .limit, .result (the work done so far)
 │  ├ VetoError                        .step, .reason; a callback refused a step
-│  ├ CheckError                       .check; the answer did not pass a final check, and no node can be asked again
+│  ├ CheckError                       .check; the answer did not pass a final check, and no node can ask a model again
 │  ├ RunNotFoundError (LookupError)   the store has no such run
 │  ├ RunExistsError                   a run with this id exists already
-│  ├ RunClaimedError                  .holder; another process, or another task, has the run
-│  │  └ LeaseLostError                this process may not have the run any more, and did nothing more for it
+│  ├ RunClaimedError                  .holder; another process, or another task, executes the run
+│  │  └ LeaseLostError                this process may have lost the run, and did nothing more for it
 │  ├ RunEndedError                    the run was ended before it came to END, and nothing continues it
-│  ├ RunQueuedError                   .due; the run was submitted and has not begun, so that it has no entries
-│  ├ TooManyDeathsError               .deaths; so many processes died while they executed the run that no worker takes it again
-│  ├ SubmissionSizeError (ValueError) .size, .limit; what a submitted run begins with is too large for the store
-│  ├ OwnerBusyError                   .owner, .run_ids; runs of an owner who is to be forgotten are being executed
+│  ├ RunQueuedError                   .due; the run was submitted and has not begun, so it has no entries
+│  ├ TooManyDeathsError               .deaths; too many processes died while they executed the run, and no worker takes it again
+│  ├ SubmissionSizeError (ValueError) .size, .limit; the input of a submitted run is too large for the store
+│  ├ OwnerBusyError                   .owner, .run_ids; an owner cannot be forgotten while their runs are being executed
 │  ├ ThreadBusyError                  .thread, .status; the last run of the thread has not ended
-│  ├ ThreadFullError                  .thread, .limit; as many submitted runs of a thread wait as may
-│  ├ ThreadExistsError                .thread; a thread that is to begin with a conversation has begun already
-│  ├ StrategyChangedError             .differences; the strategy is not the one that the run began with
+│  ├ ThreadFullError                  .thread, .limit; the maximum number of submitted runs of a thread is waiting
+│  ├ ThreadExistsError                .thread; a conversation cannot begin a thread that has begun already
+│  ├ StrategyChangedError             .differences; the strategy has changed since the run began
 │  │  └ MigrationError                .before, .after; a run of an earlier version could not be moved to a later one
-│  ├ JournalError (StoreError)        an entry could not be kept, since the store failed, which is the __cause__
-│  ├ AnswerError (ValueError)         .question; an answer fits no open question, or not its type
+│  ├ JournalError (StoreError)        an entry could not be stored; the error of the store is the __cause__
+│  ├ AnswerError (ValueError)         .question; an answer does not fit an open question, or its type
 │  │  └ LateAnswerError               .deadline; a question was answered after it had expired
-│  ├ UnknownOutcomeError              .node, .key; what `ctx.once` began was broken off, and is not to be repeated
-│  └ DivergedError                    .node; what is executed again does something else than what was recorded
+│  ├ UnknownOutcomeError              .node, .key; a call of `ctx.once` was broken off, and must not be repeated
+│  └ DivergedError                    .node; a node that is executed again does something other than was recorded
 ├ ModelError                          the model's side failed
-│  ├ ModelRequestError                .status, .retry_after, .detail; the server refused, or cannot be reached
+│  ├ ModelRequestError                .status, .retry_after, .detail; the server refused or cannot be reached
 │  │  ├ PromptTooLongError            .tokens, .limit, .largest; a prompt does not fit into the window, and was not sent
 │  │  ├ ContentFilterError            .categories; the server's content filter objected to the prompt or to the answer
 │  │  └ AllModelsFailedError          .errors; every model of a FallbackModel failed
-│  └ OutputError                      .output; the answer is not what was asked for, even when asked again
-│     └ TruncatedError                .usage; the answer was cut off at its limit of tokens, where half of it is of no use
-├ NodeTypeError (TypeError)           a node is given, or returns, a value of another type than it declares
+│  └ OutputError                      .output; the answer does not fit the request, even after asking again
+│     └ TruncatedError                .usage; the answer was cut off at its limit of tokens, and half of it is of no use
+├ NodeTypeError (TypeError)           a node gets or returns a value of another type than it declares
 ├ NodeTimeoutError (TimeoutError)     .node, .seconds; a node took longer than its `.timeout`
-├ UnpricedModelError (ValueError)     .model, .max_cost; a budget of money could not count what a model costs
-├ AbandonedThreadsError               .functions; too many blocking functions still run that time limits have given up
-├ LeakedCancellationError             .where; what a node, tool or branch awaited was cancelled, and nobody cancelled the run
+├ UnpricedModelError (ValueError)     .model, .max_cost; a budget of money cannot count the costs of a model
+├ AbandonedThreadsError               .functions; too many blocking functions still run after a time limit or a cancellation
+├ LeakedCancellationError             .where; a node, tool or branch awaited a cancelled task, and nobody cancelled the run
 ├ QuestionError                       .node; a node asks two questions under the same id
-├ CacheError                          .node; a node is cached that does more than compute its output
+├ CacheError                          .node; a cached node does more than compute its output
 ├ ToolServerError                     .server, .status; a server of tools cannot be reached, or its answer is not valid
-├ ToolError                           raised in a tool, it is shown to the model and is not fatal
+├ ToolError                           raised in a tool, is shown to the model; the run continues
 │  ├ ArgumentsError                   .tool, .problems; a call's arguments do not fit the tool
 │  ├ ToolTimeoutError (TimeoutError)  .tool, .seconds; a call took longer than the tool allows
 │  ├ DeclinedError                    .node, .question, .reason, .by; a person declined to answer a node or a tool
 │  └ QuestionExpiredError (TimeoutError) .node, .question, .deadline; nobody answered a question of a node or a tool in time
-├ Veto                                .reason; raised in a step callback, it refuses the step or the tool call
+├ Veto                                .reason; raised in a step callback, refuses the step or the tool call
 ├ StoreError (OSError)                a store cannot be read or written
 │  ├ ConflictError                    .key; an item is not at the expected version
-│  ├ StoreNotFoundError (FileNotFoundError) .path; what only reads a store does not make one
+│  ├ StoreNotFoundError (FileNotFoundError) .path; the store does not exist, and reading does not create it
 │  ├ ReadOnlyStoreError (PermissionError) .path; this process may read the store, but not write it
 │  ├ StoreUnavailableError (ConnectionError) .where, .in_doubt; the server of a store cannot be reached, or refuses
-│  ├ StoreExistsError (FileExistsError) .path; there is something where a store was to be put
-│  ├ StoreInUseError                  .path; a store that was to be replaced is open
+│  ├ StoreExistsError (FileExistsError) .path; the path for a new store exists already
+│  ├ StoreInUseError                  .path; a store cannot be replaced while it is open
 │  ├ DamagedStoreError                .where; tampered with, cut off or corrupt
 │  │  └ RolledBackError               .where; an older copy was put in the place of a store, or of a part of it
 │  ├ AnchorError                      .anchor; an anchor is missing or damaged, or belongs to another store
-│  ├ NotForgottenError                .receipt, .left; some of what was to be forgotten is left, in the places that it names
-│  ├ NotErasedError                   .where; all is committed, but bytes of what it deletes may still be in the file
-│  ├ KeySourceError                   .source; the variable, file, keyring entry or function that is to have the key has none
+│  ├ NotForgottenError                .receipt, .left; some data that should be forgotten are left, in the named places
+│  ├ NotErasedError                   .where; the commit is made, but bytes that it deletes may still be in the file
+│  ├ KeySourceError                   .source; the variable, file, keyring entry or function for the key has no key
 │  ├ WrongKeyError                    .where; sound, but sealed with another key
 │  ├ RemovedKeyError                  .where, .name, .removed; the key opened the store once, and was removed
 │  ├ DestroyedStoreError              .where, .destroyed; the keys of the store were destroyed, and nobody can read it again
 │  ├ NewerFormatError                 .where; sound, but written by a newer graphagent
 │  ├ SealedStoreError                 .where; sound, but sealed, and it was opened without its key
 │  └ PlainStoreError                  .where; sound, but not sealed, and it was opened with a key
-├ ValueNotFoundError (LookupError)    .keyword, .values; a value is to be withdrawn that is not known
+├ ValueNotFoundError (LookupError)    .keyword, .values; a value cannot be withdrawn, since it is not known
 ├ NoteError                           a note cannot be kept, and why
-│  ├ ScopeError (ValueError)          .scope; a scope is no path of one
-│  ├ NotePermissionError (PermissionError) a view of notes may not do that
+│  ├ ScopeError (ValueError)          .scope; a scope is not a valid path
+│  ├ NotePermissionError (PermissionError) a view of notes does not permit the operation
 │  ├ NoteNotFoundError (LookupError)  .id; a view of notes has no such note
 │  ├ AmbiguousNoteError (LookupError) .candidates; several notes have an id that begins or ends with a text
-│  ├ EmbedderError                    an embedder failed, or gave something else than vectors
+│  ├ EmbedderError                    an embedder failed, or returned something other than vectors
 │  │  └ EmbedderChangedError          .stored; the vectors were made by another embedder
-│  └ RerankerError                    a reranker failed, or returned something else than scores
+│  └ RerankerError                    a reranker failed, or returned something other than scores
 ├ SerializationError (TypeError)      a value is of a type that cannot be kept
 ├ UnsupportedError                    .provider, .ability; the provider lacks an optional ability
 ├ MissingExtraError (ImportError)     .extra; an optional dependency is not installed
-└ ScriptError (AssertionError)        a test's model was asked for what its script or its recording does not have
+└ ScriptError (AssertionError)        a test's model was asked for more than its script or recording has
 ```
 
-The file is long because it is the one page of all errors. Messages say what is wrong, which, what exists and what to do. No secret and no fact value stands in them. All survive
-pickling, except that what cannot be pickled of a result is the result's own concern.
+The file is long because it is the one page of all errors. Messages say what is wrong, which, what exists and what to do. They
+never contain a secret or the value of a fact. All errors can be pickled, if the result that they carry, if any, can be.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ _CANDIDATES = 4
 
 
 class GraphAgentError(Exception):
-    """The root of every error that graphagent raises itself."""
+    """The base class of all errors that graphagent raises itself."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Constructors take parts, not the finished text, so the default (class, args) would call them wrongly.
+        # Constructors take parts, not the finished text, so unpickling by the default (class, args) would call them wrongly.
         return _restore, (type(self), self.args, dict(self.__dict__), self.__cause__)
 
 
@@ -152,7 +152,7 @@ class RunError(GraphAgentError):
     """A run cannot continue."""
 
     run_id: str = ""
-    """The run; empty where the error arose outside one."""
+    """The id of the run; empty if the error was raised outside a run."""
 
 
 def _shown(error: BaseException) -> str:
@@ -170,8 +170,8 @@ class NodeFailedError(RunError):
         """The path of the node, such as `draft` or `count/words`."""
         inner = next((each for each in (cause, cause.__cause__) if isinstance(each, NodeFailedError)), None)
         self.reason: str = _shown(cause) if inner is None else inner.reason
-        """What the node raised, such as `ValueError: no such city`. An error that was stored has no `__cause__`."""
-        # Foreign messages may carry values, so only ours are repeated.
+        """The error of the node as text, such as `ValueError: no such city`. An error that was stored has no `__cause__`."""
+        # Foreign messages may contain values, so only our own are repeated.
         said = f": {cause}" if isinstance(cause, GraphAgentError) else ""
         source = source_of(cause)
         where = f" in {source}" if source else ""
@@ -185,7 +185,7 @@ class NoPathError(RunError):
         self.node = node
         """The path of the node."""
         self.tried = tuple(tried)
-        """The edges that were tried, in order, each as it is drawn."""
+        """The edges that were tried, in order, as they are drawn."""
         tried = ", ".join(self.tried) or "none"
         super().__init__(
             f"node {node!r} gave {kind_of(output)} that none of its edges takes (tried: {tried}); "
@@ -194,24 +194,25 @@ class NoPathError(RunError):
 
 
 class RuleError(RunError):
-    """A run came to something that a rule of its strategy forbids there. It was not begun."""
+    """A run came to a node or a tool call that a rule of its strategy forbids there. The node or call was not begun."""
 
     def __init__(self, rule: str, node: str, after: str, path: Sequence[str], reason: str) -> None:
         self.rule = rule
         """The rule, as it was written."""
         self.node = node
-        """The path of the node that was not begun; for a tool call that of the node, and the tool."""
+        """The path of the node that was not begun; for a tool call, the path of the node and the tool."""
         self.after = after
-        """The path of the node, and the tool for a tool call, after which the rule forbids it; empty where another one had to come before it."""
+        """The path of the node, with the tool for a tool call, after which the rule forbids it; empty if something is required before it."""
         self.path = ("START", *path)
         """The nodes to which the run came, in their order, each once."""
         super().__init__(f"{node!r} was not begun, by the rule {rule}: {reason}; the path: {' -> '.join(self.path)}")
 
 
 class HandlerError(RunError):
-    """A handler of events raised, which ends the run: no error path, retry or fork takes it. The `__cause__` is what it raised.
+    """A handler of events raised an error, the `__cause__`. It ends the run: no error path, retry or fork takes it.
 
-    So does a step callback that raises, or that writes a value of a wrong type into a step, which keeps what it had then. Outside of a run, what was being done with notes raises it.
+    A step callback that raises, or that writes a value of a wrong type into a step, also causes this error; the step keeps its
+    old value. Outside a run, the operation on notes raises it.
     """
 
     def __init__(self, handler: str, event: str, cause: BaseException, *, wrong: str = "") -> None:
@@ -220,23 +221,23 @@ class HandlerError(RunError):
         how = (
             f"wrote a wrong value: {wrong}"
             if wrong
-            else f"failed with {type(cause).__name__}; a handler has to catch its own errors, for nothing else does"
+            else f"failed with {type(cause).__name__}; a handler has to catch its own errors, since nothing else does"
         )
         super().__init__(f"the handler {handler!r} of {event} {how}")
 
 
 class BudgetError(RunError):
-    """A run came to the end of one of its budgets."""
+    """A run has used up one of its budgets."""
 
     def __init__(self, budget: str, limit: Decimal | float, result: RunResult[Any], *, where: str = "") -> None:
         self.budget = budget
-        """Which: `nodes`, `turns`, `tokens`, `cost` or `seconds`."""
+        """The budget: `nodes`, `turns`, `tokens`, `cost` or `seconds`."""
         self.limit = limit
-        """How much was allowed."""
+        """The limit of the budget."""
         self.result = result
-        """What was done so far, in the whole run; its `output` raises."""
+        """The result of the whole run so far; its `output` raises."""
         self.where = where
-        """The path of the strategy whose own budget it was; empty for that of the agent."""
+        """The path of the strategy that has the budget; empty for a budget of the agent."""
         whose, more = (
             (f" of strategy {where!r}", f".using(max_{budget}=…)") if where else ("", f"Agent(max_{budget}=…)")
         )
@@ -251,12 +252,12 @@ class VetoError(RunError):
         self.step = step
         """The type of the step."""
         self.reason = reason
-        """The reason that the callback gave. It may repeat content of the step: never log it unasked."""
+        """The reason that the callback gave. It may repeat content of the step: do not log it by default."""
         super().__init__(f"a callback refused {a(step)}; .reason says why")
 
 
 class CheckError(RunError):
-    """The answer of a run did not pass one of its final checks, and there is no node to be asked again."""
+    """The answer of a run did not pass one of its final checks, and no node can ask a model again."""
 
     def __init__(self, check: str) -> None:
         self.check = check
@@ -273,9 +274,9 @@ class RunNotFoundError(RunError, LookupError):
     def __init__(self, run_id: str, owner: str) -> None:
         self.run_id = run_id
         if owner:
-            said = "of this owner in the store; `graphagent runs list --owner NAME` shows what is there"
+            said = "of this owner in the store; `graphagent runs list --owner NAME` lists the runs"
         else:
-            said = "in the store; `graphagent runs list` shows what is there. What began with an owner= is found with the same owner="
+            said = "in the store; `graphagent runs list` lists the runs. A run that began with an owner= is found with the same owner="
         super().__init__(f"there is no run {run_id!r} {said}")
 
 
@@ -291,23 +292,23 @@ class RunExistsError(RunError):
 
 
 class RunClaimedError(RunError):
-    """Another process, or another task of this one, has the run. Nothing was written."""
+    """Another process, or another task of this process, executes the run. Nothing was written."""
 
     def __init__(self, run_id: str, holder: str) -> None:
         self.run_id = run_id
         self.holder = holder
-        """Who: the host and the process."""
+        """The holder of the claim: the host and the process."""
         super().__init__(
-            f"run {run_id!r} is being executed by {holder}; wait until it ends or is suspended. What a process of this "
-            f"machine had is free when it is dead; of another machine, some minutes after its last step; in a store for several "
+            f"run {run_id!r} is being executed by {holder}; wait until it ends or is suspended. The runs of a process of this "
+            f"machine are free when the process is dead; of another machine, some minutes after the last step; in a store for several "
             f"machines, at the end of its lease"
         )
 
 
 class LeaseLostError(RunClaimedError):
-    """The claim of a run was not renewed in its time, so another process may have the run. This one did nothing more for it.
+    """The claim of a run was not renewed in time, so another process may have the run. This process did nothing more for it.
 
-    Only stores that say themselves who has a run have leases, such as a PostgresStore. Nothing in a strategy takes this error.
+    Only stores with claims of their own have leases, such as a PostgresStore. Nothing in a strategy takes this error.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -315,42 +316,42 @@ class LeaseLostError(RunClaimedError):
         self.holder = "another process, or nobody"
         RunError.__init__(
             self,
-            f"run {run_id!r} was given up here: its claim was not renewed in its time, because this process was stopped or the store "
-            f"did not answer, and another process may have it. If none does, agent.resume({run_id!r}) continues it, and repeats nothing "
+            f"run {run_id!r} was given up here: its claim was not renewed in time, because this process was stopped or the store "
+            f"did not answer, and another process may have the run. If none has, agent.resume({run_id!r}) continues it, and repeats nothing "
             f"that was recorded",
         )
 
 
 class RunEndedError(RunError):
-    """A run was ended before it came to END, with `agent.end` or by the next message of its thread, and nothing continues it."""
+    """A run was ended before it came to END, by `agent.end` or by the next message of its thread, and nothing continues it."""
 
     def __init__(self, run_id: str, reason: str) -> None:
         self.run_id = run_id
         super().__init__(
-            f"run {run_id!r} is not continued, since {reason}; begin another one, which continues its transcript in the same "
+            f"run {run_id!r} is not continued, since {reason}; begin another run, which continues its transcript in the same "
             f"thread=, or fork it with agent.fork({run_id!r}, before=…)"
         )
 
 
 class RunQueuedError(RunError):
-    """A run was submitted and has not begun, so that there is nothing to read of it but its header."""
+    """A run was submitted and has not begun, so only its header can be read."""
 
     def __init__(self, run_id: str, due: int) -> None:
         self.run_id = run_id
         self.due = due
-        """From when on a worker may begin it, in milliseconds UTC."""
+        """The time from which a worker may begin the run, in milliseconds UTC."""
         super().__init__(
-            f"run {run_id!r} is queued and has not begun, so that it has no entries yet; a worker begins it, or agent.resume({run_id!r})"
+            f"run {run_id!r} is queued and has not begun, so it has no entries yet; a worker begins it, or agent.resume({run_id!r})"
         )
 
 
 class TooManyDeathsError(RunError):
-    """Processes died again and again while they executed a run, so no worker takes it any more."""
+    """Processes died repeatedly while they executed a run, so no worker takes it again."""
 
     def __init__(self, run_id: str, deaths: int) -> None:
         self.run_id = run_id
         self.deaths = deaths
-        """How many, one after the other."""
+        """The number of deaths, one after the other."""
         super().__init__(
             f"{deaths} processes died while they executed run {run_id!r}, one after the other; look for what ends them, such as memory, and "
             f"then go on with agent.resume({run_id!r})"
@@ -358,22 +359,22 @@ class TooManyDeathsError(RunError):
 
 
 class SubmissionSizeError(RunError, ValueError):
-    """What a submitted run begins with is too large. Nothing was written."""
+    """The input of a submitted run is too large. Nothing was written."""
 
     def __init__(self, run_id: str, size: int, limit: int) -> None:
         self.run_id = run_id
         self.size = size
         """The number of bytes of the task, its images and the steps before it."""
         self.limit = limit
-        """At most so many."""
+        """The maximum number of bytes."""
         super().__init__(
-            f"the task of run {run_id!r}, with its images and steps, has {size:,} bytes, and a run that is submitted begins with at most "
+            f"the task of run {run_id!r}, with its images and steps, has {size:,} bytes, and a submitted run may begin with at most "
             f"{limit:,}; keep large data elsewhere, and submit its name"
         )
 
 
 class OwnerBusyError(RunError):
-    """Runs are being executed that would keep more of an owner who is to be forgotten. Nothing was removed."""
+    """Runs that would store more data of an owner are being executed, so the owner cannot be forgotten. Nothing was removed."""
 
     def __init__(self, owner: str, run_ids: Sequence[str]) -> None:
         self.owner = owner
@@ -383,7 +384,7 @@ class OwnerBusyError(RunError):
         named = ", ".join(map(repr, self.run_ids[:_CANDIDATES])) + (" …" if len(self.run_ids) > _CANDIDATES else "")
         whose = f"of owner {owner!r}" if owner else "without an owner"
         super().__init__(
-            f"{counted(len(self.run_ids), 'run')} {whose} being executed: {named}; wait until the end, or break off all runs with "
+            f"{counted(len(self.run_ids), 'run')} {whose} being executed: {named}; wait until they end, or break off all runs with "
             f"forget_runs(store, owner={owner!r})"
         )
 
@@ -409,20 +410,20 @@ class ThreadBusyError(RunError):
 
 
 class ThreadFullError(RunError):
-    """As many submitted runs of a thread wait as may. Nothing was written."""
+    """The maximum number of submitted runs of a thread is waiting. Nothing was written."""
 
     def __init__(self, thread: str, limit: int) -> None:
         self.thread = thread
         self.limit = limit
-        """How many may wait."""
+        """The maximum number of waiting runs."""
         super().__init__(
-            f"{counted(limit, 'submitted run')} of thread {thread!r} wait already, as many as may; submit the next one when one has begun, or with a "
+            f"{counted(limit, 'submitted run')} of thread {thread!r} wait already, the maximum; submit the next one when one has begun, or with a "
             f"higher max_queued="
         )
 
 
 class ThreadExistsError(RunError):
-    """A conversation was to be the beginning of a thread that has begun already. Nothing was written."""
+    """A conversation cannot be the beginning of a thread that has begun already. Nothing was written."""
 
     def __init__(self, thread: str, run_id: str) -> None:
         self.thread = thread
@@ -435,7 +436,7 @@ class ThreadExistsError(RunError):
 
 
 class StrategyChangedError(RunError):
-    """The strategy is not the one that the run began with. Nothing was executed."""
+    """The strategy has changed since the run began. Nothing was executed."""
 
     def __init__(self, run_id: str, differences: Sequence[str], *, fits: bool = False) -> None:
         self.run_id = run_id
@@ -445,7 +446,7 @@ class StrategyChangedError(RunError):
             "resume it with the code that it began with, or, since its journal still fits, with allow_changed=True"
             if fits
             else "its journal does not fit this code, so allow_changed=True does not help; resume it with the code that it began with, "
-            "put back what is missing, or say by a Migration where it continues"
+            "restore the missing parts, or say by a Migration where it continues"
         )
         super().__init__(
             "\n".join(
@@ -465,28 +466,28 @@ class MigrationError(StrategyChangedError):
         self.run_id = run_id
         self.differences = ()
         self.before = before
-        """The version from which a migration leads."""
+        """The version before the migration."""
         self.after = after
-        """The version to which it leads."""
+        """The version after the migration."""
         RunError.__init__(
             self,
-            f"run {run_id!r} could not be moved from version {before!r} to {after!r}: {reason}; mend the Migration, and resume the run",
+            f"run {run_id!r} could not be moved from version {before!r} to {after!r}: {reason}; correct the Migration, and resume the run",
         )
 
 
 class AnswerError(RunError, ValueError):
-    """An answer fits no open question, or is not of the type that was asked for. Nothing was written."""
+    """An answer does not fit an open question, or is not of the type that was asked for. Nothing was written."""
 
     def __init__(self, question: str, reason: str, problems: Sequence[str] = ()) -> None:
         self.question = question
-        """The id of the question; empty where there is none."""
+        """The id of the question; empty if there is none."""
         self.problems = tuple(problems)
-        """Which part of the answer does not fit its type and why, such as `count: must be a valid integer`."""
+        """The part of the answer that does not fit its type, and why, such as `count: must be a valid integer`."""
         super().__init__(reason)
 
 
 class LateAnswerError(AnswerError):
-    """A question was answered after the run had recorded that nobody did before the deadline. Nothing was written."""
+    """A question was answered after the run had recorded that it had expired. Nothing was written."""
 
     def __init__(self, question: str, deadline: datetime) -> None:
         self.deadline = deadline
@@ -499,7 +500,7 @@ class LateAnswerError(AnswerError):
 
 
 class UnknownOutcomeError(RunError):
-    """What `ctx.once` began was broken off, nobody knows whether it was done, and it is not to be repeated."""
+    """A call of `ctx.once` was broken off, its outcome is unknown, and it must not be repeated."""
 
     def __init__(self, node: str, key: str) -> None:
         self.node = node
@@ -507,27 +508,27 @@ class UnknownOutcomeError(RunError):
         self.key = key
         """The key that `ctx.once` was given."""
         super().__init__(
-            f"node {node!r} was broken off during {key!r}, and nobody knows whether that was done; find out, and catch this "
+            f"node {node!r} was broken off during {key!r}, whose outcome is unknown; find out, and catch this "
             "error in the node, or resume the run with in_flight='ask'"
         )
 
 
 class DivergedError(RunError):
-    """What is executed again on recorded results does something else than what was recorded. Nothing live was called."""
+    """A node that is executed again on recorded results does something other than was recorded. Nothing live was called."""
 
     def __init__(self, node: str, reason: str) -> None:
         self.node = node
         """The path of the node."""
-        super().__init__(f"node {node!r} does not do what was recorded: {reason}")
+        super().__init__(f"node {node!r} does something other than was recorded: {reason}")
 
 
 class ModelError(GraphAgentError):
     """The model's side failed."""
 
     usage: Usage | None = None
-    """The tokens that it took nevertheless, where the server counted them; they count in the run."""
+    """The tokens that the failed request used, if the server counted them; they count in the run."""
     failed: tuple[FailedRequest, ...] = ()
-    """All requests that failed, the last one included, where a request was repeated or another model asked."""
+    """All requests that failed, including the last, if a request was repeated or another model was asked."""
 
 
 class ModelRequestError(ModelError):
@@ -544,20 +545,20 @@ class ModelRequestError(ModelError):
         is_final: bool = False,
     ) -> None:
         self.status = status
-        """The HTTP status, where there was an answer."""
+        """The HTTP status, if there was an answer."""
         self.retry_after = retry_after
-        """Seconds that the server asked to wait."""
+        """The seconds that the server asked to wait."""
         self.detail = detail
-        """What the server said. It may repeat what was sent: never log it unasked."""
+        """The text of the server. It may repeat data that was sent: do not log it by default."""
         self.sent = sent
-        """Whether anything was sent: nothing was without a key, or if no connection could be made. Then it is not a turn."""
+        """Whether anything was sent: without a key or a connection, nothing is. Such a request does not count as a turn."""
         self.is_final = is_final
-        """Whether the same request would fail again, whatever the status is."""
+        """Whether the same request would fail again, whatever the status."""
         super().__init__(message)
 
 
 class PromptTooLongError(ModelRequestError):
-    """A prompt is longer than the ContextWindow allows, whatever is compressed, and was not sent; or its model refused it as too long."""
+    """A prompt is longer than the ContextWindow allows even after compression, and was not sent; or its model refused it as too long."""
 
     def __init__(
         self,
@@ -570,11 +571,11 @@ class PromptTooLongError(ModelRequestError):
         detail: str = "",
     ) -> None:
         self.tokens = tokens
-        """About how many tokens the prompt has; 0 if its model refused it."""
+        """The approximate number of tokens of the prompt; 0 if its model refused it."""
         self.limit = limit
-        """How many it may have; 0 if its model refused it."""
+        """The maximum number of tokens; 0 if its model refused the prompt."""
         self.largest = largest
-        """What takes the most of it, such as `the task`; empty if its model refused it."""
+        """The largest part of the prompt, such as `the task`; empty if its model refused it."""
         super().__init__(message, status=status, detail=detail)
 
 
@@ -591,7 +592,7 @@ class ContentFilterError(ModelRequestError):
         usage: Usage | None = None,
     ) -> None:
         self.categories = tuple(categories)
-        """To what it objected, as the server names it, such as `violence`; empty if the server does not say."""
+        """The categories to which the filter objected, as the server names them, such as `violence`; empty if the server does not say."""
         super().__init__(message, status=status, detail=detail)
         self.usage = usage
 
@@ -601,10 +602,10 @@ class AllModelsFailedError(ModelRequestError):
 
     def __init__(self, reasons: Sequence[tuple[str, str]], errors: Sequence[Exception]) -> None:
         self.errors = tuple(errors)
-        """What each model raised, in the order in which they were asked."""
+        """The error of each model, in the order in which the models were asked."""
         asked = [each for each in self.errors if isinstance(each, ModelRequestError)]
         waits = [each.retry_after for each in asked if each.retry_after is not None]
-        # The status is that of the first error, for callers that look at nothing else.
+        # The status is that of the first error, for callers that look only at the status.
         super().__init__(
             f"all {len(reasons)} models failed: "
             + "; ".join(f"{model!r}: {reason}" for model, reason in reasons)
@@ -617,46 +618,46 @@ class AllModelsFailedError(ModelRequestError):
 
 
 class OutputError(ModelError):
-    """The model's answer is not what was asked for, even when it was asked again."""
+    """The answer of the model does not fit the request, even after the model was asked again."""
 
     def __init__(self, message: str, *, output: str, usage: Usage | None = None) -> None:
         self.output = output
-        """The last answer, as it came. It may hold what the user said: never log it unasked."""
+        """The last answer, unchanged. It may contain words of the user: do not log it by default."""
         super().__init__(message)
         self.usage = usage
 
 
 class TruncatedError(OutputError):
-    """The model stopped at its limit of tokens (`finish_reason` is `length`), and half of what was asked for is of no use.
+    """The model stopped at its limit of tokens (`finish_reason` is `length`), and half of the requested answer is of no use.
 
-    It is raised for JSON, tool calls and summaries, and where there is no text at all. The model is not asked again, since it would
-    stop at the same place.
+    Raised for JSON, tool calls and summaries, and if there is no text at all. The model is not asked again, since it would stop
+    at the same place.
     """
 
 
 class NodeTypeError(GraphAgentError, TypeError):
-    """A node is given, or returns, a value of another type than it declares. It is the cause of a NodeFailedError."""
+    """A node gets or returns a value of another type than it declares. This error is the cause of a NodeFailedError."""
 
 
 class NodeTimeoutError(GraphAgentError, TimeoutError):
-    """A node took longer than its `.timeout`, and was cancelled unless it blocked. It is the cause of a NodeFailedError."""
+    """A node took longer than its `.timeout`, and was cancelled unless it blocked. This error is the cause of a NodeFailedError."""
 
     def __init__(self, node: str, seconds: float) -> None:
         self.node = node
         """The name of the node, tap, fork or subgraph."""
         self.seconds = seconds
-        """How long it may take."""
+        """The time limit in seconds."""
         super().__init__(f"{node!r} took longer than {counted(seconds, 'second')}, its .timeout")
 
 
 class UnpricedModelError(GraphAgentError, ValueError):
-    """There is a budget of money, and the answers of a model do not say what they cost. The model was not asked."""
+    """A run has a budget of money, but the answers of a model do not say what they cost. The model was not asked."""
 
     def __init__(self, model: str, max_cost: object) -> None:
         self.model = model
         """The name of the model."""
         self.max_cost = max_cost
-        """The budget."""
+        """The budget of money."""
         super().__init__(
             f"max_cost={max_cost} would never be used up: the model {model!r} does not say what its answers cost; write "
             f"PricedModel(model, Prices(input=…, output=…)), of graphagent.llm, or Agent(…, allow_unpriced=True) to count the others alone"
@@ -664,14 +665,14 @@ class UnpricedModelError(GraphAgentError, ValueError):
 
 
 class AbandonedThreadsError(GraphAgentError):
-    """A blocking function was not called, since too many are still running in threads that were abandoned.
+    """A blocking function was not called, since too many are still running in abandoned threads.
 
     A time limit, a lost race or another cancellation abandons the thread of a blocking function, which cannot be stopped.
     """
 
     def __init__(self, functions: Mapping[str, int]) -> None:
         self.functions = dict(functions)
-        """How many such threads are running, by the names of their tools and functions."""
+        """The number of abandoned threads still running, by the names of their tools and functions."""
         names = ", ".join(f"{name!r} ({number})" for name, number in sorted(self.functions.items()))
         super().__init__(
             f"{sum(self.functions.values())} threads are still running that were abandoned after a time limit or a cancellation: {names}; "
@@ -680,14 +681,14 @@ class AbandonedThreadsError(GraphAgentError):
 
 
 class LeakedCancellationError(GraphAgentError):
-    """A cancellation that nobody asked for: something else was cancelled, such as a task for which a node waited.
+    """A cancellation that nobody requested for the run: something else was cancelled, such as a task that a node awaited.
 
     The `__cause__` is the cancellation. A run that is cancelled, a time limit and a race do not raise this error.
     """
 
     def __init__(self, where: str) -> None:
         self.where = where
-        """Which code raised the cancellation, such as `node 'search'` or `tool 'fetch'`."""
+        """The code that raised the cancellation, such as `node 'search'` or `tool 'fetch'`."""
         super().__init__(
             f"{where} raised a cancellation, and nobody cancelled it: a task or future that it awaited was cancelled; wait for one "
             f"that is shared through asyncio.shield(), or catch the cancellation and raise an error"
@@ -702,12 +703,12 @@ class QuestionError(GraphAgentError):
         """The path of the node."""
         super().__init__(
             f"node {node!r} asks {second!r}, and asked {first!r} under the same id; give each question an id of its own, and "
-            f"make its text of what is recorded"
+            f"make its text from recorded values"
         )
 
 
 class CacheError(GraphAgentError):
-    """A node is cached that does more than compute its output, which a run that finds the output in the store would not do."""
+    """A cached node does more than compute its output, which a run that finds the output in the store would skip."""
 
     def __init__(self, node: str, what: str) -> None:
         self.node = node
@@ -727,16 +728,16 @@ class ToolServerError(GraphAgentError):
         self.server = server
         """The name of the server."""
         self.status = status
-        """The status of HTTP that it answered last, such as 401; 0 if there is none."""
+        """The last HTTP status of the server, such as 401; 0 if there is none."""
         super().__init__(f"the tool server {server!r} {reason}")
 
 
 class ToolError(GraphAgentError):
-    """Raise it in a tool to show an error to the model; the run continues."""
+    """Raise this error in a tool to show a message to the model; the run continues."""
 
 
 class ArgumentsError(ToolError):
-    """The arguments of a tool call do not fit the tool's parameters; the model sees which, and why."""
+    """The arguments of a tool call do not fit the tool's parameters; the model sees which ones, and why."""
 
     def __init__(self, tool: str, problems: Sequence[str]) -> None:
         self.tool = tool
@@ -747,18 +748,18 @@ class ArgumentsError(ToolError):
 
 
 class ToolTimeoutError(ToolError, TimeoutError):
-    """A tool call took longer than the tool's `timeout`; the model sees it."""
+    """A tool call took longer than the tool's `timeout`; the model sees the error."""
 
     def __init__(self, tool: str, seconds: float) -> None:
         self.tool = tool
         """The name of the tool."""
         self.seconds = seconds
-        """How long an attempt may take."""
+        """The time limit of an attempt in seconds."""
         super().__init__(f"{tool!r} did not return within {counted(seconds, 'second')}")
 
 
 class DeclinedError(ToolError):
-    """A person declined to answer a question of a node or a tool, with `Deny(reason)`; raised in a tool, the model sees it."""
+    """A person declined to answer a question of a node or a tool, with `Deny(reason)`. In a tool, the model sees the error."""
 
     def __init__(self, node: str, question: str, reason: str = "", by: str = "") -> None:
         self.node = node
@@ -766,7 +767,7 @@ class DeclinedError(ToolError):
         self.question = question
         """The id of the question."""
         self.reason = reason
-        """Why, as the person said."""
+        """The reason that the person gave."""
         self.by = by
         """Who declined, if the answer said so."""
         why = f": {reason}" if reason else ""
@@ -774,7 +775,7 @@ class DeclinedError(ToolError):
 
 
 class QuestionExpiredError(ToolError, TimeoutError):
-    """Nobody answered a question of a node or a tool before its deadline, and it had no default; raised in a tool, the model sees it."""
+    """Nobody answered a question of a node or a tool before its deadline, and it had no default. In a tool, the model sees the error."""
 
     def __init__(self, node: str, question: str, deadline: datetime) -> None:
         self.node = node
@@ -782,13 +783,13 @@ class QuestionExpiredError(ToolError, TimeoutError):
         self.question = question
         """The id of the question."""
         self.deadline = deadline
-        """Until when it could be answered at least, in UTC."""
+        """The time until which the question could be answered, in UTC."""
         shown = deadline.isoformat(" ", "seconds")
         super().__init__(f"nobody answered question {question!r} of node {node!r} until its deadline, {shown}")
 
 
 class Veto(GraphAgentError):
-    """Raise it in a step callback to refuse a step.
+    """Raise this in a step callback to refuse a step.
 
     A tool call is not executed, and the model sees the reason; an answer of the model is asked for again, with the reason; after
     any other step the run does not continue.
@@ -805,7 +806,7 @@ class StoreError(GraphAgentError, OSError):
 
 
 class JournalError(RunError, StoreError):
-    """An entry of a run could not be stored, since the store failed, which is the `__cause__`; the run did not continue."""
+    """An entry of a run could not be stored; the error of the store is the `__cause__`. The run did not continue."""
 
     def __init__(
         self, run_id: str, cause: StoreError, owner: str = "", *, begun: bool = True, queued: bool = False
@@ -830,7 +831,7 @@ class ConflictError(StoreError):
 
     def __init__(self, key: Iterable[object], expected: int, found: int) -> None:
         self.key = tuple(key)
-        """The key of the item. It may name people: never log it unasked."""
+        """The key of the item. It may name people: do not log it by default."""
         self.expected, self.found = expected, found
         changed = (
             f"is at version {found}, not at {expected}" if found != expected else f"was rewritten at version {found}"
@@ -839,16 +840,16 @@ class ConflictError(StoreError):
 
 
 class StoreNotFoundError(StoreError, FileNotFoundError):
-    """There is no store, or no file to read, at a path. What only reads does not make one."""
+    """A store, or a file to read, does not exist. Operations that only read do not create it."""
 
     def __init__(self, what: str, path: str, remedy: str, *, where: str = "") -> None:
         self.path = path
-        """The file or folder that does not exist; of a store in a database, its schema."""
+        """The file or folder that does not exist; for a store in a database, its schema."""
         super().__init__(f"there is no {what} {path!r}{where or f'; {_beside(Path(path))}'}; {remedy}")
 
 
 def _beside(path: Path) -> str:
-    """Return what exists in the folder of a path, the names like the missing one first."""
+    """Return the contents of the folder of a path as text, names similar to the missing one first."""
     try:
         names = [each.name + ("/" if each.is_dir() else "") for each in path.absolute().parent.iterdir()]
     except OSError:
@@ -869,7 +870,7 @@ class ReadOnlyStoreError(StoreError, PermissionError):
         remedy: str = "Allow it to write the file and its folder, or restore a copy elsewhere: graphagent restore",
     ) -> None:
         self.path = path
-        """The file or folder; of a store in a database, where that is."""
+        """The file or folder; for a store in a database, the location of the database."""
         super().__init__(f"{path} is read-only for this process; nothing was written. {remedy}")
 
 
@@ -887,7 +888,7 @@ class StoreUnavailableError(StoreError, ConnectionError):
         self.where = where
         """The database and its server, without a password."""
         self.in_doubt = in_doubt
-        """Whether a commit was sent that may have been made all the same."""
+        """Whether a commit was sent that may have been made nevertheless."""
         done = (
             "It is not known whether the commit was made; read the items to see" if in_doubt else "Nothing was written"
         )
@@ -895,16 +896,16 @@ class StoreUnavailableError(StoreError, ConnectionError):
 
 
 class StoreExistsError(StoreError, FileExistsError):
-    """There is something at the path where a store was to be put. Nothing was written."""
+    """The path for a new store exists already. Nothing was written."""
 
     def __init__(self, path: str, remedy: str) -> None:
         self.path = path
         """The file or folder."""
-        super().__init__(f"{path} is there already, and nothing was written; {remedy}")
+        super().__init__(f"{path} exists already, and nothing was written; {remedy}")
 
 
 class StoreInUseError(StoreError):
-    """A store that was to be replaced is open, in another process or in this one. Nothing was written."""
+    """A store cannot be replaced while it is open, in another process or in this one. Nothing was written."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -927,7 +928,7 @@ class DamagedStoreError(StoreError):
 
 
 class RolledBackError(DamagedStoreError):
-    """A store, or a part of it, is older than it was: an older copy was put in its place. Nothing was deleted."""
+    """A store, or a part of it, was replaced by an older copy. Nothing was deleted."""
 
     finding = "was rolled back"
 
@@ -936,7 +937,7 @@ class RolledBackError(DamagedStoreError):
         where: str,
         reason: str,
         *,
-        remedy: str = "Restore the newer one; or accept the older one, without what was stored since: graphagent anchor reset",
+        remedy: str = "Restore the newer copy; or accept the older one, without the data stored since: graphagent anchor reset",
     ) -> None:
         super().__init__(where, reason, remedy=remedy)
 
@@ -951,41 +952,42 @@ class AnchorError(StoreError):
 
 
 class NotForgottenError(StoreError):
-    """Some of what was to be forgotten is left. The same call goes on with that; the first error is the `__cause__`."""
+    """Some of the data that should be forgotten are left. Repeating the call continues with them; the first error is the `__cause__`."""
 
     def __init__(self, receipt: Any, left: Mapping[str, str]) -> None:
         self.receipt = receipt
-        """What was removed: a Receipt."""
+        """The counts of removed data: a Receipt."""
         self.left = dict(left)
-        """The places in which something is left, by their `repr`, and why."""
+        """The places in which data are left, by their `repr`, and why."""
         why = "; ".join(f"{place}: {reason}" for place, reason in self.left.items())
         super().__init__(
-            f"in {counted(len(self.left), 'place')} something is left of what was to be forgotten; make the same call again when "
+            f"in {counted(len(self.left), 'place')} data that should be forgotten are left; repeat the call when "
             f"the reason is gone. Removed so far: {receipt!r}. Left in {why}"
         )
 
 
 class NotErasedError(StoreError):
-    """A commit is made and what it deletes is not found any more, but bytes of that may still be in the file.
+    """A commit is made and its deleted data cannot be found any more, but bytes of them may still be in the file.
 
-    Nothing is to be repeated: the store tries again from time to time and when it is closed, and so does whoever opens the file.
+    Nothing needs to be repeated: the store tries again from time to time and when it is closed, and so does every store that
+    opens the file.
     """
 
     def __init__(self, where: str, reason: str) -> None:
         self.where = where
         """The file."""
         super().__init__(
-            f"the commit is made and what it deletes is not found any more, but bytes of that may still be in {where}. This store, "
-            f"or the next that opens the file, removes them as soon as it can. What was in the way: {reason}"
+            f"the commit is made and its deleted data cannot be found any more, but bytes of them may still be in {where}. This store, "
+            f"or the next that opens the file, removes them as soon as it can. The reason: {reason}"
         )
 
 
 class KeySourceError(StoreError):
-    """The key of a store is not where it is looked for: in a variable, a file or a keyring, or what a function returns."""
+    """The key of a store was not found in its source: a variable, a file, a keyring or the result of a function."""
 
     def __init__(self, source: str, problem: str) -> None:
         self.source = source
-        """Where the key is looked for, such as `env:NAME`; never the key."""
+        """The source of the key, such as `env:NAME`; never the key."""
         super().__init__(problem)
 
 
@@ -1007,9 +1009,9 @@ class RemovedKeyError(StoreError):
         self.where = where
         """The file."""
         self.name = name
-        """The name that the key had."""
+        """The name of the key."""
         self.removed = removed
-        """When it was removed, in UTC."""
+        """The time of the removal, in UTC."""
         super().__init__(
             f"this key opened {where} once, as {name!r}, and was removed on {removed:%Y-%m-%d at %H:%M} UTC; give this process the key "
             f"that replaced it"
@@ -1017,16 +1019,16 @@ class RemovedKeyError(StoreError):
 
 
 class DestroyedStoreError(StoreError):
-    """The keys of a store were destroyed, so nobody can read again what it contained."""
+    """The keys of a store were destroyed, so nobody can read its contents again."""
 
     def __init__(self, where: str, destroyed: datetime) -> None:
         self.where = where
         """The file."""
         self.destroyed = destroyed
-        """When, in UTC."""
+        """The time of the destruction, in UTC."""
         super().__init__(
-            f"the keys of {where} were destroyed on {destroyed:%Y-%m-%d at %H:%M} UTC, so nobody can read again what it "
-            f"contained; remove it and begin a new one, or restore a backup that may still be kept"
+            f"the keys of {where} were destroyed on {destroyed:%Y-%m-%d at %H:%M} UTC, so nobody can read its "
+            f"contents again; remove it and begin a new one, or restore a backup that may still be kept"
         )
 
 
@@ -1048,7 +1050,7 @@ class SealedStoreError(StoreError):
         inner = "PostgresStore(dsn)" if where.startswith("schema ") else "SqliteStore(path)"
         super().__init__(
             f"{where} is sealed and was opened without its key; nothing was read or written. Give "
-            f"EncryptedStore({inner}, key) where the store or its path was given"
+            f"EncryptedStore({inner}, key) in place of the store or its path"
         )
 
 
@@ -1059,23 +1061,23 @@ class PlainStoreError(StoreError):
         self.where = where
         """The file."""
         super().__init__(
-            f"{where} is not sealed: what it holds was put there without a key; nothing was written. Open it without one, or "
-            f"export what it holds and import it into a sealed store of its own"
+            f"{where} is not sealed: its contents were written without a key; nothing was written. Open it without a key, or "
+            f"export its contents and import them into a new sealed store"
         )
 
 
 class ValueNotFoundError(GraphAgentError, LookupError):
-    """A value is to be withdrawn that is not known, so nothing was withdrawn. The message contains no value."""
+    """A value cannot be withdrawn, since it is not known. Nothing was withdrawn. The message contains no value."""
 
     def __init__(self, keyword: str, values: int) -> None:
         self.keyword = keyword
         """The keyword of the concept."""
         self.values = values
-        """How many values of the concept are known."""
+        """The number of known values of the concept."""
         known = f"{counted(values, 'value')} of it {'is' if values == 1 else 'are'} known, and not this one"
         super().__init__(
-            f"a value that is to be withdrawn from {keyword!r} is not there: {known if values else 'no value of it is known'}; "
-            f"load the concept, and withdraw a value exactly as it stands there"
+            f"a value to withdraw from {keyword!r} does not exist: {known if values else 'no value of it is known'}; "
+            f"load the concept, and withdraw a value exactly as it is there"
         )
 
 
@@ -1084,7 +1086,7 @@ class NoteError(GraphAgentError):
 
 
 class ScopeError(NoteError, ValueError):
-    """A scope is none."""
+    """A scope is not valid."""
 
     def __init__(self, scope: object, reason: str) -> None:
         self.scope = scope
@@ -1092,7 +1094,7 @@ class ScopeError(NoteError, ValueError):
 
 
 class NotePermissionError(NoteError, PermissionError):
-    """A view of notes may not do that."""
+    """A view of notes does not permit the operation."""
 
 
 class NoteNotFoundError(NoteError, LookupError):
@@ -1100,11 +1102,11 @@ class NoteNotFoundError(NoteError, LookupError):
 
     def __init__(self, id_: str) -> None:
         self.id = id_
-        super().__init__(f"there is no note {id_!r} here; list_records() gives those that there are")
+        super().__init__(f"there is no note {id_!r} here; list_records() lists the notes")
 
 
 class AmbiguousNoteError(NoteError, LookupError):
-    """Several notes have an id that begins or ends with a text."""
+    """Several notes have an id that begins or ends with the given text."""
 
     def __init__(self, text: str, candidates: Sequence[str]) -> None:
         self.candidates = tuple(candidates)
@@ -1116,7 +1118,7 @@ class AmbiguousNoteError(NoteError, LookupError):
 
 
 class EmbedderError(NoteError):
-    """An embedder failed, or gave something else than a vector for each text."""
+    """An embedder failed, or returned something other than a vector for each text."""
 
 
 class EmbedderChangedError(EmbedderError):
@@ -1124,15 +1126,15 @@ class EmbedderChangedError(EmbedderError):
 
     def __init__(self, name: str, stored: str, dimensions: int) -> None:
         self.stored = stored
-        """Who made them."""
+        """The name of that embedder."""
         super().__init__(
             f"the vectors of these notes were made by {stored!r}, with {counted(dimensions, 'number')} each, and not by {name!r}; "
-            "open them with that, or make the vectors anew: reembed()"
+            "open the notes with that embedder, or make new vectors: reembed()"
         )
 
 
 class RerankerError(NoteError):
-    """A reranker failed, or returned something else than a score for each text."""
+    """A reranker failed, or returned something other than a score for each text."""
 
 
 class SerializationError(GraphAgentError, TypeError):
@@ -1161,4 +1163,4 @@ class MissingExtraError(GraphAgentError, ImportError):
 
 
 class ScriptError(GraphAgentError, AssertionError):
-    """A test's model was asked more often than its script has replies, or for what was not recorded."""
+    """A test's model was asked more often than its script has replies, or for something that was not recorded."""

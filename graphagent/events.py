@@ -1,4 +1,4 @@
-"""What happens, as it happens: frozen, in the past tense. `agent.on(Event, handler)` listens."""
+"""The events of a run, as they happen: frozen, and named in the past tense. `agent.on(Event, handler)` listens."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from graphagent.run import Question
 
 ModelOutput = Literal["answer", "draft", "plan", "summary", "extraction", "decision", "tool"]
-"""What a model is asked for: `answer` in its turns, `draft` in those before the answer (thoughts, results of steps, texts that may be
-refused), `plan` where an agent or a strategy plans, `summary` where the history is compressed,
-`extraction` where facts and notes are looked for in what was said, `decision` where it judges, criticises, moderates or chooses, and where it
-writes several answers of which one is chosen, `tool` where a tool asks it."""
+"""The purpose of a request to a model: `answer` for turns, `draft` for turns before the answer (thoughts, results of steps, texts that may be
+refused), `plan` when an agent or a strategy plans, `summary` when the history is compressed, `extraction` when facts and notes are looked for
+in the conversation, `decision` when the model judges, criticises, moderates or chooses, or writes several answers of which one is chosen,
+`tool` when a tool asks the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,11 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class RunAnswered(Event):
-    """A run has its output, and nothing that follows changes it: taps, such as those that learn facts, and what features learn.
+    """A run has its output, and nothing that follows changes it: only taps, such as those that learn facts, and learning by features.
 
-    It comes once, before RunFinished: when only taps are left to execute, or else at END. A tap that fails still ends the run with its
-    error. Where final checks or step callbacks may refuse the answer, it comes when they have accepted it, at END.
+    The event comes once, before RunFinished: when only taps are left to execute, or else at END. A tap that fails still ends
+    the run with its error. If final checks or step callbacks may refuse the answer, the event comes when they have accepted it,
+    at END.
     """
 
     output: Any = field(repr=False)
@@ -54,7 +55,7 @@ class RunFinished(Event):
 
 @dataclass(frozen=True, slots=True)
 class RunFailed(Event):
-    """A run ended with an error, which is about to be raised. Cancelled runs say so here too."""
+    """A run ended with an error, which is about to be raised, or was cancelled."""
 
     error: BaseException = field(repr=False)
 
@@ -64,7 +65,7 @@ class RunSuspended(Event):
     """A run stopped before its end without failing: it waits for answers, sleeps, or was paused."""
 
     reason: str
-    """`waiting` or `sleeping`; or why it was paused, as in `run.pause(reason)`, or `paused` if that has no reason."""
+    """`waiting` or `sleeping`; or the reason of the pause, as in `run.pause(reason)`, or `paused` if there is none."""
     questions: tuple[Question, ...] = field(default=(), repr=False)
 
 
@@ -73,7 +74,7 @@ class RunEnded(Event):
     """A run was ended where it was, by `agent.end` or by the next message of its thread."""
 
     reason: str
-    """Why, as it was given; may be empty."""
+    """The reason that was given; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class NodeStarted(Event):
     """A node is about to be executed."""
 
     node: str
-    """Its path, such as `draft` or `count/words`."""
+    """The path of the node, such as `draft` or `count/words`."""
     input: Any = field(repr=False)
 
 
@@ -137,24 +138,25 @@ class ModelRequested(Event):
 
 @dataclass(frozen=True, slots=True)
 class TextStreamed(Event):
-    """A piece of what a model says arrived. Listening to this makes models stream.
+    """A piece of text from a model arrived. Listening to this event makes models stream.
 
-    Without `all_text=True`, listeners hear the answer of their own run alone: no plans, summaries and extraction, and no sub-agents.
+    Without `all_text=True`, listeners hear only the answer of their own run: no plans, summaries and extraction, and no
+    sub-agents.
     """
 
     node: str
     text: str = field(repr=False)
     output: ModelOutput = "answer"
-    """What the text belongs to."""
+    """The purpose of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputStreamed(Event):
-    """More of a value arrived that a model was asked for as JSON, as with `llm_request(output=…)`. Listening to this makes models stream.
+    """More of a JSON value from a model arrived, as with `llm_request(output=…)`. Listening to this event makes models stream.
 
-    Without `all_text=True`, listeners hear the answer of their own run alone, as with TextStreamed. The first events come with every
-    piece of text, later ones whenever the text has grown by a thirty-second part; the last one has the whole value. If an answer does not
-    fit and is asked for once more, the next event begins anew.
+    Without `all_text=True`, listeners hear only the answer of their own run, as with TextStreamed. The first events come with
+    every piece of text, later ones whenever the text has grown by one thirty-second; the last event has the whole value. If an
+    answer does not fit and the model is asked again, the next event begins anew.
     """
 
     node: str
@@ -162,7 +164,7 @@ class OutputStreamed(Event):
     """The value so far, as plain JSON, not validated: strings end where the text ends, and fields, items, numbers and literals that have
     not completely arrived are missing."""
     output: ModelOutput = "answer"
-    """What the value belongs to."""
+    """The purpose of the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,30 +177,31 @@ class ModelResponded(Event):
 
 @dataclass(frozen=True, slots=True)
 class ModelRequestFailed(Event):
-    """A request to a model failed, whether another one is answered instead or not: later, by another model, or without what was refused.
+    """A request to a model failed. Another one may succeed: a later one, one to another model, or one without the refused part.
 
-    It is delivered when that answer arrives, or the last request has failed, too; then the node fails, as NodeFailed says.
+    The event is delivered when the other answer arrives, or when the last request has failed too; then the node fails, as
+    NodeFailed says.
     """
 
     node: str
     model: str
     """The model that was asked."""
     reason: str
-    """The text of its error, without anything that was sent."""
+    """The message of the error, without anything that was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerTruncated(Event):
-    """A model stopped at its limit of tokens in the middle of what it said (`finish_reason` is `length`).
+    """A model stopped at its limit of tokens in the middle of its answer (`finish_reason` is `length`).
 
-    Text is used as far as it goes, except in a summary. Where JSON or tool calls were cut off, a TruncatedError follows.
+    Incomplete text is used, except in a summary. If JSON or tool calls were cut off, a TruncatedError follows.
     """
 
     node: str
     output_tokens: int
-    """How many tokens the answer has, as the server counted them."""
+    """The number of tokens of the answer, as the server counted them."""
     output: ModelOutput = "answer"
-    """What was cut off."""
+    """The purpose of the request that was cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +214,7 @@ class ToolCalled(Event):
 
 @dataclass(frozen=True, slots=True)
 class ToolReturned(Event):
-    """A tool call has its result, which may be an error."""
+    """A tool call has a result, which may be an error."""
 
     node: str
     result: ToolResult = field(repr=False)
@@ -219,16 +222,16 @@ class ToolReturned(Event):
 
 @dataclass(frozen=True, slots=True)
 class ThreadAbandoned(Event):
-    """Nobody waits any longer for a blocking function: a time limit ended, a race was lost, or the run was cancelled.
+    """A blocking function was abandoned: a time limit ended, a race was lost, or the run was cancelled.
 
-    The function cannot be stopped. It goes on in its thread, and what it returns is dropped.
+    The function cannot be stopped. It goes on in its thread, and its result is dropped.
     """
 
     node: str
     function: str
     """The name of the tool, or of the function of an embedder or a reranker with its module."""
     seconds: float
-    """How long it has been running."""
+    """The seconds for which the function has been running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +240,7 @@ class CacheUsed(Event):
 
     node: str
     call: ToolCall | None = field(default=None, repr=False)
-    """The tool call; None where it is the output of the node."""
+    """The tool call; None for the output of a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,18 +251,18 @@ class ToolProgressed(Event):
     call: ToolCall = field(repr=False)
     progress: float
     total: float | None
-    """The progress at the end, where the server knows it."""
+    """The progress at the end, if the server knows it."""
     message: str = field(repr=False)
-    """What the server says of it; may be empty."""
+    """The message of the server; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolServerSkipped(Event):
-    """A run does without a tool server: it is not required, and its tools cannot be had."""
+    """A run continues without a tool server that is not required and whose tools are not available."""
 
     server: str
     reason: str
-    """What went wrong, as the ToolServerError of a server that is required says it."""
+    """The reason, with the words of the ToolServerError of a required server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,25 +287,25 @@ class HistoryCompressed(Event):
 
     node: str
     steps: int
-    """For how many steps that the model saw until now."""
+    """The number of replaced steps, which the model saw until this event."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompressionFailed(Event):
-    """A transcript was to be compressed, and stays as it was."""
+    """The compression of a transcript failed, and the transcript is unchanged."""
 
     node: str
     reason: str
-    """Why, without anything that was said."""
+    """The reason, without any text of the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtractionFailed(Event):
-    """Facts were looked for and not kept: the answer held none that can be used, even when asked again, or the model or the memory failed."""
+    """Facts were looked for but not kept: the answer had no usable facts, even after asking again, or the model or the memory failed."""
 
     node: str
     reason: str
-    """What was wrong, without the answer."""
+    """The reason, without the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +342,7 @@ class MemorySaveStarted(Event):
     """Something is being kept as notes."""
 
     value: str = field(repr=False)
-    """The text, or how many there are."""
+    """The text, or the number of texts."""
     metadata: dict[str, Any] = field(repr=False)
     source_type: str = "notes"
 
@@ -365,16 +368,16 @@ class MemorySaveFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class MemoryRetrievalStarted(Event):
-    """What is remembered is being put before a model."""
+    """Remembered facts and notes are about to be put before a model."""
 
     task_id: str
-    """The node that is about to ask it."""
+    """The node that is about to ask the model."""
     source_type: str = "notes"
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRetrievalCompleted(Event):
-    """What is remembered was put before a model."""
+    """Remembered facts and notes were put before a model."""
 
     task_id: str
     memory_content: str = field(repr=False)
@@ -384,9 +387,9 @@ class MemoryRetrievalCompleted(Event):
 
 @dataclass(frozen=True, slots=True)
 class InferenceFailed(Event):
-    """A model could not be asked about notes, or gave no usable answer; what was done instead is as without a model."""
+    """A model could not be asked about notes, or gave no usable answer. The operation went on as without a model."""
 
     task: str
-    """What it was asked for: `save`, `extract`, `query`, `consolidate`, `explore` or `learn`."""
+    """The purpose of the request: `save`, `extract`, `query`, `consolidate`, `explore` or `learn`."""
     reason: str
-    """What was wrong, without any text of a note."""
+    """The reason, without any text of a note."""

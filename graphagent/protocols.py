@@ -1,7 +1,7 @@
-"""All that can be replaced in graphagent, on one page, and what a replacement must do.
+"""The protocols of all replaceable parts of graphagent, on one page, with the requirements for a replacement.
 
-Nothing is imported here when the program runs, so that your own model, store or provider costs no import. The file is long because
-most of it says what a replacement must do.
+At run time this module imports no other room, so your own model, store or provider costs no import. The file is long because
+most of it describes the requirements for a replacement.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 
 
 class Model(Protocol):
-    """A language model, or something that behaves like one.
+    """A language model, or an object that behaves like one.
 
-    One whose answers say what they cost, as `usage.cost`, has an attribute `tells_cost = True`; a budget of money needs that.
+    A model whose answers have their cost in `usage.cost` has an attribute `tells_cost = True`; a budget of money requires it.
     """
 
     @property
     def name(self) -> str:
-        """How the model is called, such as `gpt-5-mini`."""
+        """The name of the model, such as `gpt-5-mini`."""
         ...
 
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
         """Return the model's whole answer to a request.
 
-        With `on_text` the answer is streamed: it is called with each piece of text as it arrives, and must not block. The
-        returned response is the same with and without.
+        With `on_text` the answer is streamed: the function is called with each piece of text as it arrives, and must not block.
+        The returned response is the same with and without it.
 
         Raises:
             ModelRequestError: the server refused, answered with something other than the protocol, or cannot be reached.
@@ -58,12 +58,12 @@ class Model(Protocol):
 
 
 class Moderator(Protocol):
-    """Says whether a text may pass, for the node `moderate`."""
+    """Decides whether a text may pass, for the node `moderate`."""
 
     async def moderate(self, text: str) -> Moderation:
         """Return the verdict about a text.
 
-        Where there is none it raises, so that nothing passes unchecked.
+        It raises if no verdict can be reached, so that no text passes unchecked.
         """
         ...
 
@@ -71,7 +71,7 @@ class Moderator(Protocol):
 class Store(Protocol):
     """Bytes under keys. Keys are tuples of text and int segments, of which the first is the room (`facts`, `runs`, …).
 
-    A store opens at its first use, needs no closing to be durable, and is bound to no event loop.
+    A store opens at its first use, is durable without being closed, and is not bound to an event loop.
     """
 
     async def get(self, key: Key) -> Item | None:
@@ -108,7 +108,7 @@ class Store(Protocol):
 
 
 class BatchStore(Store, Protocol):
-    """A store that reads many items in one operation, as all stores of graphagent do. Other stores are asked for one after the other."""
+    """A store that reads many items in one operation, as all stores of graphagent do. Other stores are asked for one item after the other."""
 
     async def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
         """Return the items under `keys`, in their order, without those that do not exist.
@@ -120,35 +120,35 @@ class BatchStore(Store, Protocol):
 
 
 class ClaimingStore(Store, Protocol):
-    """A store that says who has a run, so that processes on any number of machines can share it.
+    """A store that records who executes a run, so that processes on any number of machines can share the store.
 
-    For a store without claims, each process looks whether the other one lives, which it can do on one machine only.
+    With a store without claims, each process checks whether the other process is alive, which works only on one machine.
     """
 
     @property
     def claims(self) -> Claims | None:
-        """The claims, or None where it has none, as an EncryptedStore around a SqliteStore."""
+        """The claims, or None if the store has none, such as an EncryptedStore around a SqliteStore."""
         ...
 
 
 class Claims(Protocol):
-    """Who has what for a while, all of it by the clock of one store. Times and leases are in milliseconds.
+    """Claims of keys for a limited time, by the clock of one store. Times and leases are in milliseconds.
 
     A process renews the claims of all its runs with one call, from a thread of its own with an event loop of asyncio.
 
-    A claim ends when it is released, or when its time is over: it has **lapsed** then, also if nobody takes it, and its holder can
-    neither renew it nor have it back. Claims are not items: a store need not make them durable before its next commit, and a copy
-    or a backup of it has none.
+    A claim ends when it is released, or when its time is over: it has then **lapsed**, even if nobody takes it, and its holder
+    can neither renew nor regain it. Claims are not items: a store need not make them durable before its next commit, and copies
+    and backups of the store do not contain them.
     """
 
     @property
     def lease(self) -> int:
-        """For how long a run is claimed at a time. A run whose process died is free after that: 15,000 in stores of graphagent."""
+        """The time for which a run is claimed at a time. A run whose process died is free after it: 15,000 in stores of graphagent."""
         ...
 
     @property
     def heartbeat(self) -> int:
-        """How long after it was taken or renewed a claim is renewed, at most a third of the lease: 5,000 in stores of graphagent."""
+        """The time after which a claim is renewed again, at most a third of the lease: 5,000 in stores of graphagent."""
         ...
 
     async def now(self) -> int:
@@ -160,15 +160,16 @@ class Claims(Protocol):
         ...
 
     async def take(self, key: Key, holder: str, lease: int, *, after: int = 0, note: bytes = b"") -> Claimed | None:
-        """Claim a key, and return the claim; None if somebody else has it. Of several takers at the same time, one has it.
+        """Claim a key, and return the claim; None if another holder has it. Of several takers at the same time, one gets it.
 
         Args:
-            key: What is claimed.
-            holder: Who claims it: a text that nobody else passes.
-            lease: For how long, from now on, unless it is renewed.
-            after: A number of a claim that is known to be over. A claim up to it is replaced even if its time is not over, and
-                the new one has a higher number: one more than `after` or than the one before, whichever is higher.
-            note: Bytes that `lapsed` returns with it, up to some thousand.
+            key: The key to claim.
+            holder: The holder of the claim: a text that no other holder uses.
+            lease: The duration of the claim from now on, unless it is renewed.
+            after: The number of a claim that is known to be over. A claim up to this number is replaced even if its time is not
+                over, and the new claim has a higher number: one more than `after` or than the previous claim, whichever is
+                higher.
+            note: Bytes that `lapsed` returns with the claim, up to some thousand.
 
         Raises:
             StoreError: the store cannot be read or written. It is not known whether the claim was taken.
@@ -176,7 +177,7 @@ class Claims(Protocol):
         ...
 
     async def renew(self, claims: Iterable[Claimed], lease: int) -> list[Claimed]:
-        """Have claims end one lease from now, all in one operation, and return those that were lost: lapsed, released, or taken.
+        """Extend claims to one lease from now, all in one operation, and return those that were lost: lapsed, released, or taken.
 
         A claim is found by its key, its holder and its number.
 
@@ -186,7 +187,7 @@ class Claims(Protocol):
         ...
 
     async def release(self, claims: Iterable[Claimed]) -> None:
-        """End claims, so that others can take them at once, and keep nothing of them. Those that were lost are left alone.
+        """End claims, so that others can take them at once, and delete them. Claims that were lost are not changed.
 
         Raises:
             StoreError: the store cannot be read or written.
@@ -194,7 +195,7 @@ class Claims(Protocol):
         ...
 
     async def holders(self, keys: Iterable[Key]) -> dict[Key, Claimed]:
-        """Return the claims of keys, in one operation. Claims that lapsed and were not taken since are among them.
+        """Return the claims of keys, in one operation, including claims that lapsed and were not taken since.
 
         Raises:
             StoreError: the store cannot be read.
@@ -206,7 +207,7 @@ class Claims(Protocol):
 
         Args:
             room: The first segment of their keys.
-            limit: At most so many.
+            limit: The maximum number of claims.
 
         Raises:
             StoreError: the store cannot be read.
@@ -215,72 +216,74 @@ class Claims(Protocol):
 
 
 class Dispatcher(Protocol):
-    """Brings word of runs that are due to workers, sooner than these find them in the store.
+    """Notifies workers of runs that are due, sooner than the workers find them in the store.
 
-    All that it brings are hints: one may be lost, come late, or come twice. A worker asks the store who has a run before it executes
-    it, and looks into the store at intervals for runs that nobody brought word of. So a dispatcher need not be durable, and what it
-    raises is logged and holds nothing up.
+    Its notifications are hints: one may be lost, come late, or come twice. A worker claims a run in the store before it
+    executes the run, and looks into the store at intervals for runs without a notification. So a dispatcher need not be
+    durable, and its errors are logged and delay nothing.
 
-    Where only those with a key may know whose runs a store has, `owner` and `run_id` are empty: a worker looks into the store then.
+    If only holders of a key may know whose runs a store has, `owner` and `run_id` are empty, and a worker looks into the store.
     """
 
     async def tell(self, owner: str, run_id: str, *, queue: str, priority: int) -> None:
-        """Bring word of a run to one worker that takes from its queue. Of runs that wait, those of a higher priority come first."""
+        """Notify one worker that takes from the queue of a run. Of the waiting runs, those of a higher priority come first."""
         ...
 
     def listening(
         self, queues: Collection[str] | None
     ) -> AbstractAsyncContextManager[Callable[[], Awaitable[tuple[str, str]]]]:
-        """Connect a worker for as long as an `async with` block is executed, and return the function by which it takes runs.
+        """Connect a worker for the duration of an `async with` block, which yields the function by which the worker takes runs.
 
-        The function waits for a run of one of these queues, of any for None, and returns its owner and its id. It is brought to nobody
-        else. One task at a time calls it, and cancels it if the worker finds work elsewhere; no run is lost then.
+        The function waits for a run of one of these queues, or of any queue for None, and returns its owner and its id. No
+        other worker is notified of that run. One task at a time calls the function, and cancels it if the worker finds work
+        elsewhere; no run is lost then.
         """
         ...
 
 
 class Anchor(Protocol):
-    """Where an encrypted store keeps its anchor, such as an entry of a service: up to a thousand bytes, which are no secret.
+    """Where an encrypted store keeps its anchor, such as an entry of a service: up to a thousand bytes, which are not secret.
 
-    Both methods may be async; others are called in a thread. Processes with one anchor should see what the others have written last.
+    Both methods may be async; plain methods are called in a thread. Processes that share an anchor should see the last write of
+    the others.
     """
 
     def read(self) -> bytes | Awaitable[bytes | None] | None:
-        """Return what was written last, or None if nothing was ever written. What it raises becomes the cause of an AnchorError."""
+        """Return the bytes that were written last, or None if there are none. Its exceptions become the cause of an AnchorError."""
         ...
 
     def write(self, content: bytes, /) -> object:
-        """Store some bytes; they are durable when this returns."""
+        """Store the bytes. They are durable when this method returns."""
         ...
 
 
 @runtime_checkable
 class ToolServer(Protocol):
-    """A server that offers tools, such as an MCP server. Which tools these are is known only when it is asked."""
+    """A server that offers tools, such as an MCP server. The tools are known only when the server is asked."""
 
     @property
     def name(self) -> str:
-        """Identifies it among the servers of an agent, and in the logs of its runs."""
+        """Identifies the server among the servers of an agent, and in the logs of runs."""
         ...
 
     @property
     def required(self) -> bool:
-        """Whether a run fails that cannot get its tools. Otherwise the run has none of them."""
+        """Whether a run fails if it cannot get the tools of the server. Otherwise it continues without them."""
         ...
 
     async def list_tools(self, ctx: Context[Any]) -> Sequence[Mapping[str, Any]]:
-        """Return the descriptions of its tools, as JSON data. They are recorded, so that a run keeps the tools that it began with.
+        """Return the descriptions of the tools, as JSON data. They are recorded, so that a run keeps the tools that it began with.
 
         Args:
-            ctx: The run that has them listed, which may be asked to wait for a person.
+            ctx: The context of the run that lists the tools, which may be asked to wait for a person.
 
         Raises:
-            ToolServerError: it cannot be reached, or its answer is not valid.
+            ToolServerError: the server cannot be reached, or its answer is not valid.
         """
         ...
 
     def tools_from(self, listed: Sequence[Mapping[str, Any]]) -> Sequence[Tool]:
-        """Return the tools of such descriptions. This asks nobody.
+        """Return the tools of such descriptions, without asking the server.
 
         Raises:
             ToolServerError: a description is not valid.
@@ -288,12 +291,12 @@ class ToolServer(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Close its connection in this event loop, after the calls that are pending. It is opened again where it is needed."""
+        """Close the connection of this event loop, after the pending calls. It is opened again when it is needed."""
         ...
 
 
 class Embedder(Protocol):
-    """Makes vectors of texts, by which texts of similar meaning are found."""
+    """Turns texts into vectors, by which texts of similar meaning are found."""
 
     @property
     def name(self) -> str:
@@ -306,7 +309,7 @@ class Embedder(Protocol):
         The vectors need not be normalised.
 
         Raises:
-            EmbedderError: they could not be made.
+            EmbedderError: the vectors could not be made.
         """
         ...
 
@@ -315,32 +318,33 @@ class Embedder(Protocol):
 class WordEmbedder(Embedder, Protocol):
     """An embedder that also makes a vector of each word of a text, from the same computation.
 
-    With these, notes compare every word of a question with the nearest word of a note (late interaction). If the vector of a word
-    does not depend on the words around it, an attribute `contextual = False` says so: notes then rank with weights for such vectors.
+    Notes use them to compare every word of a question with the nearest word of a note (late interaction). If the vector of a
+    word does not depend on the words around it, set an attribute `contextual = False`: notes then rank with weights for such
+    vectors.
     """
 
     async def embed_words(
         self, texts: Sequence[str]
     ) -> tuple[Iterable[Iterable[float]], Iterable[Iterable[Iterable[float]]]]:
-        """Return the vectors that `embed` returns, and for each text the vectors of its words, in the order of the words.
+        """Return the vectors of the texts as `embed` does, and for each text the vectors of its words, in their order.
 
         Vectors of words have as many dimensions as those of texts: lists, or for each text a numpy array with a row for each
-        word. A text may have none. Which parts of a text are words is up to the embedder. If a question has as many as it has runs
-        of letters and digits, of which each Chinese, Japanese or Korean character is one, they count by how rare they are in the
-        notes, otherwise all the same.
+        word. A text may have none. The embedder decides which parts of a text are words. If a question has as many vectors as
+        it has sequences of letters and digits, where each Chinese, Japanese or Korean character is a sequence, the words are
+        weighted by how rare they are in the notes; otherwise all words have the same weight.
 
         Raises:
-            EmbedderError: they could not be made.
+            EmbedderError: the vectors could not be made.
         """
         ...
 
 
 class Reranker(Protocol):
-    """Scores texts by how well they answer a question, having read both. This orders notes better than searching, and costs more."""
+    """Scores texts by how well they answer a question, reading both together. This ranks notes better than searching, and costs more."""
 
     @property
     def name(self) -> str:
-        """How errors name it."""
+        """The name of the reranker in errors."""
         ...
 
     async def rerank(self, query: str, texts: Sequence[str]) -> Iterable[float]:
@@ -349,16 +353,16 @@ class Reranker(Protocol):
         Scores are only compared with those of the same call.
 
         Raises:
-            RerankerError: they could not be made.
+            RerankerError: the scores could not be made.
         """
         ...
 
 
 class NoteIndex(Protocol):
-    """A search engine for notes, besides their store. What it finds is ranked by the notes."""
+    """A search engine for notes, besides their store. The notes rank its results."""
 
     async def add(self, records: Sequence[Record]) -> None:
-        """Add records that were committed; they replace those with the same ids."""
+        """Add records that were committed; they replace records with the same ids."""
         ...
 
     async def remove(self, owner: str, ids: Sequence[str]) -> None:
@@ -366,7 +370,7 @@ class NoteIndex(Protocol):
         ...
 
     async def search(self, query: str, fits: Filter, limit: int) -> Mapping[str, Mapping[str, float]]:
-        """Return, for each kind of score (`lexical`, `semantic`), the scores of the records that it finds, by their ids.
+        """Return, for each kind of score (`lexical`, `semantic`), the scores of the matching records, by their ids.
 
         Only records for which `fits.matches(record)` holds should be found, because they alone count towards the limit. `semantic`
         are cosines, which count as relevance; `lexical` may have any scale above 0, because they are only compared with each other.
@@ -376,15 +380,15 @@ class NoteIndex(Protocol):
 
 @runtime_checkable
 class FactProvider(Protocol):
-    """Stores facts: four methods, their parameters by position or by keyword."""
+    """Stores facts. It has four methods, whose parameters are passed by position or by keyword."""
 
     async def save(self, fact: Fact, subject: Subject, scope: Scope) -> None:
-        """Store a fact. It is durable when this returns; earlier versions stay in the history of providers that have one.
+        """Store a fact. It is durable when this method returns; earlier versions stay in the history of providers that have one.
 
-        A fact that has an id and no version keeps that id, by which a node that is executed again finds what it saved.
+        A fact that has an id and no version keeps that id, by which a node that is executed again finds the fact that it saved.
 
         Raises:
-            StoreError: it could not be stored; nothing is half-written.
+            StoreError: the fact could not be stored; nothing is half-written.
         """
         ...
 
@@ -394,7 +398,7 @@ class FactProvider(Protocol):
         A KeepingProvider returns the values of MultipleFacts as one fact, each value once.
 
         Raises:
-            StoreError: it could not be read.
+            StoreError: the facts could not be read.
         """
         ...
 
@@ -402,7 +406,7 @@ class FactProvider(Protocol):
         """Return the facts of every concept, as `load` does for one.
 
         Raises:
-            StoreError: it could not be read.
+            StoreError: the facts could not be read.
         """
         ...
 
@@ -410,7 +414,7 @@ class FactProvider(Protocol):
         """Return the facts whose concept's description contains `description`, ignoring case.
 
         Raises:
-            StoreError: it could not be read.
+            StoreError: the facts could not be read.
         """
         ...
 
@@ -421,15 +425,16 @@ class KeepingProvider(FactProvider, Protocol):
 
     Each owner (a user, a tenant) has scopes of its own. `owner=""` is the owner of everything that was saved without one.
 
-    What is known follows from the versions of a concept in the order of saving, whatever the clock said:
+    The known values follow from the versions of a concept in the order of saving, whatever the clock said:
 
-    - A SingleFact holds from `valid_from`, or else from when it was recorded (its timestamp, or that of a later version if that is
-      earlier), until `valid_to`. One that has ended ends earlier ones with its value, unless it is trusted less. Of those that hold at
-      a moment, the one that was saved last is known. If it is untrusted, the last one that is not is known too, and comes first.
-    - Of MultipleFacts, the values are known that were added by that moment and not withdrawn by then. An untrusted Withdrawal takes back
-      untrusted values alone.
+    - A SingleFact holds from `valid_from`, or else from when it was recorded (its timestamp, or that of a later version if that
+      is earlier), until `valid_to`. A fact that has ended also ends earlier facts with its value, unless it is trusted less. Of
+      the facts that hold at a moment, the one saved last is known. If it is untrusted, the last fact that is not untrusted is
+      known too, and comes first.
+    - Of MultipleFacts, the known values are those that were added by that moment and not withdrawn by then. An untrusted
+      Withdrawal takes back only untrusted values.
 
-    `as_of` and `at` are datetimes with a time zone; one without raises ValueError.
+    `as_of` and `at` are datetimes with a time zone; a datetime without one raises ValueError.
     """
 
     async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
@@ -437,19 +442,19 @@ class KeepingProvider(FactProvider, Protocol):
         ...
 
     async def withdraw(self, withdrawal: Withdrawal, subject: Subject, scope: Scope, *, owner: str = "") -> None:
-        """Take back values of a concept with several, as its next version: from then on they are not known, and the history has them.
+        """Take back values of a concept with several, as its next version: from then on they are not known, but stay in the history.
 
         Raises:
             ValueNotFoundError: a value is not known; nothing is withdrawn.
             ValueError: the concept has one value.
-            StoreError: it could not be stored.
+            StoreError: the withdrawal could not be stored.
         """
         ...
 
     async def load(
         self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "", as_of: datetime | None = None
     ) -> list[Fact]:
-        """As in FactProvider, of one owner, and as of a moment: what holds then, as is known now. By default, what holds now."""
+        """As in FactProvider, of one owner and as of a moment: the facts that hold then, as known now. By default, those that hold now."""
         ...
 
     async def load_all(
@@ -469,7 +474,7 @@ class KeepingProvider(FactProvider, Protocol):
     ) -> list[FactVersion]:
         """Return every version of a concept's facts as it was saved, withdrawals among them, the newest first.
 
-        With `at`, only those that had been recorded at that moment.
+        With `at`, only versions that had been recorded at that moment.
         """
         ...
 
@@ -485,9 +490,9 @@ class KeepingProvider(FactProvider, Protocol):
     ) -> Receipt:
         """Remove every version of all facts of an owner that match the arguments, from memory and from the disk.
 
-        With `everything`, and nothing else but the owner, all that this owner has is removed. With a concept with several values and
-        `value`, that value is removed from every version, and a Withdrawal without values is added. A version without another value
-        becomes such a Withdrawal, too.
+        With `everything`, and nothing else but the owner, all data of this owner are removed. With a concept with several
+        values and `value`, that value is removed from every version, and a Withdrawal without values is added. A version
+        without another value becomes such a Withdrawal too.
 
         Raises:
             ValueError: neither a concept, a subject, a scope nor `everything` is passed, so that a variable that is None by
@@ -501,10 +506,10 @@ class KeepingProvider(FactProvider, Protocol):
         ...
 
     async def import_(self, records: Sequence[dict[str, object]]) -> int:
-        """Store the records that `export` returned, without loss, except facts that exist already (same id). Return how many were new.
+        """Store the records that `export` returned, without loss, except facts that exist already (same id). Return the number of new facts.
 
         Raises:
-            ValueError: a record is not one of an export; nothing is stored.
+            ValueError: a record does not come from an export; nothing is stored.
         """
         ...
 
@@ -512,7 +517,7 @@ class KeepingProvider(FactProvider, Protocol):
         """Read and check everything. Return the number of facts, counting all versions.
 
         Raises:
-            DamagedStoreError: something was tampered with, cut off or is corrupt.
+            DamagedStoreError: stored bytes were tampered with, cut off or are corrupt.
         """
         ...
 
@@ -524,64 +529,65 @@ class KeepingProvider(FactProvider, Protocol):
 
 
 class Feature(Protocol):
-    """Something that is installed into an agent: `agent.install(MyFeature, setting=…)` calls `MyFeature(setting=…)`.
+    """An extension that is installed into an agent: `agent.install(MyFeature, setting=…)` calls `MyFeature(setting=…)`.
 
-    A class that inherits from Feature defines only the methods that it needs: each has a default, which changes nothing. A class
-    that does not inherit from it must have `install`, `begin` and `bind`, and all of `tools`, `shown`, `before_request` and
-    `make_room` if it has one of these, and both of `refers` and `look_up`.
+    A class that inherits from Feature defines only the methods that it needs; the default of each method changes nothing. A
+    class that does not inherit from it must have `install`, `begin` and `bind`, all of `tools`, `shown`, `before_request` and
+    `make_room` if it has one of these, and both or none of `refers` and `look_up`.
     """
 
     changes_answers: bool = True
-    """Whether its `around_model` may return another answer than the model gave. If so, listeners hear text when it has returned, as a
-    whole; middleware that only watches says False, and text is streamed through it."""
+    """Whether `around_model` may return another answer than the model's. If so, listeners hear the whole text when it has returned;
+    middleware that only observes returns False, and text is streamed through it."""
 
     def install(self, agent: Agent[Any, Any]) -> None:
-        """Look at the agent once, before its first run: check its strategy, add event handlers.
+        """Called once with the agent, before its first run: to check its strategy, to add event handlers.
 
         Raises:
             FeatureError: the agent or its strategy does not fit; the feature is not installed.
         """
 
     async def begin(self, ctx: Context[Any]) -> None:
-        """Look at a run before its first node, and again whenever it is resumed.
+        """Called with a run before its first node, and again whenever the run is resumed.
 
         Raises:
             GraphAgentError: the run is refused.
         """
 
     def bind(self, ctx: Context[Any]) -> Self:
-        """Return what `ctx.feature(MyFeature)` returns: this feature, acting for one run. By default it is the feature itself."""
+        """Return the result of `ctx.feature(MyFeature)`: this feature, acting for one run. By default the feature itself."""
         return self
 
     async def ended(self, ctx: Context[Any], output: Any) -> None:
-        """Look at a run that has ended. Its output is stored if there is a store, and nothing that this raises changes that.
+        """Called with a run that has ended. Its output is stored if there is a store, even if this method raises.
 
-        The output is None where somebody ended the run before it came to END.
+        The output is None if the run was ended before it came to END.
 
         Called again when a run that has ended is resumed, since its process may have died here. If runs of sub-agents have the
-        same feature, it is called for the outermost run alone, and not at all in a rerun on recorded results.
+        same feature, the method is called only for the outermost run. In a rerun on recorded results it is not called.
         """
 
     @property
     def background(self) -> bool:
-        """Whether it learns in the background: its `ended`, and the taps that need it and only learn, wait until the run has ended.
+        """Whether the feature learns in the background: its `ended`, and the taps that need it and only learn, wait until the run has ended.
 
-        What they are to do is committed with the answer, and done in any process, by `agent.settle()` for example. A model or memory that
-        fails then is reported by ExtractionFailed, and tried again. False by default. It needs a store.
+        Their work is committed with the answer, and done in any process, by `agent.settle()` for example. A model or memory
+        that fails then is reported by ExtractionFailed, and tried again. False by default. Learning in the background requires
+        a store.
         """
         return False
 
     @property
     def learns(self) -> bool:
-        """Whether its `ended` learns from the run, as it does in the background.
+        """Whether `ended` learns from the run, as it does in the background.
 
-        If so, and with a store, that it is to learn is committed with the answer, and `ended` is called until it has succeeded, and then no
-        more. A model or memory that fails is reported by ExtractionFailed.
+        If so, and with a store, the request to learn is committed with the answer, and `ended` is called until it has
+        succeeded, and not again. A model or memory that fails is reported by ExtractionFailed.
         """
         return self.background
 
     def learns_for(self, feature: Feature) -> bool:
-        """Return whether `ended` of this feature stands in for that of another one, which a sub-agent has. By default it does not."""
+        """Return whether `ended` of this feature replaces that of another feature, which a sub-agent has. False by default."""
         return False
 
     @property
@@ -590,11 +596,11 @@ class Feature(Protocol):
         return ()
 
     def shown(self, result: ToolResult) -> ToolResult:
-        """Return the result of a tool call as it is recorded, passed on and shown to the model. Unchanged by default."""
+        """Return the result of a tool call in the form that is recorded, passed on and shown to the model. By default unchanged."""
         return result
 
     async def before_request(self, ctx: Context[Any], tools: Sequence[Tool]) -> None:
-        """Change the steps from which a prompt is about to be derived: `ctx.add`, or an assignment to a step in `ctx.memory.steps`.
+        """Change the steps from which a prompt is about to be derived, by `ctx.add` or by assignment to a step in `ctx.memory.steps`.
 
         Called by `ctx.build_prompt`, which a node may call several times before a turn.
 
@@ -603,7 +609,7 @@ class Feature(Protocol):
         """
 
     async def make_room(self, ctx: Context[Any], tools: Sequence[Tool]) -> bool:
-        """Change the steps after a prompt was refused as too long. Return False, the default, if nothing was changed.
+        """Change the steps after a prompt was refused as too long. Return False, as by default, if nothing was changed.
 
         Called by `ctx.compact`.
 
@@ -617,13 +623,13 @@ class Feature(Protocol):
     ) -> ModelResponse:
         """Return the answer to a request: `return await proceed(request)` asks the model.
 
-        It may pass on another request, return another answer, answer without asking, or ask several times; each time counts in the
-        budgets of tokens and money, and as a turn. The run records what it returns, so it is not called again for an answer that is
-        recorded. What it asks a model itself, by `ctx.request`, does not pass through middleware. Of several features, the one that
-        was installed first is the outermost.
+        The method may pass on another request, return another answer, answer without asking, or ask several times; each request
+        counts in the budgets of tokens and money, and as a turn. The run records the returned answer, so the method is not
+        called again for a recorded answer. Its own requests by `ctx.request` do not pass through middleware. Of several
+        features, the one installed first is the outermost.
 
         Raises:
-            ModelError: as `proceed` raises it, or for a request that must not be sent.
+            ModelError: as raised by `proceed`, or for a request that must not be sent.
         """
         return await proceed(request)
 
@@ -632,8 +638,9 @@ class Feature(Protocol):
     ) -> ToolResult:
         """Return the result of a tool call: `return await proceed(call)` calls the tool.
 
-        It sees calls that are about to be made: people have approved them, and the tool exists. What the tool raises is a result with
-        `is_error`. It may pass on another call, return another result, or call the tool again. The run records what it returns.
+        The method sees calls that are about to be made: people have approved them, and the tool exists. An error of the tool is
+        a result with `is_error`. The method may pass on another call, return another result, or call the tool again. The run
+        records the returned result.
 
         Raises:
             ToolError: the call is refused; the model sees the text.
@@ -643,19 +650,20 @@ class Feature(Protocol):
     async def around_node(self, ctx: Context[Any], value: Any, proceed: Callable[[Any], Awaitable[Any]]) -> Any:
         """Return the output of a node for its input: `return await proceed(value)` executes the node, with its retries and timeouts.
 
-        Taps, forks and strategies that are used as nodes are nodes, too; what it returns for a tap is not used. `ctx.node` is the path of
-        the node. It proceeds at most once. A node that is executed again after an interruption is wrapped again.
+        Taps, forks and strategies that are used as nodes are nodes, too; the value returned for a tap is not used. `ctx.node`
+        is the path of the node. The method may call `proceed` at most once. A node that is executed again after an interruption
+        is wrapped again.
 
         Raises:
-            Exception: as `proceed` raises it, or its own: edges for errors take both.
+            Exception: as raised by `proceed`, or an exception of its own: edges for errors take both.
         """
         return await proceed(value)
 
     def check_request(self, ctx: Context[Any], request: ModelRequest, output: ModelOutput) -> None:
-        """Check a request, and what it is for, just before it is sent.
+        """Check a request and its purpose just before it is sent.
 
         Raises:
-            ModelRequestError: it must not be sent.
+            ModelRequestError: the request must not be sent.
         """
 
     @property
@@ -664,31 +672,31 @@ class Feature(Protocol):
         return False
 
     async def look_up(self, facts: Sequence[KnownFact], *, owner: str) -> list[KnownFact]:
-        """Return facts, in their order, as they were when a model was shown them; those forgotten since say so.
+        """Return facts, in their order, as they were when a model was shown them; facts forgotten since are marked as forgotten.
 
         Called for the facts to which the log of a run refers, whenever it is read, and when the run begins with them or continues.
 
         Raises:
-            StoreError: they could not be read.
+            StoreError: the store could not be read.
         """
         return list(facts)
 
     async def look_up_notes(self, notes: Sequence[KnownNote], *, owner: str) -> list[KnownNote]:
-        """Return notes, whole, as they were when a model was shown them; those forgotten since say so.
+        """Return whole notes as they were when a model was shown them; notes forgotten since are marked as forgotten.
 
         Called for the notes to which the log of a run refers, whenever it is read, and when the run begins with them or continues.
         If no feature defines it, logs contain the notes themselves.
 
         Raises:
-            StoreError: they could not be read.
+            StoreError: the store could not be read.
         """
         return list(notes)
 
     @property
     def places(self) -> Sequence[Store | FactProvider | NoteView]:
-        """Where it keeps what belongs to owners, for `agent.places`. Nowhere by default.
+        """The places where the feature keeps data of owners, for `agent.places`. By default none.
 
-        What is no store, no notes and no provider has the `forget` and the `export` of a KeepingProvider to be one of them.
+        A place that is not a store, notes or a provider must have the methods `forget` and `export` of a KeepingProvider.
         """
         return ()
 
@@ -702,11 +710,11 @@ class Compression(Protocol):
         ...
 
     async def compress(self, ctx: Context[Any], steps: Sequence[Step]) -> SummaryStep | None:
-        """Return the step that replaces others in prompts; None if they shall stay as they are.
+        """Return the step that replaces the given steps in prompts; None to leave them unchanged.
 
-        The caller sets which steps it covers.
+        The caller sets which steps the new step covers.
 
         Raises:
-            ModelError: a model was asked, and failed or returned nothing of use.
+            ModelError: a model was asked, and failed or returned no usable answer.
         """
         ...

@@ -56,9 +56,9 @@ async def test_the_defaults_change_nothing():
 def test_what_is_no_feature_is_refused():
     """The error names it, and says what to inherit from."""
     agent = Agent(single_run(), model=ScriptedModel([]))
-    with pytest.raises(TypeError, match=r"dict makes no feature: .* inherit from protocols.Feature"):
+    with pytest.raises(TypeError, match=r"dict is not a feature: .* inherit from protocols.Feature"):
         agent.install(dict)
-    with pytest.raises(TypeError, match=r"Notes makes no feature: .* install\(NoteMemory, notes=…\)"):
+    with pytest.raises(TypeError, match=r"Notes is not a feature: .* install\(NoteMemory, notes=…\)"):
         agent.install(Notes, MemoryStore())
     assert agent.features == {}
 

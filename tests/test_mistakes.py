@@ -384,7 +384,7 @@ VALUES = [
     (lambda: inner.using(tools="x"), TypeError, "tools= is a list, not a str"),
     (lambda: inner.using(tools=5), TypeError, "tools= is a list, not an int"),
     (lambda: select_tools(tools="x"), TypeError, "tools= is a list, not a str"),
-    (lambda: inner.using(tools=[made]), TypeError, "'made' is not a tool; put @tool on the function"),
+    (lambda: inner.using(tools=[made]), TypeError, "'made' is not a tool; decorate the function with @tool"),
     (lambda: select_tools([5]), TypeError, "5 is not a tool"),
     (lambda: task("Do it.", tools=5), TypeError, "tools= is a list, not an int"),
     (lambda: agent(system_prompt=None), TypeError, "system_prompt= is text, not None"),
@@ -410,7 +410,7 @@ VALUES = [
     (
         lambda: SqliteStore(":memory:"),
         ValueError,
-        "':memory:' is not a path, such as 'runs.db'; what ends with the process",
+        "':memory:' is not a path, such as 'runs.db'; for data that end with the process",
     ),
     (lambda: SqliteStore(""), ValueError, "'' is not a path"),
     (lambda: SqliteStore("sqlite:///x.db"), ValueError, "'sqlite://…' is a URL; give a path"),
@@ -458,7 +458,7 @@ VALUES = [
     (lambda: remember_notes(7), TypeError, "such as str"),
     (lambda: ToolCall("search", '{"q": 1}'), TypeError, "a str, a str and a str"),
     (lambda: Message("user", "hello"), TypeError, "Message.user"),
-    (lambda: llm_request(force=print), TypeError, "put @tool on the function"),
+    (lambda: llm_request(force=print), TypeError, "decorate the function with @tool"),
     (lambda: route({"a": Expert("x", agent())}), TypeError, "or Expert('…', agent.as_node())"),
     (lambda: route(None), TypeError, "experts are made by Expert"),
     (lambda: chat(endings=None), TypeError, "endings= is a list of messages"),
@@ -535,7 +535,7 @@ CALLS = [
             ("run_id", lambda: agent(store=MemoryStore()).handle("")),
         )
     ),
-    (lambda: agent(store=MemoryStore()).run("a", owner="\ud800"), ValueError, "owner= has half of a surrogate pair"),
+    (lambda: agent(store=MemoryStore()).run("a", owner="\ud800"), ValueError, "owner= contains half a surrogate pair"),
     *(
         (called, TypeError, "store= is a store, such as SqliteStore('runs.db'), not a str")
         for called in (

@@ -224,7 +224,7 @@ async def test_the_server_of_the_environment_gets_its_key_and_headers(server, ki
     [
         ({"api_key": f"{KEY}…"}, "the key or a header for {} contains a character that HTTP does not allow"),
         ({"api_key": f"{KEY}\n"}, "the key or a header for {} .* such as a trailing line break"),
-        ({"user": "topsecret \udcff"}, "what is to be sent to {} contains half a surrogate pair"),
+        ({"user": "topsecret \udcff"}, "the request to {} contains half a surrogate pair"),
     ],
     ids=["ellipsis", "line break", "surrogate"],
 )

@@ -208,7 +208,7 @@ def llm_request(
         )
     form = OutputFormat.of(output) if output is not None else None
     if force is not None and not isinstance(force, Tool | str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"force= is a tool, or the name of one, not {force!r}; put @tool on the function")
+        raise TypeError(f"force= is a tool, or the name of one, not {force!r}; decorate the function with @tool")
     forced = force.name if isinstance(force, Tool) else force
     if forced == "":
         raise ValueError(f"{name!r}: force='' names no tool")

@@ -207,7 +207,7 @@ def checked_tools(tools: Sequence[Any]) -> tuple[Tool | ToolServer, ...]:
             found[id(given)] = given
             continue
         if not isinstance(given, Tool):
-            raise TypeError(f"{getattr(given, '__name__', given)!r} is not a tool; put @tool on the function")
+            raise TypeError(f"{getattr(given, '__name__', given)!r} is not a tool; decorate the function with @tool")
         if given.name in found:
             raise ValueError(f"two tools are named {given.name!r}; rename one with @tool(name=…)")
         found[given.name] = given

@@ -460,7 +460,7 @@ def test_openai_is_sent_the_name_of_a_tool_and_all_tools():
 @pytest.mark.parametrize(
     ("status", "words", "advice"),
     [
-        (400, "litellm.BadRequestError: Invalid model name passed in model=gpt", "GET /models says"),
+        (400, "litellm.BadRequestError: Invalid model name passed in model=gpt", "GET /models lists"),
         (400, "No connected db.", "pass api_key="),
         (400, "max_tokens=9000 cannot be greater than max_model_len=max_total_tokens=512", "allow fewer tokens"),
         (400, "litellm.ContextWindowExceededError: ...", "the prompt is too long"),
@@ -509,7 +509,7 @@ async def test_a_parameter_that_is_no_json_is_named(protocol, streaming):
         for request, settings, said in cases:
             with pytest.raises(ModelRequestError) as caught:
                 await asked(server, request, protocol=protocol, on_text=[].append if streaming else None, **settings)
-            assert "what is to be sent to model 'm' at " in str(caught.value)
+            assert "the request to model 'm' at " in str(caught.value)
             assert said in str(caught.value)
     assert server.requests == []
 

@@ -1233,7 +1233,7 @@ async def test_a_second_question_under_the_id_of_another_is_refused(life):
     assert isinstance(caught.value.__cause__, QuestionError)
     assert str(caught.value.__cause__) == (
         "node 'two' asks 'Second?', and asked 'First?' under the same id; give each question an id of its own, and "
-        "make its text of what is recorded"
+        "make its text from recorded values"
     )
 
 

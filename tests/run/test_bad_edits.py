@@ -138,7 +138,7 @@ async def test_a_node_that_edits_elsewhere_when_it_is_executed_again_diverges(st
     assert texts(run.memory) == ["three"]
     again.append(True)
     with pytest.raises(
-        DivergedError, match="'work' does not do what was recorded: it edits step 2 of a transcript that has 1"
+        DivergedError, match="'work' does something other than was recorded: it edits step 2 of a transcript that has 1"
     ):
         await run.finish()
     assert texts(run.memory) == ["three"]

@@ -160,5 +160,5 @@ async def test_questions_of_runs_that_were_imported_are_listed():
     assert await list_questions(other) == []
     await import_runs(other, [record async for record in export_runs(store)])
     assert [each.owner for each in await list_questions(other)] == ["ada"]
-    with pytest.raises(RunError, match="this agent keeps no runs"):
+    with pytest.raises(RunError, match="this agent does not keep its runs"):
         await Agent(seats).questions()

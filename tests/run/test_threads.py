@@ -651,7 +651,7 @@ async def test_what_cannot_be_a_thread_is_refused():
         await agent.run("hello", thread="")
     with pytest.raises(ValueError, match="leave out steps="):
         await agent.run("hello", thread="t", steps=RunMemory())
-    with pytest.raises(ValueError, match="half of a surrogate pair"):
+    with pytest.raises(ValueError, match="half a surrogate pair"):
         await agent.run("hello", thread="\ud800")
     for name in ("", None):
         with pytest.raises(TypeError, match="a thread is named by a text"):

@@ -392,10 +392,10 @@ async def test_bad_options_of_a_submit_are_refused_where_it_is_called():
             await agent.submit("a", **options)
     with pytest.raises(TypeError, match="takes str, not an int"):
         await agent.submit(1)
-    with pytest.raises(RunError, match="keeps no runs"):
+    with pytest.raises(RunError, match="does not keep its runs"):
         await Agent(loud).submit("a")
     with pytest.raises(
-        SubmissionSizeError, match=r"has 67,1.* bytes, and a run that is submitted begins with at most 67,108,864"
+        SubmissionSizeError, match=r"has 67,1.* bytes, and a submitted run may begin with at most 67,108,864"
     ):
         await agent.submit("x" * 2**26)
     assert await _kept(agent.store) == []

@@ -118,7 +118,7 @@ def test_a_run_is_named_by_its_beginning(run, begun):
     unknown = run("runs", "show", "x", *STORE)
     assert unknown.code == 1
     assert unknown.err == (
-        "error: there is no run 'x' in the store; `graphagent runs list` shows what is there. What began with an owner= is found with "
+        "error: there is no run 'x' in the store; `graphagent runs list` lists the runs. A run that began with an owner= is found with "
         "the same owner=\n"
     )
 

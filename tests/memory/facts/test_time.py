@@ -341,7 +341,7 @@ async def test_a_withdrawn_value_is_in_the_history_alone(provider):
     )
     for wrong in (["meat"], ["rice", "MEAT-SECRET"]):
         with pytest.raises(
-            ValueNotFoundError, match="'diet' is not there: 2 values of it are known, and not this one"
+            ValueNotFoundError, match="'diet' does not exist: 2 values of it are known, and not this one"
         ) as raised:
             await provider.withdraw(Withdrawal(DIET, wrong), USER, APP)
         assert (raised.value.keyword, raised.value.values) == ("diet", 2)
