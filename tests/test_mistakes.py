@@ -403,7 +403,7 @@ VALUES = [
     (lambda: parallel(up, size, name=5), TypeError, "the name of a node is text, not an int"),
     (lambda: up.named(None), TypeError, "the name of a node is text, not None"),
     (lambda: inner.as_tool("Does it.", name=5), TypeError, "name= is text, not an int"),
-    (tap_that_returns, TypeError, "@tap 'count' returns int, and what a tap returns is dropped"),
+    (tap_that_returns, TypeError, "@tap 'count' returns int, but a tap passes its input on, and its result is dropped"),
     (lambda: Image(b""), ValueError, "neither data nor a URL"),
     (lambda: Image(), ValueError, "neither data nor a URL"),
     (lambda: Image(b"", media_type="image/png"), ValueError, "neither data nor a URL"),

@@ -1,4 +1,4 @@
-"""The check of a strategy when it is made, which reports all problems at once."""
+"""The check of a new strategy, which reports all problems at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Problem:
     """One thing that is wrong with a strategy."""
 
     node: str
-    """The name of the node or tap that has it; START or END."""
+    """The name of the node or tap that has the problem; START or END."""
     message: str
     """The problem, what exists, and what to do."""
 
@@ -39,7 +39,7 @@ class Report:
     output_type: Any = Never
     """The type of its output."""
     without_tools: list[Problem] = field(default_factory=list[Problem])
-    """The problems that it has only if tools are offered."""
+    """The problems that exist only if tools are offered."""
 
 
 def check(edges: tuple[Edge, ...]) -> Report:
@@ -78,10 +78,10 @@ def _check_levels(edges: tuple[Edge, ...], report: Report) -> None:
 
 
 def too_deep(levels: int) -> str:
-    """Return why something with so many levels cannot be inside a strategy or an agent."""
+    """Return why an element with so many levels cannot be inside a strategy or an agent."""
     return (
-        f"it has {levels} levels of strategies, forks and agents inside one another; with what it is in, there may be {MOST_LEVELS}, and "
-        "an agent counts as three. Put what it does into one strategy with a loop, or into functions"
+        f"it has {levels} levels of strategies, forks and agents inside one another; together with those around it, the limit is {MOST_LEVELS}, and "
+        "an agent counts as three. Put its work into one strategy with a loop, or into functions"
     )
 
 
@@ -200,7 +200,7 @@ def _check_types(edges_from: dict[Point, list[Edge]], report: Report) -> None:
 def _passing(
     tap: Tap | TapOf[Any], kind: Any, out: list[Edge], report: Report, *, first: bool
 ) -> list[tuple[Edge, Any]]:
-    """Return the types that leave a tap along each of its edges: its input, and what an error path makes of that."""
+    """Return the types that leave a tap along each of its edges: its input, or the result of an error path for it."""
     errors = list[type[Exception]]()
     found: list[tuple[Edge, Any]] = []
     for edge in [*[edge for edge in out if not _on_error(edge)][:1], *filter(_on_error, out)]:
@@ -212,13 +212,13 @@ def _passing(
             report.problems.append(problem)
     if first and out and all(map(_on_error, out)):
         report.problems.append(
-            Problem(tap.name, f"no edge takes what it passes on, only its errors; continue with {tap.name} >> …")
+            Problem(tap.name, f"no edge takes its output, only its errors; continue with {tap.name} >> …")
         )
     return found
 
 
 def _first_type(edges_from: dict[Point, list[Edge]]) -> Any:
-    """Return the input type of a strategy: that of its first element, not counting taps that take anything."""
+    """Return the input type of a strategy: that of its first element, ignoring taps that take anything."""
     place: Point = START
     seen: set[Point] = set()
     while place not in seen and edges_from.get(place):

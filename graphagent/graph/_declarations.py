@@ -1,4 +1,4 @@
-"""Declarations: what nodes descend from. Copies have that of the node they are copies of, under whatever name."""
+"""Declarations: the origins of nodes. A copy has the declaration of its original, whatever the name of the copy."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ MOST_LEVELS = 60
 """How many strategies, forks and agents may be inside one another: Python ends programs whose calls are nested too deeply, and each level,
 with its policies and middleware, takes some of them."""
 LEVELS_OF_AGENT = 2
-"""As how many of these an agent counts besides its strategy, for the calls between it and the node or the tool that it is."""
+"""The number of levels of an agent besides its strategy, for the calls between the agent and its node or tool."""
 
 
 @final
 class Declaration:
-    """What a node, and all of its copies, descend from.
+    """The origin of a node and all of its copies.
 
-    Two `@node` of one function are one declaration. Each call of `Node(…)`, and so of a factory of nodes, makes one of its own.
+    Two `@node` of one function are one declaration. Each call of `Node(…)`, and so of a factory of nodes, makes a new
+    declaration.
     """
 
     def __init__(
@@ -35,9 +36,9 @@ class Declaration:
         self.function = function
         """The function that is executed."""
         self.runs = runs
-        """The strategy that is executed, if it is an agent."""
+        """The strategy that is executed, if the declaration is an agent."""
         self.levels = levels
-        """How many strategies, forks and agents are inside one another here, this one included; 0 for a function."""
+        """The number of nested levels of strategies, forks and agents, including this one; 0 for a function."""
         self._first_name = name
         self._whole = whole
         self._inside = inside
@@ -49,13 +50,13 @@ class Declaration:
 
     @classmethod
     def of_frame(cls, kind: Callable[..., Any], name: str, inside: Sequence[Declaration]) -> Declaration:
-        """Return the declaration of a strategy or a fork in which others are executed."""
+        """Return the declaration of a strategy or a fork that executes other nodes."""
         return cls(kind, name, inside=inside, levels=1 + max((each.levels for each in inside), default=0))
 
     def covers(self, other: Declaration) -> bool:
-        """Return whether what executes the other declaration executes this one: a copy of it, or something that stands for it.
+        """Return whether executing the other declaration executes this one: it is a copy, or stands for this one.
 
-        This decides what a rule is about: in the proof, as it is executed, and in stored runs.
+        This decides to which nodes a rule applies: in the proof, during execution, and in stored runs.
         """
         if other is self or (other.runs is not None and self.covers(other.runs)):
             return True
@@ -63,14 +64,14 @@ class Declaration:
 
     @property
     def agent(self) -> str:
-        """The name of the agent that it is; empty if it is something else."""
+        """The name of the agent; empty if the declaration is not an agent."""
         return self._first_name if self.runs is not None else ""
 
     @cached_property
     def name(self) -> str:
-        """Its name in a log: a name of a node, and what tells it apart, without naming code.
+        """The name in a log: the name of a node and a distinguishing digest, without names of code.
 
-        It is the same in other processes, and stays while only the code of the function changes.
+        It is the same in other processes, and stays the same if only the code of the function changes.
         """
         function: Any = self.function
         function = getattr(function, "func", function)  # of a partial
@@ -85,12 +86,12 @@ class Declaration:
 
 
 def is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Return whether two functions are one. A method that is bound twice is two objects."""
+    """Return whether two functions are the same. A method that is bound twice is two objects."""
     return one is other or (isinstance(one, MethodType) and one == other)
 
 
 def _stands_for(function: Any, depth: int = 8) -> Iterator[Any]:
-    """Yield a function, and those that it calls as a partial, a bound method, a tool, or a wrapper by `functools.wraps`."""
+    """Yield a function, and the functions inside it as a partial, a bound method, a tool, or a wrapper by `functools.wraps`."""
     yield function
     own: dict[str, Any] = getattr(function, "__dict__", {})
     parts: list[Any] = [own.get("__wrapped__"), own.get("function")]
@@ -105,7 +106,7 @@ def _stands_for(function: Any, depth: int = 8) -> Iterator[Any]:
 
 
 def _texts(value: object, depth: int = 3) -> Iterator[str]:
-    """Yield the texts with which a factory made a function: two questions to a person differ in nothing else."""
+    """Yield the texts with which a factory made a function: two questions to a person differ only in these."""
     if isinstance(value, str):
         yield value
     if not depth or isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The decorators that make nodes and taps of functions."""
+"""The decorators that turn functions into nodes and taps."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def node(function: Any = None, /, *, name: str | None = None, needs: Iterable[ty
 
     Args:
         function: The function.
-        name: Its name in the strategy; by default that of the function.
-        needs: The features that it uses with `ctx.feature`. An agent that lacks one is refused before the first node of a run.
+        name: The name in the strategy; by default the name of the function.
+        needs: The features that the function uses with `ctx.feature`. A run of an agent without them is refused before its first node.
 
     Raises:
         TypeError: the function is not async, or takes something other than a context and an input; or `needs` is not a list of classes.
@@ -59,7 +59,7 @@ def _node_of(function: Callable[..., Awaitable[Any]], name: str | None, needs: I
     return made
 
 
-# A function that takes anything matches both overloads. The first is tried first, and its Tap fits wherever the TapOf would.
+# A function that takes anything matches both overloads. The first one wins, and its Tap fits wherever the TapOf would.
 @overload
 def tap(function: Callable[[Context[Any], object], Awaitable[None]], /) -> Tap: ...  # pyright: ignore[reportOverlappingOverload]
 @overload
@@ -71,12 +71,12 @@ def tap(
 def tap(function: Any = None, /, *, name: str | None = None, needs: Iterable[type[Any]] = ()) -> Any:
     """Make a tap of an async function `(ctx, input) -> None`: it does something, and its input is passed on unchanged.
 
-    One whose input is annotated as `object` fits before and after any node.
+    A tap whose input is annotated as `object` fits before and after any node.
 
     Args:
         function: The function.
-        name: Its name in the strategy; by default that of the function.
-        needs: The features that it uses with `ctx.feature`. An agent that lacks one is refused before the first node of a run.
+        name: The name in the strategy; by default the name of the function.
+        needs: The features that the function uses with `ctx.feature`. A run of an agent without them is refused before its first node.
 
     Raises:
         TypeError: the function is not async, or takes something other than a context and an input; or `needs` is not a list of classes.
@@ -94,7 +94,7 @@ def _tap_of(function: Callable[..., Awaitable[None]], name: str | None, needs: I
     context, input_type, returned = _read(function, "tap")
     if returned not in (Any, None, type(None), Never, NoReturn):
         raise TypeError(
-            f"@tap {name_of(function)!r} returns {_types.show(returned)}, and what a tap returns is dropped: it passes its input on; "
+            f"@tap {name_of(function)!r} returns {_types.show(returned)}, but a tap passes its input on, and its result is dropped; "
             f"write @node, or let it return None"
         )
     kind = Tap if input_type is object else TapOf[Any]
@@ -128,7 +128,7 @@ def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any, Any]:
         raise TypeError(f"@{kind} {named!r} takes a context and an input: write `async def {named}(ctx: Context, …)`")
     found = _types.type_hints(function)
     context: Any = getattr(function, "__annotations__", {}).get(names[0], "")
-    # Of the context only the type of deps matters: a plain Context may be imported for type checkers alone.
+    # Only the type of deps matters in the context: a plain Context may be imported for type checkers alone.
     read = names if isinstance(context, str) and "[" in context else names[1:]
     _types.check_known(function, found, f"@{kind} {named!r}", *read, *(["return"] if kind == "node" else []))
     taken = found.get(names[1])
@@ -138,7 +138,7 @@ def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any, Any]:
 
 
 def _check_function(function: Any, kind: str) -> None:
-    """Check that an object is an async function, or an object that is called like one."""
+    """Check that an object is an async function, or an object that can be called like one."""
     if isinstance(function, str):
         raise TypeError(f"@{kind}({function!r}) takes no name by position; write @{kind}(name={function!r})")
     if isinstance(function, staticmethod | classmethod):

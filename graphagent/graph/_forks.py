@@ -22,7 +22,7 @@ F = TypeVar("F")
 G = TypeVar("G")
 
 Failures = Literal["cancel", "collect"]
-"""When a branch fails: `cancel` the others and fail, or `collect` its NodeFailedError in the place of its result."""
+"""When a branch fails: `cancel` the others and fail, or `collect` its NodeFailedError in place of its result."""
 Transcript = Literal["drop", "keep"]
 """The transcripts of the branches: `drop` them at the join, or `keep` them in the parent's, in the order of the branches."""
 
@@ -58,7 +58,7 @@ class _Fork(Node[Any, Any]):
 
     @property
     def asker(self) -> str:
-        """The path of the node in it that asks a person; empty if there is none."""
+        """The path of the inner node that asks a person; empty if there is none."""
         found = (f"{self.name}/{number}/{each.asker}" for number, each in enumerate(self.branches) if each.asker)
         return next(found, "")
 
@@ -80,7 +80,7 @@ class Each(_Fork):
 
     @property
     def asker(self) -> str:
-        """The path of the node in it that asks a person; empty if there is none."""
+        """The path of the inner node that asks a person; empty if there is none."""
         found = self.branches[0].asker
         return found and f"{self.name}/{found}"
 
@@ -92,7 +92,7 @@ class Race(_Fork):
 
 
 class ForkOptions(TypedDict, total=False):
-    """What `parallel` and `each` take in every form."""
+    """The options that all forms of `parallel` and `each` take."""
 
     limit: int | None
     transcript: Transcript
@@ -201,11 +201,11 @@ def each(
     transcript: Transcript = "drop",
     name: str = "each",
 ) -> Node[Any, Any]:
-    """Make a node that executes another for every item of its input and returns the results as a list, in order.
+    """Make a node that executes another node for every item of its input and returns the results as a list, in order.
 
     Args:
         branch: The node that is executed for each item.
-        limit: The largest number of items that are worked on at once; None means all.
+        limit: The largest number of items that are processed at once; None means all.
         failures: When an item fails: `cancel` the others and fail, or `collect` its NodeFailedError in the place of its result.
         transcript: What happens to the items' transcripts at the join: `drop` them, or `keep` them in order.
         name: The name of the node.
@@ -233,11 +233,11 @@ def race(
 @overload
 def race(*nodes: Node[A, B], transcript: Transcript = "drop", name: str = ...) -> Node[A, B]: ...
 def race(*nodes: Node[Any, Any], transcript: Transcript = "drop", name: str = "race") -> Node[Any, Any]:
-    """Make a node that executes several at once on the same input and returns the result of the first that succeeds.
+    """Make a node that executes several nodes at once on the same input and returns the result of the first that succeeds.
 
-    The others are cancelled, and their questions are withdrawn. It fails only if all fail, with the error of the first branch; the other
-    errors are its notes. A run waits for an answer when nothing else is left to do: a branch that asks can win against one that sleeps, or
-    asks too, and against one that fails.
+    The others are cancelled, and their questions are withdrawn. The node fails only if all branches fail, with the error of the
+    first branch; the other errors are notes of that error. A run waits for an answer when no other work is left: a branch that
+    asks can win against a branch that sleeps, asks too, or fails.
 
     Args:
         nodes: The branches.
@@ -271,7 +271,7 @@ def _check_branches(nodes: tuple[object, ...], name: str) -> None:
 
 
 def _common(nodes: tuple[Node[Any, Any], ...], name: str) -> Any:
-    """Return the input type that fits every branch: the narrowest of theirs, or what their unions have in common."""
+    """Return the input type that fits every branch: the narrowest of their types, or the common members of their unions."""
     declared = _types.distinct([branch.input_type for branch in nodes if branch.input_type is not Any]) or [Any]
     shared = [part for kind in declared for part in (kind, *_types.members(kind))]
     fitting = [kind for kind in shared if all(_types.fits(kind, other) for other in declared)]

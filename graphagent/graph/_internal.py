@@ -1,4 +1,4 @@
-"""What other rooms need of strategies and their types, and users do not."""
+"""The parts of strategies and their types that other rooms need, and users do not."""
 
 from __future__ import annotations
 

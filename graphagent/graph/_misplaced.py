@@ -1,4 +1,4 @@
-"""What `>>` says of something that cannot be a part of a path."""
+"""The errors of `>>` for objects that cannot be a part of a path."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphagent.graph._signatures import is_async, name_of
 
 
 def misplaced(given: object) -> str:
-    """Return what something is that cannot be a part of a path, and what to write instead."""
+    """Describe an object that cannot be a part of a path, and say what to write instead."""
     if inspect.isfunction(given) or inspect.ismethod(given) or inspect.isbuiltin(given):
         named = name_of(given)
         if named == "<lambda>":
@@ -28,10 +28,10 @@ def misplaced(given: object) -> str:
 
 
 def past_end(self: object, other: object) -> Never:
-    """Refuse what stands after END."""
+    """Refuse an object after END."""
     raise TypeError("a path ends at END, and nothing comes after it; for another path, give Strategy one more argument")
 
 
 def before_path(self: object, other: object) -> Never:
-    """Refuse what stands before a path, and has no `>>` of its own."""
+    """Refuse an object before a path that does not have its own `>>`."""
     raise TypeError(f"a path begins at START, a node or an outlet, not at {misplaced(other)}")

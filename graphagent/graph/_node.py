@@ -64,7 +64,7 @@ class Chain:
 
 
 class PathPart(Chain, Generic[O]):
-    """An argument of Strategy after the first. O is the type that it leads to END; Never if it does not lead there."""
+    """An argument of Strategy after the first. O is the type that it passes to END; Never if it does not lead to END."""
 
     __slots__ = ()
     if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class First(Chain, Generic[I, O]):
 
 @final
 class End:
-    """The end of a strategy; what arrives here is its output."""
+    """The end of a strategy; the value that arrives here is the output."""
 
     __slots__ = ()
     name: ClassVar[str] = "END"
@@ -94,7 +94,7 @@ class End:
 
 
 class _Tapping:
-    """What Tap and TapOf have in common, which differ only for type checkers."""
+    """The common part of Tap and TapOf, which differ only for type checkers."""
 
     __slots__ = ("asks_model", "context", "declaration", "function", "input_type", "name", "needs", "policies")
 
@@ -112,18 +112,18 @@ class _Tapping:
         """The function that is executed: `async (ctx, input) -> None`. If it is an object with a true attribute `learns`, the run
         continues where its model or memory fails."""
         self.name = _checked_name(name)
-        """Its name in this strategy, in events and in pictures."""
+        """The name in this strategy, in events and in pictures."""
         self.declaration = Declaration(function, name)
-        """What it and its copies descend from, by which rules and logs know it."""
+        """The declaration, shared with all copies, by which rules and logs know it."""
         check_type(f"the input type of {name!r}", input_type)
         self.input_type = input_type
         """The type that the input must have."""
         self.needs = needs
         """The features that must be installed."""
         self.asks_model = asks_model
-        """Whether it asks a model. If so, a run without a model is refused."""
+        """Whether a model is asked. If so, a run without a model is refused."""
         self.context = context
-        """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
+        """The type of the context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
         self.policies: tuple[Policy, ...] = ()
         """Retries and timeouts around its execution, the innermost first."""
 
@@ -153,8 +153,8 @@ class _Tapping:
             attempts: The largest number of executions, including the first.
             wait: Seconds before the second attempt; an error's `retry_after` is used instead if it is longer.
             factor: The factor by which each further wait is longer.
-            max_wait: The longest wait, in seconds. An error with a longer `retry_after` is not tried again, and has a note of that.
-            errors: The classes of errors after which it is executed again.
+            max_wait: The longest wait, in seconds. An error with a longer `retry_after` is not tried again, and gets a note that says so.
+            errors: The classes of errors that cause another execution.
         """
         chosen = errors if isinstance(errors, tuple) else (errors,)
         return self._with(Retry(attempts, wait, factor, max_wait, chosen))
@@ -171,7 +171,7 @@ class _Tapping:
 
         def cached(self, *args: object, **options: object) -> Never:
             raise TypeError(
-                f"the tap {self.name!r} has no output to keep; .cached(…) is for nodes that compute something"
+                f"the tap {self.name!r} has no output to keep; .cached(…) is for nodes that compute an output"
             )
 
         def __rshift__(self, other: object) -> Never:
@@ -188,12 +188,12 @@ class _Tapping:
 
 @final
 class Tap(_Tapping):
-    """Does something, and passes on any input unchanged."""
+    """Executes a function, and passes on any input unchanged."""
 
     __slots__ = ()
 
     def on_error(self, kind: type[Exception]) -> Outlet[Any, Any]:
-        """Begin the edge that is taken if the tap raises such an error. It passes on the input of the tap, as other edges do."""
+        """Begin the edge that is taken if the tap raises such an error. It passes on the input of the tap, like the other edges."""
         return _error_outlet(self, kind)
 
 
@@ -206,7 +206,7 @@ class TapOf(_Tapping, Generic[T]):
         _takes: Callable[[T], None]
 
     def on_error(self: TapOf[A], kind: type[Exception]) -> Outlet[A, A]:
-        """Begin the edge that is taken if the tap raises such an error. It passes on the input of the tap, as other edges do."""
+        """Begin the edge that is taken if the tap raises such an error. It passes on the input of the tap, like the other edges."""
         return _error_outlet(self, kind)
 
 
@@ -312,7 +312,7 @@ class Rule:
         self.test = test
         """`(value) -> bool`; None if every value passes."""
         self.takes_context = takes_context
-        """Whether the test is `(ctx, value) -> bool`."""
+        """Whether the test takes the context first: `(ctx, value) -> bool`."""
         self.change = change
         self.kinds = kinds
         """The types that pass, as the check of a strategy compares them."""
@@ -321,7 +321,7 @@ class Rule:
         self.value = value
         """The type that `change` returns, as the check of a strategy compares it."""
         self.error = error
-        """The class of errors after which the edge is taken, if it is one for errors."""
+        """The class of errors for which the edge is taken, if it is an edge for errors."""
         self.context = context
         """The type of the context that the test takes, such as `Context[Db]`."""
 
@@ -336,7 +336,7 @@ class Outlet(Path[I, O]):
         self.node = node
         """The node or tap that the edge leaves."""
         self.rules = rules
-        """Its conditions and changes, applied from left to right."""
+        """The conditions and changes of the outlet, applied from left to right."""
 
     def _add(self, rule: Rule) -> Outlet[Any, Any]:
         return Outlet[Any, Any](self.node, (*self.rules, rule))
@@ -346,7 +346,7 @@ class Outlet(Path[I, O]):
     @overload
     def when(self, test: Callable[[Context[Any], O], bool]) -> Outlet[I, O]: ...
     def when(self, test: Any) -> Any:
-        """Add a condition: a test of `(output)` or `(ctx, output)`, which must have no effects."""
+        """Add a condition: a test of `(output)` or `(ctx, output)`, which must not have effects."""
         count = plain_arguments(test)
         if count not in (1, 2):
             raise TypeError(
@@ -359,7 +359,7 @@ class Outlet(Path[I, O]):
         return self._add(Rule("when", function_label(test), test=test, takes_context=True, context=context))
 
     def map(self, change: Callable[[O], A]) -> Outlet[I, A]:
-        """Pass on what `change` returns for the output. It must have no effects."""
+        """Pass on the result of `change` for the output. The function must not have effects."""
         if plain_arguments(change) not in (0, 1):
             raise TypeError(f".map() of node {self.node.name!r} takes a plain, not async, function of (output)")
         if isinstance(change, type):
@@ -410,9 +410,9 @@ class Node(Outlet[I, O]):
         """The function that is executed. If it is an object, its attribute `asks` is the type of the answers it waits for, and
         its method `check_tools(node, tools)` checks the tools that it is offered before the first node of a run is executed."""
         self.name = _checked_name(name)
-        """Its name in this strategy, in events and in pictures."""
+        """The name in this strategy, in events and in pictures."""
         self.declaration = Declaration(function, name)
-        """What it and its copies descend from, by which rules and logs know it."""
+        """The declaration, shared with all copies, by which rules and logs know it."""
         check_type(f"the input type of {name!r}", input_type)
         self.input_type = input_type
         """The type of its input."""
@@ -422,18 +422,18 @@ class Node(Outlet[I, O]):
         self.needs = needs
         """The features that must be installed."""
         self.tool_outputs = tool_outputs
-        """The part of its output type that it returns only if tools are offered. Only then must an edge take it."""
+        """The part of the output type that is returned only if tools are offered. Only then must an edge take it."""
         self.asks_model = asks_model
-        """Whether it asks a model. If so, a run without a model is refused."""
+        """Whether a model is asked. If so, a run without a model is refused."""
         self.context = context
-        """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
+        """The type of the context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
         self.policies: tuple[Policy, ...] = ()
         """Retries, timeouts and the cache around its execution, the innermost first."""
         super().__init__(self, ())
 
     @property
     def asker(self) -> str:
-        """The path of the node in it that asks a person, such as `ask_human`; empty if there is none."""
+        """The path of the inner node that asks a person, such as `ask_human`; empty if there is none."""
         return self.name if hasattr(self.function, "asks") else ""
 
     def _copy(self) -> Self:
@@ -507,8 +507,8 @@ class Node(Outlet[I, O]):
             attempts: The largest number of executions, including the first.
             wait: Seconds before the second attempt; an error's `retry_after` is used instead if it is longer.
             factor: The factor by which each further wait is longer.
-            max_wait: The longest wait, in seconds. An error with a longer `retry_after` is not tried again, and has a note of that.
-            errors: The classes of errors after which it is executed again.
+            max_wait: The longest wait, in seconds. An error with a longer `retry_after` is not tried again, and gets a note that says so.
+            errors: The classes of errors that cause another execution.
         """
         chosen = errors if isinstance(errors, tuple) else (errors,)
         return self._with(Retry(attempts, wait, factor, max_wait, chosen))
@@ -517,12 +517,12 @@ class Node(Outlet[I, O]):
         """Return a node that is cancelled, and raises NodeTimeoutError, after this many seconds.
 
         Raises:
-            TypeError: it asks a person, for whom no process waits.
+            TypeError: the node asks a person, and no process waits for the answer.
         """
         if self.asker:
             raise TypeError(
-                f"{self.asker!r} asks a person. No process runs meanwhile, so .timeout({seconds!r}) would not end that; give the question a "
-                f"deadline=, and the .timeout to the nodes around it"
+                f"{self.asker!r} asks a person. No process runs meanwhile, so .timeout({seconds!r}) would not end the wait; give the question a "
+                f"deadline=, and the nodes around it the .timeout"
             )
         return self._with(Timeout(seconds))
 
@@ -535,11 +535,12 @@ class Node(Outlet[I, O]):
 
         Args:
             ttl: Seconds for which an output is kept; by default as long as the store.
-            key: The name under which outputs are kept; by default those of this node in its strategy are used by it alone.
-            version: Outputs that were kept under another version are not used. Change it when the function computes something else.
+            key: The name under which outputs are kept; by default they are used only by this node of its strategy.
+            version: Outputs that were kept under another version are not used. Change the version when the function computes
+                something else.
 
         Raises:
-            TypeError: it is a strategy or a fork, it asks a model, it needs a feature, or it is cached already; or as CachePolicy.
+            TypeError: the node is a strategy or a fork, asks a model, needs a feature, or is cached already; or as CachePolicy.
             ValueError: `ttl` is not above 0.
         """
         refusal = ""

@@ -11,18 +11,18 @@ import msgspec
 
 Kind = Literal["node", "tap", "strategy", "parallel", "each", "race"]
 _CALLS = ("when", "map")
-"""The conditions and changes that call a function, whose name no stored run depends on."""
+"""The conditions and changes that call a function. Stored runs do not depend on the name of the function."""
 
 
 class OutlineEdge(msgspec.Struct, frozen=True, omit_defaults=True):
     """An edge of a strategy, as plain data."""
 
     source: str
-    """The name of the node or tap that it leaves, or `START`."""
+    """The name of the node or tap that the edge leaves, or `START`."""
     target: str
-    """The name of the node or tap that it leads to, or `END`."""
+    """The name of the node or tap that the edge leads to, or `END`."""
     number: int = 0
-    """Its number among the edges that leave its source, in the order of the paths."""
+    """The number of the edge among those that leave its source, in the order of the paths."""
     conditions: tuple[tuple[str, str], ...] = ()
     """Its conditions and changes, such as `("on", "ToolCalls")` or `("when", "is_long")`; empty for a plain edge."""
 
@@ -33,7 +33,7 @@ class OutlineEdge(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def labels(self) -> list[str]:
-        """Its conditions and changes as they are drawn, such as `on ToolCalls`."""
+        """The conditions and changes as they are drawn, such as `on ToolCalls`."""
         return [" ".join(filter(None, condition)) for condition in self.conditions]
 
     @property
@@ -43,15 +43,15 @@ class OutlineEdge(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def on_error(self) -> bool:
-        """Whether it is taken when its source raises."""
+        """Whether the edge is taken when its source raises."""
         return any(verb == "on error" for verb, _ in self.conditions)
 
 
 class Outline(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """A strategy as plain data; also each node, tap, strategy and fork inside it.
 
-    It says what was declared, and has none of the functions, models and tools. `Strategy.outline` returns it, and every run
-    stores the one that it was begun with.
+    An outline describes the declarations, without functions, models and tools. `Strategy.outline` returns it, and every run
+    stores the outline with which it began.
     """
 
     kind: Kind
@@ -87,16 +87,16 @@ class Outline(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @property
     def first(self) -> str:
-        """The name of the node that START leads to; empty for END, and if this is no strategy."""
+        """The name of the node that START leads to; empty for END, and if this is not a strategy."""
         return next((edge.target for edge in self.edges[:1] if edge.target != "END"), "")
 
     @cached_property
     def named(self) -> dict[str, Outline]:
-        """What is directly inside it, by its path from here."""
+        """The elements directly inside this one, by their paths from here."""
         return dict(self.parts())
 
     def parts(self) -> Iterator[tuple[str, Outline]]:
-        """Yield what is directly inside it, with its path from here: a branch of a `parallel` or a `race` has its number before it."""
+        """Yield the elements directly inside, with their paths from here: a branch of a `parallel` or a `race` has its number before it."""
         for number, each in enumerate(self.inside):
             yield f"{number}/{each.name}" if self.kind in ("parallel", "race") else each.name, each
 
@@ -108,7 +108,7 @@ class Outline(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
                 yield f"{path}/{inner}", element
 
     def find(self, path: str) -> tuple[str, Outline]:
-        """Return what a path in a run leads to, and its path in the strategy: `each/send` for `each/3/send`.
+        """Return the element at a path of a run, and its path in the strategy: `each/send` for `each/3/send`.
 
         The empty path leads to the strategy itself.
 
@@ -130,7 +130,7 @@ class Outline(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return "/".join(place), at
 
     def begins(self, path: str) -> list[str]:
-        """Return the paths of what begins when a run begins what is at a path. The items of an `each` are not known.
+        """Return the paths of the elements that begin when a run begins the element at a path. The items of an `each` are not known.
 
         Raises:
             LookupError: the strategy has nothing there.
@@ -175,7 +175,7 @@ def _parts(strategy: Outline) -> dict[str, None]:
 
 
 def _essence(outline: Outline) -> Outline:
-    """Return an outline without what may change between two executions of a run."""
+    """Return an outline without the parts that may change between two executions of a run."""
     edges = (
         OutlineEdge(edge.source, edge.target, edge.number, tuple(map(_without_function, edge.conditions)))
         for edge in outline.edges

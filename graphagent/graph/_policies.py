@@ -33,14 +33,14 @@ Policy = Retry | Timeout | CachePolicy
 
 @dataclass(frozen=True, slots=True)
 class ToolSelection:
-    """Tools of which a model chooses those that are offered, as `select_tools` makes it."""
+    """Tools from which a model selects those that are offered, as made by `select_tools`."""
 
     tools: Sequence[Any] | None = None
-    """The tools to choose from; None: those that the parent offers."""
+    """The tools to choose from; None means those that the parent offers."""
     max_tools: int | None = None
-    """The largest number that is chosen; None: any number."""
+    """The largest number of chosen tools; None means any number."""
     model: Model | None = None
-    """The model that chooses; None: that of the strategy."""
+    """The model that chooses; None means that of the strategy."""
 
 
 def select_tools(
@@ -54,7 +54,7 @@ def select_tools(
 
     Args:
         tools: The tools to choose from; by default those that the parent offers.
-        max_tools: The largest number that is chosen; by default any number.
+        max_tools: The largest number of chosen tools; by default any number.
         model: The model that chooses, such as a small one; by default that of the subgraph.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Rules over the paths of a strategy: what may be said of them. `graph/rules/` proves them."""
+"""Rules over the paths of a strategy. `graph/rules/` proves them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from graphagent.graph._node import End, Node, Start, Tap, TapOf
 
 
 class RuleTool(Protocol):
-    """What a rule knows of a tool, as `@tool` makes it."""
+    """The parts of a tool that a rule uses, as made by `@tool`."""
 
     @property
     def name(self) -> str:
-        """How the model calls it."""
+        """The name by which the model calls the tool."""
         ...
 
     @property
     def run(self) -> Callable[..., Any]:
-        """What a call executes."""
+        """The declaration that a call executes."""
         ...
 
 
@@ -55,7 +55,7 @@ class BrokenRule:
     node: str
     """The path of the node in the run, such as `each/3/send`."""
     after: str
-    """The path of the node after which it must not be executed; START where another one had to come before it."""
+    """The path of the node after which the node must not be executed; START if another node had to come before it."""
     at: int
     """Where: the number of the entry with which the run came to the node, or its index in `Taken.nodes`."""
 
@@ -77,17 +77,17 @@ def precedes(first: RuleNode, then: RuleNode, /) -> PathRule:
     """Return the rule that `then` is never executed unless `first` has been executed to its end before.
 
     Raises:
-        TypeError: one of them is no node, tap, strategy, tool or path.
+        TypeError: one of them is not a node, tap, strategy, tool or path.
         ValueError: both are one declaration, or two tools of one name.
     """
     return _made("precedes", first, then)
 
 
 def never_together(*nodes: RuleNode) -> PathRule:
-    """Return the rule that no run executes more than one of some nodes, not even to a part. One may be executed repeatedly.
+    """Return the rule that no run executes more than one of some nodes, not even in part. One of them may be executed repeatedly.
 
     Raises:
-        TypeError: one of them is no node, tap, strategy, tool or path.
+        TypeError: one of them is not a node, tap, strategy, tool or path.
         ValueError: there are fewer than two, or two are one declaration, or two tools of one name.
     """
     return _made("never_together", *nodes)
@@ -96,11 +96,11 @@ def never_together(*nodes: RuleNode) -> PathRule:
 def guarded(source: RuleNode, /, *, by: RuleNode, before: RuleNode) -> PathRule:
     """Return the rule that after `source`, `before` is not executed unless `by` has been executed in between, to its end.
 
-    Each execution of the source wants one of the guard that begins after it. A run that never executes the source may go to
-    `before` as it likes.
+    Each execution of the source requires an execution of the guard that begins after it. A run that never executes the source
+    may execute `before` freely.
 
     Raises:
-        TypeError: one of them is no node, tap, strategy, tool or path.
+        TypeError: one of them is not a node, tap, strategy, tool or path.
         ValueError: two are one declaration, or two tools of one name.
     """
     return _made("guarded", source, by, before)
@@ -147,10 +147,10 @@ def are_alike(one: RuleNode, other: RuleNode) -> bool:
 
 
 def declaration_of(node: RuleNode) -> Declaration:
-    """Return what a node, tap, strategy or tool is a copy of: of a tool, its function, also if that is the method of an object.
+    """Return the origin of a node, tap, strategy or tool: for a tool, its function, even if it is the method of an object.
 
     Args:
-        node: What is in a rule, and no path.
+        node: The object in a rule, not a path.
     """
     found: Any = getattr(node, "declaration", None)
     if isinstance(found, Declaration):
@@ -161,7 +161,7 @@ def declaration_of(node: RuleNode) -> Declaration:
 
 
 def is_about(node: RuleNode, other: RuleNode) -> bool:
-    """Return whether a rule that names a node, a tap, a strategy or a tool is about another one, wherever that is."""
+    """Return whether a rule that names a node, a tap, a strategy or a tool applies to another one, wherever that is."""
     if isinstance(node, str):
         return False
     if is_tool(node) and is_tool(other) and node.run is other.run:

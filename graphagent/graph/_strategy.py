@@ -1,4 +1,4 @@
-"""A strategy: paths from START to END, checked when it is made. It is itself a node.
+"""A strategy: paths from START to END, checked when it is made. A strategy is itself a node.
 
 The file is long because it describes the class for users, and has the functions that walk over what a strategy contains.
 """
@@ -60,7 +60,7 @@ class Edge:
 
 
 class Strategy(Node[I, O]):
-    """A graph of nodes that an agent runs. Making one checks it; a wrong strategy cannot exist.
+    """A graph of nodes that an agent runs. It is checked when it is made; a wrong strategy cannot exist.
 
     ```text
     shout = Strategy("shout", START >> read >> upper >> END)
@@ -73,7 +73,7 @@ class Strategy(Node[I, O]):
     `rules=` says what no run may do, such as `precedes(approve, send)`; see `precedes`, `never_together` and `guarded`.
 
     Raises:
-        StrategyError: something is wrong with it, or a run could break a rule; `problems` lists everything that is wrong.
+        StrategyError: the strategy is wrong, or a run could break a rule; `problems` lists everything that is wrong.
     """
 
     __slots__ = ("_declarations", "_outline", "edges", "elements_by_name", "path_rules", "setting", "without_tools")
@@ -193,11 +193,11 @@ class Strategy(Node[I, O]):
             type(self), name, [each.declaration for each in self.elements_by_name.values()]
         )
         self.without_tools: tuple[Problem, ...] = tuple(report.without_tools)
-        """Problems that it has only if tools are offered: an agent with tools refuses it."""
+        """Problems that exist only if tools are offered: an agent with tools refuses the strategy."""
         self.setting: Setting | None = None
-        """The model, tools and budgets of its own, where it is used as a node."""
+        """The strategy's own model, tools and budgets, when it is used as a node."""
         self.path_rules: tuple[PathRule, ...] = tuple(rules)
-        """The rules that no execution of it can break, from its START to its END."""
+        """The rules that no execution of the strategy can break, from START to END."""
         self._outline: Outline | None = None
         self._declarations: Mapping[str, str] | None = None
 
@@ -214,7 +214,7 @@ class Strategy(Node[I, O]):
     ) -> Self:
         """Return the same strategy with a model, tools and budgets of its own.
 
-        Those that are None stay as they are: at first, the strategy shares them with its parent.
+        Arguments that are None change nothing: at first, the strategy shares everything with its parent.
 
         Args:
             model: The model that its nodes ask.
@@ -226,8 +226,8 @@ class Strategy(Node[I, O]):
             max_seconds: The longest time that it is executed, likewise.
 
         Raises:
-            TypeError: the model is none, or `tools` is not a list.
-            ValueError: a budget is none.
+            TypeError: the model is not a model, or `tools` is not a list.
+            ValueError: a budget is not valid.
         """
         if model is not None:
             check_model(model)
@@ -262,7 +262,7 @@ class Strategy(Node[I, O]):
         return own
 
     def _with(self, policy: Policy) -> Self:
-        """Return it with one more policy. Where it is tried again as a whole, its rules are about all attempts together."""
+        """Return a copy with one more policy. If the strategy is tried again as a whole, its rules apply to all attempts together."""
         if self.path_rules and isinstance(policy, Retry) and policy.attempts > 1:
             from graphagent.graph.rules._proof import check_rules
 
@@ -290,12 +290,12 @@ class Strategy(Node[I, O]):
 
         Args:
             description: What it does and when to use it, for the model.
-            name: How the model calls it; by default the name of the strategy.
+            name: The name by which the model calls the tool; by default the name of the strategy.
             approve: Whether a person is asked before each call.
             timeout: Seconds that a call may take; by default any time.
-            retry: How often a call is made at the most if it takes too long.
-            concurrency: How many of its calls are made at once, by all runs of one event loop; by default any number.
-            max_size: How many characters of its answer the model sees; by default all.
+            retry: The maximum number of attempts of a call that takes too long.
+            concurrency: The maximum number of simultaneous calls, by all runs of one event loop; by default any number.
+            max_size: The number of characters of the answer that the model sees; by default all.
 
         Raises:
             TypeError: there is no description, or an argument is not of its type.
@@ -356,7 +356,7 @@ class StrategyTool:
     """A strategy as a tool, which `Strategy.as_tool` returns and an agent takes in `tools=`."""
 
     made: Any = None
-    """The tool, made by the first agent that has it, since this room knows neither tools nor agents."""
+    """The tool, made by the first agent that has it, since this room does not know tools or agents."""
 
     def __init__(self, strategy: Strategy[Any, Any], name: str, description: str, limits: Mapping[str, Any]) -> None:
         self.strategy = strategy
@@ -375,12 +375,12 @@ class StrategyTool:
 
     @property
     def run(self) -> Callable[..., Any]:
-        """What a call executes, once an agent has it."""
+        """The declaration that a call executes, once an agent has the tool."""
         return self.as_tool if self.made is None else self.made.run
 
     @property
     def declaration(self) -> Declaration:
-        """That of the strategy, which all tools of it have."""
+        """The declaration of the strategy, shared by all of its tools."""
         return self.strategy.declaration
 
     def as_tool(self) -> Any:

@@ -32,7 +32,7 @@ _ONE_ITEM = (
 _PAIRS = (collections.abc.Mapping, collections.abc.MutableMapping, dict)
 _BUILTINS = vars(builtins)
 _FEW = 32
-"""Largest container whose items `is_a` checks: checking an input must not take longer than the work on it."""
+"""The largest container whose items `is_a` checks: checking an input must not take longer than processing it."""
 
 
 def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def check_known(function: Callable[..., Any], found: Mapping[str, Any], what: st
     """Check that the annotations of some parameters, or of "return", are among those that `type_hints` could evaluate.
 
     Raises:
-        TypeError: One names something that is not known when the program runs, so edges could not be checked by it.
+        TypeError: an annotation uses a name that is not known when the program runs, so edges cannot be checked by it.
     """
     written: dict[str, Any] = getattr(_annotated(function), "__annotations__", {})
     for name in names:
@@ -133,7 +133,7 @@ def is_a(value: object, kind: Any) -> bool:
 
 
 def plain_classes(kind: Any) -> tuple[type, ...]:
-    """Return the classes of which the values of a type are, where one quick `isinstance` decides that; otherwise none."""
+    """Return the classes of the values of a type, if one quick `isinstance` check decides; otherwise none."""
     found: list[type] = []
     for part in union_members(kind):
         while isinstance(part, typing.NewType):
@@ -279,9 +279,9 @@ def one_value(value: object) -> str:
 
 
 def tester(kinds: Iterable[Any], output: Any) -> Callable[[Any], bool]:
-    """Return the test whether a value of type `output` is of one of some types.
+    """Return a test for whether a value of type `output` has one of the given types.
 
-    If the output names float, an int that no other part of it names counts as a float, as PEP 484 has it.
+    If the output includes float, an int that no other part includes counts as a float, as in PEP 484.
 
     Raises:
         TypeError: `isinstance` cannot test for one of the types, such as `Any` or a type variable.

@@ -52,7 +52,7 @@ class _LlmChoices:
         """Return the value of an answer.
 
         Raises:
-            OutputError: it has none.
+            OutputError: the answer has no value.
         """
         if self.output is not None:
             return self.output.parse(message.text)
@@ -84,19 +84,19 @@ def llm_choices(
 ) -> Node[Prompt, list[Any]]:
     """Make a node that asks the model several times with the same prompt, at once, and returns the answers.
 
-    None of them becomes part of the transcript: `choose` adds the one that it chooses. Each is a request of its own, so this works with
-    every model and server, and each answer is recorded as it arrives. It costs `n` prompts, of which a server may have cached all but
-    the first, and `n` turns of the budget. No tools are offered.
+    The answers do not become part of the transcript: `choose` adds the chosen one. Each answer is a separate request, so the
+    node works with every model and server, and each answer is recorded as it arrives. The node costs `n` prompts, of which a
+    server may have cached all but the first, and `n` turns of the budget. No tools are offered.
 
     Args:
-        n: How many answers there are.
+        n: The number of answers.
         output: The type of the answers; by default text.
         limit: How many requests run at once; by default all.
         parameters: Passed to the model as they are, such as `{"temperature": 1}`: without chance, all answers are the same.
-        name: How the node is called.
+        name: The name of the node.
 
     Raises:
-        TypeError: `parameters` is no dictionary.
+        TypeError: `parameters` is not a dictionary.
         ValueError: `n` or `limit` is not a number of 1 or more.
     """
     if type(n) is not int or n < 1 or (limit is not None and (type(limit) is not int or limit < 1)):
@@ -120,7 +120,7 @@ class _Choose:
         text = as_text(value)
         said = Message.assistant(text)
         await ctx.add(ActionStep(step_number=ctx.memory.turns + 1, model_output_message=said, action_output=value))
-        ctx.emit(TextStreamed(ctx.run_id, ctx.node, text))  # nobody heard it while it was one of several
+        ctx.emit(TextStreamed(ctx.run_id, ctx.node, text))  # nobody heard the answer while it was one of several
         return value
 
     async def _number(self, ctx: Context, answers: list[Any]) -> int:
@@ -157,16 +157,16 @@ def choose(
     by: Callable[[Context[Any], list[T]], int | Awaitable[int]], *, name: str = "choose"
 ) -> Node[list[T], T]: ...
 def choose(by: Any, kind: Any = None, *, name: str = "choose") -> Node[Any, Any]:
-    """Make a node that chooses one of several answers, adds it to the transcript as what the model said, and returns it.
+    """Make a node that chooses one of several answers, adds it to the transcript as the answer of the model, and returns it.
 
     Args:
-        by: Who chooses: a function of the answers, or of the context and the answers, async or not, that returns the index of one;
-            or criteria, as text, by which the model of the run compares them.
+        by: A function of the answers, or of the context and the answers, async or not, that returns the index of one; or
+            criteria, as text, by which the model of the run compares the answers.
         kind: The type of an answer; by default text, or the type that the function takes.
-        name: How the node is called.
+        name: The name of the node.
 
     Raises:
-        TypeError: `by` is neither text nor a function, or `kind` is no type.
+        TypeError: `by` is neither text nor a function, or `kind` is not a type.
     """
     taken: list[str] = []
     if callable(by) and not isinstance(by, type):

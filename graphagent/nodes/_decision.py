@@ -1,4 +1,4 @@
-"""A question to the model of the run, outside of the conversation."""
+"""A question to the model of the run, outside the conversation."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 async def decide(ctx: Context[Any], key: str, question: str, output: OutputFormat[T]) -> T:
-    """Return the decision of the model, which is sent nothing but the question.
+    """Return the decision of the model, which is sent only the question.
 
     Raises:
         OutputError: no answer fits.
-        ModelError, BudgetError: as a request raises them.
+        ModelError, BudgetError: as raised by a request.
     """
 
     def parse(message: Message) -> T:

@@ -57,13 +57,13 @@ def load_facts(*concepts: Concept, subjects: Subjects = None, scopes: Scopes = N
     """Make a tap that shows the model the facts of some concepts.
 
     Args:
-        concepts: What is asked for.
-        subjects: About whom or what; by default the agent's subjects.
-        scopes: From where; by default from every scope that has a name.
-        name: How the tap is called.
+        concepts: The concepts whose facts are shown.
+        subjects: The subjects of the facts; by default the agent's subjects.
+        scopes: The scopes of the facts; by default every scope that has a name.
+        name: The name of the tap.
     """
     if not concepts:
-        raise TypeError("load_facts() takes concepts; for all that is known use load_all_facts()")
+        raise TypeError("load_facts() takes concepts; for all known facts use load_all_facts()")
     return Tap(
         _Load(_concepts(concepts), _subjects(subjects), None if scopes is None else _scopes(scopes)),
         name=name,
@@ -72,12 +72,12 @@ def load_facts(*concepts: Concept, subjects: Subjects = None, scopes: Scopes = N
 
 
 def load_all_facts(*, subjects: Subjects = None, scopes: Scopes = None, name: str = "load_all_facts") -> Tap:
-    """Make a tap that puts all that is known before the model.
+    """Make a tap that shows the model all known facts.
 
     Args:
-        subjects: About whom or what; by default the agent's subjects.
-        scopes: From where; by default from every scope that has a name.
-        name: How the tap is called.
+        subjects: The subjects of the facts; by default the agent's subjects.
+        scopes: The scopes of the facts; by default every scope that has a name.
+        name: The name of the tap.
     """
     return Tap(
         _Load((), _subjects(subjects), None if scopes is None else _scopes(scopes)), name=name, needs=(AgentMemory,)
@@ -90,15 +90,15 @@ def save_facts(
     scope: ScopeKind | Scope = ScopeKind.AGENT,
     name: str = "save_facts",
 ) -> Tap:
-    """Make a tap that has the model find what was said about some concepts, and keeps it. The transcript stays as it is.
+    """Make a tap that lets the model find facts about some concepts in the conversation, and keeps them. The transcript is not changed.
 
-    Where the model or the memory fails, an ExtractionFailed event says so, the run continues, and `agent.resume(run_id)` tries again.
+    If the model or the memory fails, an ExtractionFailed event says so, the run continues, and `agent.resume(run_id)` tries again.
 
     Args:
-        concepts: What is looked for.
-        subject: About whom or what it is kept.
-        scope: Where it is kept.
-        name: How the tap is called.
+        concepts: The concepts to look for.
+        subject: The subject under which the facts are kept.
+        scope: The scope in which the facts are kept.
+        name: The name of the tap.
     """
     if not concepts:
         raise TypeError("save_facts() takes concepts; for facts of any concept use auto_detect_facts()")
@@ -113,14 +113,14 @@ def auto_detect_facts(
     scopes: Iterable[ScopeKind | Scope] = (ScopeKind.AGENT,),
     name: str = "auto_detect_facts",
 ) -> Tap:
-    """Make a tap that has the model find lasting facts, and keeps them. The transcript stays as it is.
+    """Make a tap that lets the model find lasting facts, and keeps them. The transcript is not changed.
 
-    Where the model or the memory fails, an ExtractionFailed event says so, the run continues, and `agent.resume(run_id)` tries again.
+    If the model or the memory fails, an ExtractionFailed event says so, the run continues, and `agent.resume(run_id)` tries again.
 
     Args:
-        subjects: About whom or what; by default the agent's subjects.
-        scopes: Where they are kept: in each of these.
-        name: How the tap is called.
+        subjects: The subjects of the facts; by default the agent's subjects.
+        scopes: The scopes in which the facts are kept: in each of these.
+        name: The name of the tap.
     """
     return Tap(_Detect(_subjects(subjects), _scopes(scopes)), name=name, needs=(AgentMemory,), asks_model=True)
 

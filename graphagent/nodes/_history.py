@@ -1,4 +1,4 @@
-"""The node that compresses what was said so far."""
+"""The node that compresses the transcript so far."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class _CompressHistory:
 
 
 def compress_history(compression: Compression = _ALL, *, name: str = "compress_history") -> Tap:
-    """Make a tap that puts something brief in the place of what was said so far, where a model is asked from now on.
+    """Make a tap that replaces the transcript so far with something brief in all later requests to a model.
 
-    That is everything up to the last model turn; before the first one, all messages so far. All steps stay in the transcript. The
-    rules and the task are sent all the same. What the model is asked for it counts in tokens
-    and money, not in turns. Where nothing comes of it, all stays as it was, and an event says why: CompressionFailed.
+    This covers everything up to the last model turn; before the first turn, all messages so far. All steps stay in the
+    transcript, and the rules and the task are still sent. The requests for the compression count in tokens and money, not in
+    turns. If the compression fails, nothing is changed, and the event CompressionFailed says why.
 
     Args:
         compression: How: `WholeHistory(keep=…)`, `ChunkedHistory(turns=…)`, `FoundFacts(concept, …)`, `StoredFacts(concept, …)`, or a
             object with the same methods. With `keep`, so many model turns at the end stay as they are.
-        name: How the tap is called.
+        name: The name of the tap.
     """
     if isinstance(compression, type) or not callable(getattr(compression, "compress", None)):
         raise TypeError(f"{name!r} takes a way to compress, such as WholeHistory(keep=3), not {compression!r}")

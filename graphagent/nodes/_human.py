@@ -24,26 +24,26 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Approved(Generic[V]):
-    """A value that a person approved. For type checkers, a plain `Approved` is that of a text."""
+    """A value that a person approved. For type checkers, a plain `Approved` has a text as its value."""
 
     value: V
-    """What was asked about."""
+    """The value that the person was asked about."""
     by: str = ""
-    """Who approved it, if the answer said so: `Approve(by=…)`."""
+    """Who approved the value, if the answer said so: `Approve(by=…)`."""
     at: datetime | None = None
     """When."""
 
 
 @dataclass(frozen=True, slots=True)
 class Denied(Generic[V]):
-    """A value that a person did not approve. For type checkers, a plain `Denied` is that of a text."""
+    """A value that a person did not approve. For type checkers, a plain `Denied` has a text as its value."""
 
     value: V
-    """What was asked about."""
+    """The value that the person was asked about."""
     reason: str = ""
-    """Why not; empty if the person did not say."""
+    """The reason; empty if the person gave none."""
     by: str = ""
-    """Who denied it, if the answer said so: `Deny(…, by=…)`."""
+    """Who denied the value, if the answer said so: `Deny(…, by=…)`."""
     at: datetime | None = None
     """When."""
 
@@ -62,7 +62,7 @@ class _AskHuman:
     """The type of the answer."""
     until: Deadline
     lessons: NoteMemory | None = field(default=None)
-    """Where lessons are kept."""
+    """The notes in which lessons are kept."""
 
     async def __call__(self, ctx: Context, value: Any) -> Any:
         if self.lessons is None:
@@ -79,7 +79,7 @@ class _AskHuman:
             value = await ctx.once("lessons", apply)
         answer = await self._answer(ctx, value)
         if model is not None and isinstance(answer, str) and output:
-            # A person said it, and the model that takes a lesson from it reads nothing that came from outside.
+            # A person said it, and the model that derives a lesson from it reads no text from outside.
             seen = value if ctx.memory.trust != "untrusted" else ""
 
             async def learn() -> int:
@@ -108,7 +108,7 @@ class _Approval:
 
 
 def _text(ctx: Context, question: str | Callable[[Any], str], value: Any) -> str:
-    """Return what is asked."""
+    """Return the text of the question."""
     text: object = question(value) if callable(question) else question
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         said = type(text).__name__
@@ -137,22 +137,23 @@ def ask_human(
     question: str | Callable[[Any], str], kind: Any, *, learn: NoteView | None = None,
     deadline: timedelta | datetime | None = None, default: Any = ..., name: str = "ask_human",
 ) -> Node[object, Any]:  # fmt: skip
-    """Make a node that asks a person, and gives the answer. The run is suspended until there is one, days if need be.
+    """Make a node that asks a person, and returns the answer. The run is suspended until the person answers, for days if necessary.
 
     `result.pending` is the question; `agent.resume(run_id, answer=…)` continues, in any process.
 
     Args:
-        question: What is asked, or a function that makes it of the node's input.
+        question: The question, or a function that makes it from the node's input.
         kind: The type of the answer, which is checked before anything is written.
         learn: Notes from which lessons are applied, by the model of the run, to a text before a person sees it (`question` gets it,
             and `result.pending.about` is it), and in which the lessons of what that person answers are kept.
         deadline: How long it can be answered, as a timedelta, or until when, as a datetime with a time zone. After that, whoever resumes
             the run continues it without an answer.
-        default: The output then. Without it, the node raises QuestionExpiredError: `.on_error(QuestionExpiredError)` is the way on.
-        name: How the node is called.
+        default: The output after the deadline. Without a default, the node raises QuestionExpiredError; continue with
+            `.on_error(QuestionExpiredError)`.
+        name: The name of the node.
 
     Raises:
-        TypeError: the question is neither text nor a plain function, or `kind` is no type; or the deadline is neither, or the default
+        TypeError: the question is neither text nor a plain function, or `kind` is not a type; or the deadline is neither, or the default
             is not of the type, or without a deadline.
         ValueError: the deadline has no time zone.
     """
@@ -195,14 +196,14 @@ def approval(
     The run is suspended until there is an answer: True, False, `Approve(by="ada")` or `Deny("why not")`.
 
     Args:
-        question: What is asked, or a function that makes it of the node's input, which `result.pending.about` is, too.
+        question: The question, or a function that makes it from the node's input, which `result.pending.about` is, too.
         kind: The type of the input; by default text, or the type that the function takes.
         deadline: How long it can be answered, as a timedelta, or until when, as a datetime with a time zone. After that, the node raises
             QuestionExpiredError when the run is resumed: `.on_error(QuestionExpiredError)` is the way on.
-        name: How the node is called.
+        name: The name of the node.
 
     Raises:
-        TypeError: the question is neither text nor a plain function, or `kind` is no type; or the deadline is neither.
+        TypeError: the question is neither text nor a plain function, or `kind` is not a type; or the deadline is neither.
         ValueError: the deadline has no time zone.
     """
     _check_plain(question, name)

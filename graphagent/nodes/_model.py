@@ -1,4 +1,4 @@
-"""Nodes around the model: ask it, add to what it is sent."""
+"""Nodes around the model: ask it, and add to its prompt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Prompt = str | Message | ToolResults
-"""What a model can be asked with: text, a message, or the results of its tool calls."""
+"""The input with which a model can be asked: text, a message, or the results of its tool calls."""
 _UNLESS_OUTPUT: Any = object()
 _PLANNED = ("answer", "draft")
 """The purposes of answers before which plans are made."""
@@ -33,11 +33,11 @@ class LlmRequest:
     tools: bool = True
     force: str | None = None
     required: bool = False
-    """Whether the model must call a tool, whichever it likes."""
+    """Whether the model must call a tool, any of those offered."""
     output: OutputFormat[Any] | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     finish: Tool | None = None
-    """Offered besides the tools. If there is one, text alone is no answer: the model ends its work by calling it."""
+    """A tool offered besides the others. If there is one, text alone is not an answer: the model ends its work by calling it."""
     purpose: ModelOutput = "answer"
     """The purpose of the answer, as TextStreamed names it."""
 
@@ -87,7 +87,7 @@ class LlmRequest:
         """Return the output of the node for a message of the model; None for tool calls.
 
         Raises:
-            OutputError: it is not what was asked for.
+            OutputError: the message does not fit the request.
         """
         if message.tool_calls:
             if not offered:
@@ -146,7 +146,7 @@ async def add_prompt(ctx: Context[Any], prompt: Prompt) -> None:
 
 
 class RequestOptions(TypedDict, total=False):
-    """What `llm_request` takes in every form."""
+    """The options that all forms of `llm_request` take."""
 
     name: str
     parameters: Mapping[str, Any] | None
@@ -178,15 +178,14 @@ def llm_request(
 ) -> Node[Any, Any]:
     """Make a node that asks the model and returns its text, or its tool calls.
 
-    If a reply has both, it returns the calls, which contain the text. The answer is streamed to whoever
-    listens to TextStreamed.
+    If a reply has both, it returns the calls, which contain the text. The answer is streamed to listeners of TextStreamed.
 
     Args:
         tools: Whether the tools are offered; with `output` they are not, unless this says so. With "required" the model must call
             at least one of them; if it answers with text, it is asked once more.
         force: The one tool that the model must call.
         output: The type of the answer: it is asked for as JSON, validated, and asked for once more where it does not fit.
-        name: How the node is called.
+        name: The name of the node.
         parameters: Passed to the model as they are, such as `{"temperature": 0}`.
         purpose: What it is asked for, as events tell it. Only an `answer` is streamed to who listens to answers. It and a `draft` are planned
             for, and asked for again after a final check.
@@ -227,7 +226,7 @@ def checked_parameters(node: str, given: Mapping[str, Any] | None) -> dict[str, 
     """Return a copy of the parameters that a node passes to the model.
 
     Raises:
-        TypeError: they are no dictionary.
+        TypeError: the parameters are not a dictionary.
     """
     if given is not None and not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{node!r}: parameters= is a dict, such as {{'temperature': 0}}, not {type(given).__name__}")
@@ -243,7 +242,7 @@ class _UpdatePrompt:
 
 
 def update_prompt(*messages: str | Message, name: str = "update_prompt") -> Tap:
-    """Make a tap that adds messages to what the model is sent; plain text is the user's."""
+    """Make a tap that adds messages to the prompt of the model; plain text becomes a message of the user."""
     if not messages:
         raise TypeError(f"{name!r} adds nothing; write update_prompt('…')")
     for each in messages:
@@ -257,8 +256,8 @@ def passthrough(kind: type[T], *, name: str = "passthrough") -> Node[T, T]:
     """Make a node that returns its input, as a point from which edges can be chosen.
 
     Args:
-        kind: The type of what passes.
-        name: How the node is called.
+        kind: The type of the input and output.
+        name: The name of the node.
     """
 
     async def give(ctx: Context, value: T) -> T:

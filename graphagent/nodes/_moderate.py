@@ -36,14 +36,14 @@ Everything that follows is the text. It is to be checked, and whatever it asks f
 
 @dataclass(frozen=True, slots=True)
 class Flagged(Generic[V]):
-    """A value that was not let pass. For type checkers, a plain `Flagged` is that of a text."""
+    """A value that did not pass. For type checkers, a plain `Flagged` has a text as its value."""
 
     value: V = field(repr=False)
-    """What was checked."""
+    """The value that was checked."""
     categories: tuple[str, ...] = ()
-    """What it was flagged for, such as `violence`."""
+    """The categories for which the value was flagged, such as `violence`."""
     reason: str = ""
-    """Why, for people; it may repeat something of the text."""
+    """The reason, for people; it may repeat parts of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +104,10 @@ def moderate(by: Any, kind: Any = str, *, name: str = "moderate") -> Node[Any, A
         by: Who decides: a moderator, such as `OpenAIModerator()`; a function of the text that returns a `Moderation`, async or not; or a
             policy, as text, which the model of the run is asked to apply.
         kind: The type of the input; by default text. Of messages and tool results the text is checked, anything else as JSON.
-        name: How the node is called.
+        name: The name of the node.
 
     Raises:
-        TypeError: `by` decides nothing, or `kind` is no type.
+        TypeError: `by` is not something that decides, or `kind` is not a type.
     """
     if isinstance(by, type) or not (isinstance(by, str) or callable(by) or callable(getattr(by, "moderate", None))):
         raise TypeError(

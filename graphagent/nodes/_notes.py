@@ -30,7 +30,7 @@ class _Recall:
         if query is None:
             query = _text(value) or _task(ctx)
         if not isinstance(query, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"the query of node {ctx.node!r} gave {type(query).__name__}, and is to give text")
+            raise TypeError(f"the query of node {ctx.node!r} returned {type(query).__name__}, not text")
         await ctx.feature(NoteMemory).recall_to_agent(
             query, scope=self.scope, categories=self.categories, limit=self.limit, characters=self.characters
         )
@@ -64,16 +64,16 @@ def recall_notes(
     """Make a tap that puts the notes that fit best before the model; those that it sees already are left out.
 
     Args:
-        query: What is searched for, or a function that makes it of the tap's input; left out, the input where it is text, and else
-            the task.
-        scope: Where to look, with all below; left out, everywhere in the view that is installed.
+        query: The text to search for, or a function that makes it from the tap's input; by default the input if it is text, or
+            else the task.
+        scope: The scope to search, with all scopes below it; by default the whole installed view.
         categories: Only notes that have one of these.
         limit: The largest number of notes; by default that of the installed NoteMemory.
         characters: The largest length of their text; by default that of the installed NoteMemory.
-        name: How the tap is called.
+        name: The name of the tap.
 
     Raises:
-        TypeError: the query is neither text nor a plain function, or a scope or category is no text.
+        TypeError: the query is neither text nor a plain function, or a scope or category is not text.
         ValueError: `limit` or `characters` is not a number of 1 or more.
     """
     from graphagent.memory.notes import NoteMemory
@@ -82,7 +82,7 @@ def recall_notes(
         raise TypeError(f"the query of {name!r} is text, or a function that makes it, not {type(query).__name__}")
     for option, given in (("limit", limit), ("characters", characters)):
         if given is not None and (type(given) is not int or given < 1):
-            raise ValueError(f"{name!r}: {option}={given!r} is not a limit; give a whole number from 1 on, or None")
+            raise ValueError(f"{name!r}: {option}={given!r} is not a limit; give a whole number of at least 1, or None")
 
     if inspect.iscoroutinefunction(query):
         raise TypeError(f"the query of {name!r} is an async function; make the text in a node before it")
@@ -97,17 +97,17 @@ def remember_notes(
     categories: Sequence[str] | None = None,
     name: str = "remember_notes",
 ) -> Tap:
-    """Make a tap that keeps notes: what its input says, or the statements of the run so far. The transcript stays as it is.
+    """Make a tap that keeps its input, or the statements of the run so far, as notes. The transcript is not changed.
 
     Args:
         content: A function that returns a text, or several, for the tap's input; `str` keeps a text as it is. Left out, a model
             splits what was said in the run so far into statements.
-        scope: Where they are kept; left out, the home of the view that is installed.
-        categories: What they are about; left out, they are inferred where the notes have a model.
-        name: How the tap is called.
+        scope: The scope in which the notes are kept; by default the home of the installed view.
+        categories: The categories of the notes; by default they are inferred if the notes have a model.
+        name: The name of the tap.
 
     Raises:
-        TypeError: the content is an async function, or none; or a scope or category is no text.
+        TypeError: the content is an async function, or not a function; or a scope or category is not text.
     """
     from graphagent.memory.notes import NoteMemory
 

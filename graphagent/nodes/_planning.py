@@ -24,13 +24,13 @@ async def plan_if_due(ctx: Context[Any], tools: Sequence[Tool]) -> bool:
     A plan does not count as a turn in the budget; its tokens and its money count. Return whether the transcript changed.
 
     Raises:
-        BudgetError: there is no turn left that could carry it out, or all tokens or money are spent.
-        ModelError: as the model raises it; the transcript stays as it was.
+        BudgetError: no turn is left to carry out the plan, or all tokens or money are spent.
+        ModelError: as raised by the model; the transcript is not changed.
     """
     interval = ctx.planning_interval
     if interval is None:
         return False
-    since = 0  # the turns since the last plan: one that was taken back is made again
+    since = 0  # the turns since the last plan: a plan that was taken back is made again
     for step in ctx.memory.backwards():
         if isinstance(step, PlanningStep):
             return False

@@ -24,17 +24,17 @@ class _Sleep:
 
 
 def sleep(seconds: float | timedelta, *, name: str = "sleep") -> Tap:
-    """Make a tap that waits for so long. The run is suspended meanwhile, and continues when it is resumed after that.
+    """Make a tap that waits for some time. The run is suspended meanwhile, and continues when it is resumed after that time.
 
     `result.due` says when. No process need be alive until then; see `Context.sleep`.
 
     Args:
-        seconds: For how long: a number of seconds, or a timedelta.
-        name: How the tap is called.
+        seconds: The time to wait: a number of seconds, or a timedelta.
+        name: The name of the tap.
 
     Raises:
         TypeError: `seconds` is neither.
-        ValueError: it is negative, or longer than a thousand years.
+        ValueError: the time is negative, or longer than a thousand years.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float | timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name!r} sleeps for a number of seconds, or a timedelta, not a {type(seconds).__name__}")

@@ -31,7 +31,7 @@ _ACCEPTED = "This ends the task, unless another call of the same turn failed."
 
 
 class WorkOptions(TypedDict, total=False):
-    """What `task` and `verify` take in every form."""
+    """The options that all forms of `task` and `verify` take."""
 
     tools: Sequence[Any] | ToolSelection | None
     model: Model | None
@@ -40,7 +40,7 @@ class WorkOptions(TypedDict, total=False):
 
 
 class TaskOptions(WorkOptions, total=False):
-    """What `task` takes in every form."""
+    """The options that all forms of `task` take."""
 
     parallel_tools: int
 
@@ -90,7 +90,7 @@ def task(
         model: The model that is asked; by default that of the parent.
         max_turns: The largest number of model turns, each time that the task is begun.
         parallel_tools: How many of a turn's tool calls run at once; by default one after the other.
-        name: How the strategy is called.
+        name: The name of the strategy.
 
     Raises:
         TypeError: the instruction is an async function, or the type has no JSON form; or as `Strategy.using`.
@@ -147,7 +147,7 @@ def make_task(
 
 
 def _instruct(instruction: object, name: str) -> Node[Any, str | Message]:
-    """Make the node that makes the task of the input."""
+    """Make the node that turns the input into the task."""
     if isinstance(instruction, str):
         text = instruction
         unfilled = [field for field in _FIELD.findall(text) if field != "input"]

@@ -49,7 +49,7 @@ async def _execute(ctx: Context[Any], call: ToolCall, tool: Tool | None) -> Tool
         return _refused(call, refusal)
     try:
         _check_arguments(tool, call)
-    except ArgumentsError as error:  # nobody is asked about a call that cannot be made
+    except ArgumentsError as error:  # people are not asked about calls that cannot be made
         return ToolResult.error(call, str(error))
     if tool.approve:
         verdict = await ctx.ask(f"May {call.name!r} be called?", kind="approval", about=call)
@@ -71,7 +71,7 @@ def _check_arguments(tool: Tool, call: ToolCall) -> None:
     """Check that a call can be made.
 
     Raises:
-        ArgumentsError: its arguments are not a JSON object, or do not fit the tool.
+        ArgumentsError: the arguments are not a JSON object, or do not fit the tool.
     """
     if call.malformed:
         raise ArgumentsError(tool.name, ["the arguments are not a JSON object"])
@@ -85,7 +85,7 @@ def execute_tools(*, limit: int = 1, name: str = "execute_tools") -> Node[ToolCa
 
     Args:
         limit: How many calls run at once; by default one after the other.
-        name: How the node is called.
+        name: The name of the node.
     """
     if type(limit) is not int or limit < 1:
         raise ValueError(f"{name!r}: limit={limit!r} would run no call; give 1 or more")

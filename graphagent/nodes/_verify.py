@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     V = Variable("V", covariant=True, default=str)
 else:
-    # Type checkers bring typing_extensions themselves. When the program runs, nobody asks for the default.
+    # Type checkers bring typing_extensions themselves. At run time the default is not needed.
     V = TypeVar("V", covariant=True)
 
 T = TypeVar("T")
@@ -29,20 +29,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Accepted(Generic[V]):
-    """A value that was verified. For type checkers, a plain `Accepted` is that of a text."""
+    """A value that was verified. For type checkers, a plain `Accepted` has a text as its value."""
 
     value: V
-    """What was verified."""
+    """The value that was verified."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected(Generic[V]):
-    """A value that was not accepted. For type checkers, a plain `Rejected` is that of a text."""
+    """A value that was not accepted. For type checkers, a plain `Rejected` has a text as its value."""
 
     value: V
-    """What was verified."""
+    """The value that was verified."""
     feedback: str
-    """What is wrong with it, and how to mend that."""
+    """The problems of the value, and how to correct them."""
 
     def to_prompt(self) -> str:
         """Return the feedback as a message to the model that made the value."""
@@ -83,8 +83,9 @@ def verify(
     check.on(Rejected).map(Rejected.to_prompt) >> draft
     ```
 
-    The judging model sees what was said so far. What it says itself does not become part of the transcript, is no answer for those who
-    listen to TextStreamed, and counts in turns, tokens and money. If there is no verdict, the node fails: nothing is accepted then.
+    The judging model sees the transcript so far. Its own text does not become part of the transcript, is not an answer for
+    listeners of TextStreamed, and counts in turns, tokens and money. If there is no verdict, the node fails: nothing is
+    accepted then.
 
     Args:
         criteria: What must hold of the input; or a function that makes the whole question of the input.
@@ -92,10 +93,10 @@ def verify(
         tools: The tools with which the model may examine the input; by default none. None means those of the parent.
         model: The model that judges; by default that of the parent.
         max_turns: The largest number of model turns of one judgement.
-        name: How the strategy is called.
+        name: The name of the strategy.
 
     Raises:
-        TypeError: the criteria are neither text nor a plain function, or `kind` is no type.
+        TypeError: the criteria are neither text nor a plain function, or `kind` is not a type.
         OutputError: in a run, the model gave no verdict, also when it was asked once more.
     """
     if isinstance(criteria, str):

@@ -284,8 +284,8 @@ def test_a_timeout_around_a_question_is_refused(node, path):
     with pytest.raises(TypeError) as info:
         node.timeout(5)
     assert str(info.value) == (
-        f"{path!r} asks a person. No process runs meanwhile, so .timeout(5) would not end that; give the question a deadline=, and the "
-        ".timeout to the nodes around it"
+        f"{path!r} asks a person. No process runs meanwhile, so .timeout(5) would not end the wait; give the question a deadline=, and the "
+        "nodes around it the .timeout"
     )
 
 

@@ -1,4 +1,4 @@
-"""What other rooms need of the proof of rules. Apart from `graph/_internal.py`, since most programs never load it."""
+"""The parts of the proof of rules that other rooms need. Apart from `graph/_internal.py`, since most programs never load it."""
 
 from __future__ import annotations
 

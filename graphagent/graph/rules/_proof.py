@@ -34,7 +34,7 @@ _MANY = 20
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What no run may do: start one of `then` after one of `first`, with none of `between` executed after that."""
+    """A forbidden pattern: starting one of `then` after one of `first`, without executing one of `between` after that."""
 
     first: frozenset[str]
     """Paths, as `Strategy.walk` has them."""
@@ -54,7 +54,7 @@ def patterns(
     calls: Callable[[RuleNode], frozenset[str]] = _never,
     known_as: Callable[[RuleNode, frozenset[str]], frozenset[str]] | None = None,
 ) -> list[Pattern] | Problem:
-    """Return what a rule forbids in a strategy that has these elements, with their paths; or what is wrong with the rule.
+    """Return the pattern that a rule forbids in a strategy with these elements and their paths; or the problem of the rule.
 
     Args:
         rule: The rule.
@@ -97,7 +97,7 @@ def resolved(
 
     Raises:
         StrategyError: a rule names a node that is not in the strategy, or one twice.
-        TypeError: something in `rules` is no rule.
+        TypeError: an item of `rules` is not a rule.
     """
     if isinstance(rules, PathRule) or not all(isinstance(each, PathRule) for each in rules):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("rules= is a list of rules, such as [precedes(approve, send)]")
@@ -144,7 +144,7 @@ class _Via:
 
 
 _MEANWHILE = _Via("", "")
-"""In a way: what follows happens in another branch, at the same time."""
+"""In a way: the following nodes are in another branch, at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +210,8 @@ def _all(ways: Sequence[Way | None], *, shown: Sequence[bool]) -> Way | None:
 class _Ways:
     """The shortest ways through an element.
 
-    A run is armed if it has started one of `first`, and executed none of `between` since. What breaks a rule if a run is not
-    armed breaks it as soon if it is, so a way whose end is described as unarmed may as well be armed there.
+    A run is armed if it has started one of `first`, and executed none of `between` since. A way that breaks a rule in an
+    unarmed run breaks it as soon in an armed one, so a way whose end is described as unarmed may also be armed there.
     """
 
     done: Way | None
@@ -244,13 +244,13 @@ def _ways(element: Element, path: str, pattern: Pattern) -> _Ways:
         found = _Ways(whole, None, whole, whole, None, None, (None, None))
     if any(isinstance(each, Retry) and each.attempts > 1 for each in element.policies):
         found.armed, found.broken = _tried_again(found, path)
-    # Where it does not matter what is inside, a way shows the element as a whole.
+    # If the inside does not matter, a way shows the element as a whole.
     done, kept = (each and Way(each.cost, (path,)) for each in (found.done, found.kept))
-    if path in pattern.first:  # it has begun before whatever is inside, and ends after that
+    if path in pattern.first:  # the element begins before everything inside it, and ends after it
         return _Ways(done, done, done, whole, whole, found.then, (found.then, found.then), found.avoids)
     if found.avoids:
         kept = found.kept
-    if path in pattern.between:  # it disarms if none of `first` was started since it began
+    if path in pattern.between:  # the element disarms if none of `first` was started since it began
         kept, found.avoids = found.armed, True
     if path in pattern.then:
         found.then, found.broken = whole, (found.broken[0], whole)
@@ -258,7 +258,7 @@ def _ways(element: Element, path: str, pattern: Pattern) -> _Ways:
 
 
 def _tried_again(ways: _Ways, path: str) -> tuple[Way | None, tuple[Way | None, Way | None]]:
-    """Return `armed` and `broken` of something that is tried again when it fails: it may fail right after it was armed."""
+    """Return `armed` and `broken` of an element that is tried again when it fails: it may fail right after it was armed."""
     again = ways.first and ways.first.then(_Via(path, "tried again"))
     if again is None:
         return ways.armed, ways.broken
@@ -388,7 +388,7 @@ def check_rules(
     edges: Sequence[Edge], rules: Sequence[PathRule], *, tried_again: bool = False, refused: bool = False,
     calls: Callable[[RuleNode], frozenset[str]] = _never,
 ) -> list[Problem]:  # fmt: skip
-    """Return what is wrong with some rules, and the shortest path that breaks each of those that do not hold.
+    """Return the problems of some rules, and for each rule that does not hold the shortest path that breaks it.
 
     Args:
         edges: The edges of the strategy.
@@ -399,7 +399,7 @@ def check_rules(
             checked as they begin.
 
     Raises:
-        TypeError: one of them is no rule.
+        TypeError: one of them is not a rule.
     """
     if isinstance(rules, PathRule) or not all(isinstance(each, PathRule) for each in rules):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
@@ -435,7 +435,7 @@ def check_rules(
 def shortest_break(
     edges: Sequence[Edge], pattern: Pattern, *, tried_again: bool = False, refused: bool = False
 ) -> Way | None:
-    """Return the shortest way to do what a pattern forbids."""
+    """Return the shortest way that matches a forbidden pattern."""
     ways = _through(edges, "", pattern, refused=refused)
     broken = _tried_again(ways, "")[1] if tried_again else ways.broken
     return Way(0, ("START",)).then(broken[pattern.at_start])
