@@ -84,7 +84,7 @@ def check_handler(event: Any, handler: Any, call: str, example: str) -> None:
     """Check the arguments of `on`. Errors show it as `call`, with an example of an event.
 
     Raises:
-        TypeError: the type is no event, or the handler is async or cannot be called.
+        TypeError: the type is not an event, or the handler is async or cannot be called.
     """
     if not (isinstance(event, type) and issubclass(event, Event)):
         raise TypeError(

@@ -95,7 +95,7 @@ def _names(owner: Any) -> tuple[str, ...]:
 
 
 def _extra(value: object, owner: Any) -> _Fields:
-    """Return the attributes of an object that are no fields, without cached properties, which can be computed again."""
+    """Return the attributes of an object that are not fields, without cached properties, which can be computed again."""
     held: _Fields = getattr(value, "__dict__", {})
     fields = set(_names(owner))
     return {

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _LAST_WORDS = 1.0
 """How many seconds a server has to close a stream after announcing its end."""
 DONE = "[DONE]"
-"""The last event of a stream, which is no JSON."""
+"""The last event of a stream, which is not JSON."""
 
 
 class StreamedAnswer(Protocol):
@@ -75,7 +75,7 @@ class WireRequest:
 
 
 class Exchange(Protocol):
-    """One request in a protocol: what is sent, what a server may refuse of it, and how the answer is read."""
+    """One request in a protocol: the data sent, the parts that a server may refuse, and how the answer is read."""
 
     path: str
     asked: WireRequest
@@ -136,7 +136,7 @@ class Endpoint:
                 if not unsendable:
                     raise
                 raise ModelRequestError(
-                    f"what is to be sent to {self} is no JSON: {unsendable}", sent=False, is_final=True
+                    f"the request to {self} is not JSON: {unsendable}", sent=False, is_final=True
                 ) from error
             except ModelRequestError as error:
                 refused = next(

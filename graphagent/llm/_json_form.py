@@ -39,7 +39,7 @@ _COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 
 
 def request_json(request: ModelRequest) -> dict[str, Json]:
-    """Return all of a request that a model sees, as JSON data; what is empty is left out.
+    """Return all parts of a request that a model sees, as JSON data; empty parts are left out.
 
     Images and data of providers are named by their hash. Ids of tool calls are numbers in the order of the calls: they differ from
     run to run, and mean nothing else.

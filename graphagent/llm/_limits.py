@@ -235,7 +235,7 @@ class _Pace:
             return (until - time) / 1_000
 
     def _time(self) -> int:
-        """Return the time. If the clock was set back, what is counted moves back with it, or all would wait until it catches up."""
+        """Return the time. If the clock was set back, the counts move back with it, or all requests would wait until it catches up."""
         time = now()
         if time < self._last:
             back = self._last - time

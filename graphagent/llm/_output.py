@@ -60,7 +60,7 @@ class OutputFormat(Generic[T]):
         """Make the format of a type: a pydantic model, a dataclass, a TypedDict, `list[int]`, a union and so on.
 
         Raises:
-            TypeError: it is no type, or pydantic has no JSON schema for it.
+            TypeError: the output is not a type, or pydantic has no JSON schema for it.
         """
         check_type("output=", kind)
         from pydantic import TypeAdapter

@@ -208,7 +208,7 @@ class _PublishedPrices:
         return MONEY.add(prices.cost(usage), per_request)
 
     def _find(self, name: str, base_url: str) -> ModelInfo | None:
-        """Return what is known of a model at a server, or of that name anywhere if the server is not known."""
+        """Return the prices of a model at a server, or of a model of that name anywhere if the server is not known."""
         key = name, base_url
         if key not in self._found:
             try:

@@ -1,4 +1,4 @@
-"""The items of Responses: what of them is a part of a message, and what is kept to be sent back with it."""
+"""The items of Responses: which of their data become a part of a message, and which are kept to be sent back with it."""
 
 from __future__ import annotations
 

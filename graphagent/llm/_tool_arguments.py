@@ -202,7 +202,7 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _entries(section: str, entry: str) -> dict[str, str]:
-    """Return the text of each parameter in a section: an entry has its name, or several, and what is indented below it is of its text."""
+    """Return the text of each parameter in a section: an entry has one name or more, and the indented lines below are its text."""
     lines = [line for line in section.splitlines() if line.strip()]
     indent = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     found: dict[str, str] = {}

@@ -80,6 +80,6 @@ def stores_of(model: Model | None) -> list[Store]:
 
 
 def _wrapped(model: Model) -> list[Model]:
-    """Return the models that a wrapper asks; none for what is not a wrapper."""
+    """Return the models that a wrapper asks; none for other models."""
     found: Any = getattr(model, "models", None) or [getattr(model, "model", None)]
     return [each for each in found if callable(getattr(each, "respond", None))]

@@ -58,7 +58,7 @@ class BackupReport:
     bytes: int = 0
     """The size of what was written."""
     left: tuple[str, ...] = field(default=(), repr=False)
-    """The names of what is in the folder and was not copied: other files than stores and readable facts, and links to folders."""
+    """The names of the files in the folder that were not copied: files other than stores and readable facts, and links to folders."""
 
 
 async def backup(store: str | os.PathLike[str], to: str | os.PathLike[str], *, replace: bool = False) -> BackupReport:
@@ -66,8 +66,8 @@ async def backup(store: str | os.PathLike[str], to: str | os.PathLike[str], *, r
 
     The copy of a store is made at one moment, which commits neither wait for nor disturb; it is read and checked before it gets its
     name. If that fails, or is cancelled, nothing is left of it. The files are accessible to this user alone. In a folder, each file is
-    of one moment, and what is neither a store nor readable facts is not copied. A second backup of the same folder into the same place
-    writes only the files of facts that have changed, and removes those that are gone.
+    of one moment, and files other than stores and readable facts are not copied. A second backup of the same folder into the
+    same place writes only the files of facts that have changed, and removes those that are gone.
 
     Args:
         store: The file of a store, or a folder.
@@ -200,7 +200,7 @@ def _file(source: Path, target: Path, *, replace_it: bool) -> BackupReport:
 
 
 def _fill(source: Path, target: Path, *, of: Path | None) -> BackupReport:
-    """Copy what is in a folder into one that is empty, or has what was copied before."""
+    """Copy the contents of a folder into a folder that is empty, or has an earlier copy."""
     from graphagent.store.sqlite._copying import copy_file
     from graphagent.store.sqlite._file import make_folder
 
@@ -324,7 +324,7 @@ def _new_folder(target: Path) -> Generator[Path]:
 
 @contextmanager
 def _replaced(target: Path, fresh: Path) -> Generator[None]:
-    """Take away what is at a path while something else is put there; it is removed then, or put back."""
+    """Move the file or folder at a path away while another is put there; then remove it, or put it back."""
     from graphagent.store.sqlite._copying import alone
 
     if not target.exists():

@@ -63,10 +63,10 @@ class Cache:
     """Values under `("cache", owner, kind, …)`, which are found until they expire."""
 
     def __init__(self, store: Store, kind: str, owner: str, ttl: float | None) -> None:
-        """Name what is cached.
+        """Name the cached values.
 
         Raises:
-            TypeError: `ttl` is no number.
+            TypeError: `ttl` is not a number.
             ValueError: `ttl` is not above 0, or not finite.
         """
         if ttl is not None:

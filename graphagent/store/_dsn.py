@@ -1,4 +1,4 @@
-"""The names of PostgreSQL databases, as text: what is one, whether it has a password, which schema it means."""
+"""The names of PostgreSQL databases, as text: whether a text is one, whether it has a password, which schema it means."""
 
 from __future__ import annotations
 

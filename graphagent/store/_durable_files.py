@@ -230,7 +230,7 @@ def opened_folder(root: str, parts: Sequence[str], *, make: bool = False) -> Gen
 
 @contextmanager
 def opened(name: str, folder: int | None = None, *, write: bool = False) -> Generator[int | None]:
-    """Open a file that is no link; yield None if there is none. Without a folder, `name` is a whole path."""
+    """Open a file that is not a link; yield None if it does not exist. Without a folder, `name` is a whole path."""
     try:
         file = os.open(name, (os.O_RDWR if write else os.O_RDONLY) | _SAFE, dir_fd=folder)
     except FileNotFoundError:

@@ -36,7 +36,7 @@ class RecordedModel:
 
     Without recording, which is the default, no model is asked: a request that is not in the file raises a ScriptError, which shows
     what differs from the nearest one that is. With `record=True`, or GRAPHAGENT_RECORD=1 in the environment, the model is asked for
-    what is not in the file, and its answer is added. To record everything anew, delete the file.
+    requests that are not in the file, and the answers are added. To record everything anew, delete the file.
 
     Requests are the same if everything in them is that the model sees. Equal requests are answered in the order in which they were
     recorded. Streamed text comes word by word. The file is JSON, for people to read and to review; it contains neither keys nor

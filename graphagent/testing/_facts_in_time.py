@@ -131,7 +131,7 @@ async def recording(provider: KeepingProvider, scope: Scope, owner: str) -> None
 
 
 async def hiding(provider: KeepingProvider, scope: Scope, owner: str) -> None:
-    """What is untrusted does not hide what is not."""
+    """Untrusted facts do not hide other facts."""
     text = "an untrusted fact does not hide one that is not: both are returned, the more trusted one first"
     for value, trust, expected in (
         ("Oslo", "untrusted", ["Oslo"]),

@@ -1,4 +1,4 @@
-"""Promises of a contract, and what is said when one is broken."""
+"""Promises of a contract, and the error for a broken one."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def check_responses(
 
 
 def _at(value: Any, *path: str) -> Any:
-    """Return what is at a path, or None where a part of it is missing or null."""
+    """Return the value at a path, or None if a part of the path is missing or null."""
     for name in path:
         if value is None:
             return None

@@ -48,7 +48,7 @@ async def check_store(
     times, while tasks commit; without it, the check cannot see what becomes of a commit whose connection is lost.
 
     The check uses rooms that nothing else uses, and empties them. Some promises are checked in other event loops, in threads. What
-    cannot be seen: whether a commit survives a power cut, and whether what is removed is erased from the disk.
+    cannot be seen: whether a commit survives a power cut, and whether removed data are erased from the disk.
 
     Raises:
         AssertionError: a promise is not kept; the text says which.

@@ -1,7 +1,7 @@
 """Copying the file of a SqliteStore while others write it, and putting the copy in its place: entirely or not at all.
 
 The copy is made by SQLite, in one read transaction: writers go on meanwhile, and their commits stay in the log. It needs no key, for
-what is sealed is copied as it is. It is written under another name, synced, read and checked, and gets its name last.
+sealed data are copied as they are. It is written under another name, synced, read and checked, and gets its name last.
 
 A store that is replaced must not be open anywhere: whoever had it open would go on in a file without a name, and its log would be
 applied to the new file. SQLite's own lock says so, also of a file that is damaged: every open connection shares it.

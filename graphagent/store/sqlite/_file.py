@@ -23,7 +23,7 @@ from graphagent.store._sealed_detection import KEYS_PLACE, MAGIC
 
 APPLICATION_ID = 0x67616731
 SEALED_ID = 0x67616773
-"""The application id of a file that was sealed: without its key row, it is no empty store."""
+"""The application id of a file that was sealed: without its key row, it is not an empty store."""
 FORMAT = 3
 _UNSUMMED = 2
 """The format of files whose rows have no checksums. They are read, and get the column for them when somebody writes."""
@@ -296,7 +296,7 @@ def identity(path: Path) -> tuple[int, int]:
 
 
 def check_identity(path: Path, known: tuple[int, int]) -> None:
-    """Check that the file is still the one that was opened, because what is written to a deleted file is lost.
+    """Check that the file is still the one that was opened, because data written to a deleted file are lost.
 
     Raises:
         StoreError: it is not.
@@ -460,7 +460,7 @@ def items(
 def _is_folder(path: Path) -> bool:
     try:
         return path.is_dir()
-    except OSError:  # what is above it may not be entered
+    except OSError:  # a folder above may not be accessible
         return False
 
 

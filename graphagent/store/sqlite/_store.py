@@ -86,7 +86,7 @@ class SqliteStore:
     SealedStoreError. `scan(())` and `verify()` read its rows as they are.
 
     Raises:
-        TypeError: `path` is no path.
+        TypeError: `path` is not a path.
         ValueError: `path` is the name of a database in memory or a URL, or `synchronous` is not known.
     """
 
@@ -210,7 +210,7 @@ class SqliteStore:
         """Read and check everything, as far as SQLite can check it. Return the number of items.
 
         Raises:
-            StoreNotFoundError: there is no file; none is made.
+            StoreNotFoundError: the file does not exist; it is not created.
             DamagedStoreError: the file is damaged.
         """
         await anyio.to_thread.run_sync(self._check_exists)

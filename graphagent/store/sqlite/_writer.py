@@ -1,4 +1,4 @@
-"""Writing to a SqliteStore: by one thread, which commits together what is queued, or at once where that blocks nobody.
+"""Writing to a SqliteStore: by one thread, which commits queued changes together, or at once if that blocks nobody.
 
 Handing a commit to a thread and waking the task afterwards takes three times as long as a small commit itself. So with
 `synchronous="NORMAL"`, where a commit waits for no disk, a small one is made by the thread that asks for it. See `commit_here`
@@ -231,7 +231,7 @@ class Writer:
             self._running = True
 
     def close(self, reply: Reply | None) -> bool:
-        """Let the thread end after what is queued; return False if there is no thread, and no reply will come."""
+        """Let the thread end after the queued work; return False if there is no thread, and no reply will come."""
         with self._lock:
             if self._closed or not self._running:
                 self._closed = True
