@@ -23,7 +23,7 @@ _MOST_TOKENS = 2**63 - 1
 
 
 class WrongMessage(ValueError):
-    """Something is not a message. The text contains no value of it."""
+    """Raised for something that is not a message. The text contains none of its values."""
 
 
 @dataclass(slots=True)
@@ -50,10 +50,10 @@ class Conversation:
         self._asked: int | None = None
 
     def read(self, messages: Iterable[object], read: Callable[[Mapping[str, Any]], None]) -> RunMemory:
-        """Read messages in their order, and return the transcript. What was left out of it is logged.
+        """Read messages in order, and return the transcript. Omitted parts are logged.
 
         Raises:
-            ValueError: one is not a message of the library; the text says which, and contains no value of it.
+            ValueError: A message is not one of the library. The text names it and contains none of its values.
         """
         for self.place, message in enumerate(messages):
             try:
@@ -81,11 +81,11 @@ class Conversation:
         return RunMemory("\n\n".join(filter(None, self.rules)), steps)
 
     def leave_out(self, what: str) -> None:
-        """Note that something of the message is not in the transcript."""
+        """Record that a part of the message is left out of the transcript."""
         self._left_out.setdefault(what, []).append(self.place)
 
     def stand_in(self, what: str) -> Text:
-        """Note the same, and return a text that says so in its place."""
+        """Record that a part is left out, and return a text to put in its place."""
         self.leave_out(what)
         return Text(f"[{what}: not imported]")
 
@@ -101,7 +101,7 @@ class Conversation:
             self.rules.append(sendable(text))
 
     def user(self, parts: Iterable[Part], at: int | None = None) -> None:
-        """Add what the user said."""
+        """Add a message of the user."""
         said = tuple(parts)
         self._asked = at
         text, images = said[:1], said[1:]
@@ -111,24 +111,24 @@ class Conversation:
             self._steps.append(TaskStep(Message("user", said), at=at))
 
     def told(self, text: str, at: int | None = None) -> None:
-        """Add what the model was told in the place of the user."""
+        """Add a message that stands in for one of the user."""
         self._asked = at
         self._steps.append(MessageStep(Message.user(text), at=at))
 
     def assistant(self, parts: Iterable[Part], at: int | None = None, usage: Usage | None = None) -> None:
-        """Add a turn of the model. It began when it was asked, as far as that is known."""
+        """Add a turn of the model, with the time of the request if known."""
         asked = at if self._asked is None or at is None else min(self._asked, at)
         self._steps.append(_Turn([], None if at is None or asked is None else Timing(asked, at), usage))
         for part in parts:
             self._add(part)
 
     def joined(self, part: Part, at: int | None, *, apart: bool) -> None:
-        """Add a part to the turn of the model that is the last step, unless it has results, or else to a new one.
+        """Add a part to the last step if that is a model turn without results, and otherwise to a new turn.
 
         Args:
             part: The part.
-            at: When it was stored.
-            apart: Whether it is added to a new one too if the turn has text already.
+            at: The time at which the part was stored.
+            apart: Whether to begin a new turn also if the last one already has text.
         """
         last = self._steps[-1] if self._steps else None
         if (
@@ -140,9 +140,9 @@ class Conversation:
         self._add(part)
 
     def _add(self, part: Part) -> None:
-        """Add a part to the last step, which is a turn. A call whose id is missing, or that of another call of the turn, gets one.
+        """Add a part to the last step, which is a turn. A call without an id, or with that of another call of the turn, gets a new one.
 
-        It is always the same, so that importing a conversation again is known for it.
+        The new id is always the same, so that a conversation imported again is recognised.
         """
         parts = cast("_Turn", self._steps[-1]).parts
         if isinstance(part, Image):
@@ -152,10 +152,10 @@ class Conversation:
         parts.append(part)
 
     def answered(self, result: ToolResult, at: int | None = None) -> None:
-        """Add the result of a tool call to the last turn that has the call without a result; without one it is left out.
+        """Add the result of a tool call to the last turn with that call and no result for it. Without such a turn, it is left out.
 
         Raises:
-            WrongMessage: its name or the id of its call is not text.
+            WrongMessage: The name of the result or the id of its call is not text.
         """
         self._asked = at
         if not isinstance(result.name, str) or not isinstance(result.call_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -188,7 +188,7 @@ def messages_of(dump: object, remedy: str) -> Sequence[object]:
     """Return the messages of a dump: a list, or its JSON.
 
     Raises:
-        ValueError: it is something else; the text says to do what is named.
+        ValueError: The dump is something else. The message ends with the given remedy.
     """
     given = dump
     if isinstance(dump, str | bytes | bytearray):
@@ -207,14 +207,14 @@ def time_of(value: object) -> int | None:
     """Return a time as milliseconds UTC; one without a zone is in UTC, as in SQLite.
 
     Raises:
-        WrongMessage: it is not a time.
+        WrongMessage: The value is not a time.
     """
     if value is None:
         return None
     try:
         time = value if isinstance(value, datetime) else datetime.fromisoformat(cast("str", value))
     except (TypeError, ValueError):
-        raise WrongMessage("its time is not one") from None
+        raise WrongMessage("its time is not valid") from None
     return round((time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -224,7 +224,7 @@ def text_of(value: object) -> str:
 
 
 def call_of(name: object, arguments: object, id_: object) -> ToolCall:
-    """Return a tool call; arguments that are text are JSON. What is not an object is kept as it came."""
+    """Return a tool call. Arguments in a text are parsed as JSON; other values than objects are kept unchanged."""
     if not isinstance(name, str) or not isinstance(id_, str | None):
         raise WrongMessage("a tool call has no name, or an id that is not text")
     given, malformed = read_arguments(arguments)
@@ -247,17 +247,17 @@ def image_from(*, data: object = None, media_type: object = None, url: object = 
 
 
 def usage_of(usage: object, *, cached: object = None, reasoning: object = None) -> Usage | None:
-    """Return the tokens of a turn; None if nobody counted them.
+    """Return the tokens of a turn, or None if they were not counted.
 
     Raises:
-        WrongMessage: one of the counts is not one.
+        WrongMessage: A count is not valid.
     """
     if not isinstance(usage, Mapping):
         return None
     counted = cast("Mapping[str, object]", usage)
     counts = [counted.get("input_tokens"), counted.get("output_tokens"), cached, reasoning]
     if not all(each is None or (type(each) is int and 0 <= each <= _MOST_TOKENS) for each in counts):
-        raise WrongMessage("a number of tokens is not one")
+        raise WrongMessage("a number of tokens is not valid")
     read, written, from_cache, thought = (cast("int", each or 0) for each in counts)
     found = Usage(read, written, from_cache, thought)
     return found if found.total_tokens else None

@@ -65,7 +65,7 @@ def _read_text(text: str | bytes, lists: tuple[str, ...], wanted: str) -> Number
         whole = loaded(text)
     except ValueError as error:
         place = f"line {getattr(error, 'lineno', lines[0][0])}"
-        raise ValueError(f"{place} is no JSON: {getattr(error, 'msg', error)}") from None
+        raise ValueError(f"{place} is not JSON: {getattr(error, 'msg', error)}") from None
     if isinstance(whole, dict) and not any(name in whole for name in lists):
         return [(f"line {lines[0][0]}", cast("dict[str, Any]", whole))]
     return _listed(whole, lists, wanted)
@@ -86,11 +86,11 @@ def _listed(whole: Any, lists: tuple[str, ...], wanted: str) -> Numbered:
     records: list[Any] = []
     for name, part in parts.items():
         if not isinstance(part, list | tuple | None):
-            raise ValueError(f"{name} begins no array of records{wanted and f'; {wanted}'}")  # noqa: TRY004  wrong data, not a wrong type of argument
+            raise ValueError(f"{name} does not begin an array of records{wanted and f'; {wanted}'}")  # noqa: TRY004  wrong data, not a wrong type of argument
         records += part or ()
     for number, each in enumerate(records, 1):
         if not isinstance(each, Mapping):
-            raise ValueError(f"record {number} is no JSON object")  # noqa: TRY004  wrong data, not a wrong type of argument
+            raise ValueError(f"record {number} is not a JSON object")  # noqa: TRY004  wrong data, not a wrong type of argument
     return [(f"record {number}", dict(cast("Mapping[str, Any]", each))) for number, each in enumerate(records, 1)]
 
 
@@ -98,14 +98,14 @@ def _object(place: str, line: str) -> dict[str, Any]:
     try:
         data = loaded(line)
     except ValueError as error:
-        raise ValueError(f"{place} is no JSON: {getattr(error, 'msg', error)}") from None
+        raise ValueError(f"{place} is not JSON: {getattr(error, 'msg', error)}") from None
     if not isinstance(data, dict):
-        raise ValueError(f"{place} is no JSON object")  # noqa: TRY004  wrong data, not a wrong type of argument
+        raise ValueError(f"{place} is not a JSON object")  # noqa: TRY004  wrong data, not a wrong type of argument
     return cast("dict[str, Any]", data)
 
 
 def loaded(text: Any) -> Any:
-    """Return what JSON says; infinite numbers and those that are none are refused."""
+    """Return parsed JSON. Infinite numbers and NaN are refused."""
     try:
         return json.loads(text, parse_constant=_no_number)
     except RecursionError:

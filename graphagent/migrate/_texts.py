@@ -30,11 +30,11 @@ def decoded(text: str | bytes) -> str:
     """Return a text in UTF-8 without a byte order mark, with the line breaks of Unix.
 
     Raises:
-        ValueError: it is no UTF-8.
+        ValueError: The text is not UTF-8.
         TypeError: it is neither text nor bytes.
     """
     if not isinstance(text, str | bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"what is read is the text of a file, or its bytes, not {kind_of(text)}")
+        raise TypeError(f"expected the text of a file, or its bytes, not {kind_of(text)}")
     try:
         text = text.decode("utf-8") if isinstance(text, bytes) else text
     except UnicodeDecodeError as error:
@@ -92,7 +92,7 @@ def note_of(data: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a note; all others are its metadata.
 
     Raises:
-        ValueError: it has no text, or a time is none.
+        ValueError: The note has no text, or a time is not valid.
     """
     rest = {name: value for name, value in data.items() if value is not None}
     text = next((rest.pop(name) for name in _TEXTS if name in rest), None)

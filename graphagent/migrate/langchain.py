@@ -40,7 +40,7 @@ def load_messages(dump: Sequence[object] | str | bytes) -> RunMemory:
         dump: What `messages_to_dict` or `dumpd` returned, or its JSON; or the messages themselves, as LangGraph hands them out.
 
     Raises:
-        ValueError: it is not such a dump; the text says which message is not one, and contains no value of it.
+        ValueError: `dump` is something else. The text names the invalid message and contains none of its values.
     """
     conversation = Conversation("LangChain")
     messages = (_dumped(each) for each in messages_of(dump, _REMEDY))
@@ -78,7 +78,7 @@ def _read(conversation: Conversation, message: Mapping[str, Any]) -> None:
     elif role == "assistant":
         _answer(conversation, data)
     else:
-        raise WrongMessage("its type is none of human, ai, system, tool, function and chat")
+        raise WrongMessage("its type is not human, ai, system, tool, function or chat")
 
 
 def _answer(conversation: Conversation, data: Mapping[str, Any]) -> None:

@@ -67,7 +67,7 @@ def from_crewai(data: Data, *, scope: str = ROOT, owner: str | None = None) -> l
 
 
 def from_mem0(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
-    """Read what mem0's `get_all()` returned, as JSON: `{"results": […]}`, an array, or JSON lines.
+    """Read the result of mem0's `get_all()`, as JSON: `{"results": […]}`, an array, or JSON lines.
 
     A `user_id` is the owner of its memories, an `agent_id` their source, an `actor_id` the speaker. Relations of a graph become
     notes of the category `relation`.
@@ -119,7 +119,7 @@ def from_csv(data: str | bytes, *, scope: str = ROOT, owner: str | None = None) 
         owner: The owner of all notes; None: those that the data name.
 
     Raises:
-        ValueError: the header has no such column, or a row is no note; the text names the line.
+        ValueError: The header has no such column, or a row is not a note. The message names the line.
         NoteError: the scope or the owner is not valid.
     """
     return _checked(rows_of(decoded(data)), _plain, scope, owner)
@@ -134,7 +134,7 @@ def from_jsonl(data: Data, *, scope: str = ROOT, owner: str | None = None) -> li
         owner: The owner of all notes; None: those that the data name.
 
     Raises:
-        ValueError: a record is no note, or two have the same id and differ; the text names it.
+        ValueError: A record is not a note, or two with the same id differ. The message names the record.
         TypeError: the data are neither text nor parsed JSON.
         NoteError: the scope or the owner is not valid.
     """
@@ -155,7 +155,7 @@ def from_markdown(
         owner: The owner of all notes.
 
     Raises:
-        ValueError: a file is no text in UTF-8, or a section is no note; the text names the file.
+        ValueError: A file is not text in UTF-8, or a section is not a note. The message names the file.
         TypeError: `files` is not a mapping, or a file is neither text nor bytes.
         NoteError: the scope or the owner is not valid.
     """
@@ -210,13 +210,13 @@ _MEM0 = {
     "run_id": "run_id", "actor_id": "speaker", "role": "role", "categories": "categories",
 }  # fmt: skip
 """The fields of mem0, and those of a note."""
-_MEM0_WANTED = "give what get_all() gives"
+_MEM0_WANTED = "pass the result of get_all()"
 
 
 def _mem0(data: dict[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in data.items() if value is not None}
     if "event" in rest and not rest.keys() >= {"memory", "created_at"}:
-        raise ValueError(f"it is what add() or history() gives, which is not a whole memory; {_MEM0_WANTED}")
+        raise ValueError(f"it is a result of add() or history(), which is not a whole memory; {_MEM0_WANTED}")
     if "relationship" in rest and "memory" not in rest:
         source, target = rest.get("source"), rest.get("target", rest.get("destination"))
         return _relation("mem0", source, rest["relationship"], target, rest)

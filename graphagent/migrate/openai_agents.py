@@ -47,10 +47,10 @@ def load_items(items: Sequence[Mapping[str, Any]] | str | bytes) -> RunMemory:
     that says so, and results whose call is missing.
 
     Args:
-        items: What `await session.get_items()` returned, or its JSON.
+        items: The result of `await session.get_items()`, or its JSON.
 
     Raises:
-        ValueError: it is something else; the text says which item is not one, and contains no value of it.
+        ValueError: `items` is something else. The message names the invalid item and contains none of its values.
     """
     reader = _Reader(Conversation("the OpenAI Agents SDK"))
     return reader.conversation.read(messages_of(items, _REMEDY), reader.item)
@@ -59,15 +59,15 @@ def load_items(items: Sequence[Mapping[str, Any]] | str | bytes) -> RunMemory:
 def load_sessions(path: str | PathLike[str], *, messages_table: str = "agent_messages") -> dict[str, RunMemory]:
     """Return the sessions in a file of `SQLiteSession` as transcripts, by their ids, as `load_items` does, with the times of their items.
 
-    It blocks while the file is read, which is not changed.
+    The call blocks while the file is read. The file is not changed.
 
     Args:
         path: The file.
         messages_table: The name of the table with the items, if the session was given another one.
 
     Raises:
-        StoreNotFoundError: there is no such file.
-        ValueError: it is not a database of SQLite, or damaged; it has no such table; or an item of a session is not one.
+        StoreNotFoundError: The file does not exist.
+        ValueError: The file is not an SQLite database, is damaged, lacks the table, or contains an invalid item.
     """
     import apsw
 
@@ -120,7 +120,7 @@ class _Reader:
 
     conversation: Conversation
     reasoned: bool = False
-    """Whether the answer began with reasoning, without which servers of OpenAI refuse the ids of what follows."""
+    """Whether the answer began with reasoning. Without it, servers of OpenAI refuse the ids of the items after it."""
 
     def item(self, item: Mapping[str, Any]) -> None:
         """Add an item."""
@@ -170,7 +170,7 @@ def _result(conversation: Conversation, item: Mapping[str, Any]) -> ToolResult:
 
 
 def _content(conversation: Conversation, content: object) -> Iterator[Part]:
-    """Yield the parts of a message that is no answer, or of the output of a tool."""
+    """Yield the parts of a message that is not from the model, or of the output of a tool."""
     if not isinstance(content, str | list):
         raise WrongMessage("its content is neither text nor a list")
     for piece in [content] if isinstance(content, str) else cast("Iterable[Any]", content):

@@ -21,7 +21,7 @@ from graphagent.migrate._conversation import (
 
 _REMEDY = "give what ModelMessagesTypeAdapter.dump_json(messages), or result.all_messages_json(), returned"
 _UNSENT = ("cache-point",)
-"""What says something to a server, and nothing to the model."""
+"""The kinds of parts that are for a server, not for the model."""
 
 
 def load_messages(dump: Sequence[Mapping[str, Any]] | str | bytes) -> RunMemory:
@@ -34,10 +34,10 @@ def load_messages(dump: Sequence[Mapping[str, Any]] | str | bytes) -> RunMemory:
     citations and costs are not read.
 
     Args:
-        dump: What `ModelMessagesTypeAdapter.dump_json` returned, or the same as parsed JSON.
+        dump: The result of `ModelMessagesTypeAdapter.dump_json`, or the same data as parsed JSON.
 
     Raises:
-        ValueError: it is not such a dump; the text says which message is not one, and contains no value of it.
+        ValueError: `dump` is something else. The text names the invalid message and contains none of its values.
     """
     conversation = Conversation("pydantic-ai")
     instructions: list[str] = []
@@ -108,7 +108,7 @@ def _said(conversation: Conversation, parts: Iterable[Mapping[str, Any]]) -> Ite
 
 
 def _speech(conversation: Conversation, part: Mapping[str, Any]) -> Text:
-    """Return what was spoken, as far as it was transcribed."""
+    """Return the transcript of speech, as far as there is one."""
     transcript = part.get("transcript")
     if transcript is None:
         return conversation.stand_in("speech without a transcript")
@@ -134,7 +134,7 @@ def _returned(conversation: Conversation, part: Mapping[str, Any], at: int | Non
 
 
 def _content(conversation: Conversation, content: object) -> Iterator[Part]:
-    """Yield the parts of what the user said."""
+    """Yield the parts of a message of the user."""
     if not isinstance(content, str | list):
         raise WrongMessage("the content of a prompt is neither text nor a list")
     for item in [content] if isinstance(content, str) else cast("Iterable[Any]", content):

@@ -42,14 +42,14 @@ def load_steps(dump: Sequence[Mapping[str, Any]] | str | bytes) -> RunMemory:
             of it is JSON).
 
     Raises:
-        ValueError: it is not such a dump; the text names the step, and none of its values.
+        ValueError: `dump` is something else. The text names the invalid step and contains none of its values.
     """
     reader = _Reader()
     given = _parsed(dump) if isinstance(dump, str | bytes) else dump
     if isinstance(given, Mapping) and "steps" in given:  # the form of RunResult.dict()
         given = cast("Mapping[str, Any]", given)["steps"]
     if isinstance(given, Mapping) or not isinstance(given, Sequence):
-        raise ValueError("a dump of smolagents is a list of steps; give what agent.memory.get_full_steps() gave")  # noqa: TRY004  it is data from outside
+        raise ValueError("a dump of smolagents is a list of steps; pass the result of agent.memory.get_full_steps()")  # noqa: TRY004  it is data from outside
     steps: list[Step] = []
     for number, data in enumerate(cast("Sequence[object]", given)):
         try:
@@ -67,7 +67,7 @@ def load_steps(dump: Sequence[Mapping[str, Any]] | str | bytes) -> RunMemory:
 
 
 class _NoStep(ValueError):
-    """Something is not a step. The text contains no value of it."""
+    """Raised for something that is not a step. The text contains none of its values."""
 
 
 def _parsed(dump: str | bytes) -> Any:
@@ -91,7 +91,9 @@ class _Reader:
             raise _NoStep(f"it is {kind_of(data)}, not an object")
         fields = cast("Mapping[str, Any]", data)
         if "kind" in fields:
-            raise _NoStep("it is what RunMemory.full_steps() gives, for people; load what RunMemory.to_json() gave")
+            raise _NoStep(
+                "it is from RunMemory.full_steps(), which is for people; load the result of RunMemory.to_json()"
+            )
         if "plan" in fields:
             yield self._plan(fields)
         elif fields.keys() & {"step_number", "step"} and fields.keys() & {"model_output", "observations", "tool_calls"}:
@@ -103,7 +105,7 @@ class _Reader:
         elif set(fields) == {"output"}:
             yield FinalAnswerStep(fields["output"])
         else:
-            raise _NoStep("its fields are those of no type of step")
+            raise _NoStep("its fields fit no type of step")
 
     def _plan(self, fields: Mapping[str, Any]) -> PlanningStep:
         known = _text(fields.get("facts"))  # older releases wrote two texts
@@ -120,7 +122,7 @@ class _Reader:
     def _action(self, fields: Mapping[str, Any]) -> Iterator[Step]:
         number = fields.get("step_number", fields.get("step"))
         if number is not None and type(number) is not int:
-            raise _NoStep("its number is none")
+            raise _NoStep("its number is not valid")
         calls, code = _calls(fields)
         text = _said(fields)
         observations, images = fields.get("observations"), self._images(fields.get("observations_images"))

@@ -139,13 +139,13 @@ def test_mcp_ids_depend_on_what_is_said_alone():
 @pytest.mark.parametrize(
     ("origin", "line", "reason"),
     [
-        ("crewai", "not JSON", "line 2 is no JSON"),
-        ("crewai", "[]", "line 2 is no JSON object"),
+        ("crewai", "not JSON", "line 2 is not JSON"),
+        ("crewai", "[]", "line 2 is not a JSON object"),
         ("crewai", '{"id": "a"}', "line 2 is not a note: it lacks 'content'"),
         ("crewai", '{"id": "a", "content": "  "}', "line 2 is not a note: .*blank"),
         ("crewai", '{"id": "a", "content": "x\\ud800"}', "line 2 is not a note: .*surrogate"),
         ("crewai", '{"id": "a", "content": "x", "importance": 7}', "line 2 is not a note: its importance"),
-        ("crewai", '{"id": "a", "content": "x", "importance": NaN}', "line 2 is no JSON: JSON has no NaN"),
+        ("crewai", '{"id": "a", "content": "x", "importance": NaN}', "line 2 is not JSON: JSON has no NaN"),
         ("crewai", '{"id": "a", "content": "x", "scope": "/a/../b"}', "line 2: scope"),
         ("crewai", '{"id": "a", "content": "x", "created_at": "yesterday"}', "line 2 is not a note"),
         ("crewai", '{"id": "a", "content": "x", "categories": "tea"}', "line 2 is not a note: its categories"),
@@ -153,7 +153,7 @@ def test_mcp_ids_depend_on_what_is_said_alone():
         ("crewai", '{"id": "a", "content": "x", "metadata": {"n": 123456789012345678901234567890}}', "line 2 is not a note"),
         ("crewai", '{"id": "a", "content": "x", "private": "yes"}', "line 2 is not a note: its private"),
         ("crewai", '{"id": "0f8fad5b-d9cb-469f-a165-70867728950e", "content": "x"}', "line 2 has the id of line 1"),
-        ("crewai", "[" * 100_000, "line 2 is no JSON"),
+        ("crewai", "[" * 100_000, "line 2 is not JSON"),
         ("mem0", '{"id": "a", "text": "x"}', "line 2 is not a note: it lacks 'content'"),
         ("mem0", '{"id": 7, "memory": "x"}', "line 2 is not a note: its id"),
         ("mcp", '{"type": "thing"}', "line 2: it is a 'thing'"),
@@ -186,7 +186,7 @@ def test_a_bad_record_of_an_array_is_refused_with_its_number():
     """Where there are no lines, records are counted."""
     with pytest.raises(ValueError, match="record 2 is not a note"):
         from_mem0(json.dumps({"results": [MEM0["results"][0], {"id": "a"}]}))
-    with pytest.raises(ValueError, match="record 2 is no JSON object"):
+    with pytest.raises(ValueError, match="record 2 is not a JSON object"):
         from_mem0(json.dumps([MEM0["results"][0], 3]))
     with pytest.raises(ValueError, match="line 3 is not text"):
         from_mcp(b'{"type":"relation","from":"a","to":"b","relationType":"c"}\n\n\xff\xfe')
@@ -295,7 +295,7 @@ def test_what_is_neither_a_text_nor_parsed_json_is_refused(reader, given):
 def test_what_mem0_gives_of_a_change_is_refused(given):
     """It lacks whose the memories are; what to give instead is said."""
     for data in (given, json.dumps(given)):
-        with pytest.raises(ValueError, match=r"give what get_all\(\) gives"):
+        with pytest.raises(ValueError, match=r"pass the result of get_all\(\)"):
             from_mem0(data)
 
 

@@ -283,15 +283,15 @@ def test_images_are_recovered_where_their_data_are_there(image, found):
         ("5", "a dump of smolagents is a list of steps"),
         ({"secret": 1}, "a dump of smolagents is a list of steps"),
         ([{"task": "t"}, 5], "step 1 is not a step of a dump of smolagents: it is an int, not an object"),
-        ([{"task": "t"}, {"task": "t"}, {"secret": 1}], "step 2 is not a step .* its fields are those of no type of step"),
+        ([{"task": "t"}, {"task": "t"}, {"secret": 1}], "step 2 is not a step .* its fields fit no type of step"),
         ([{}], "step 0 is not a step"),
         ([{"output": 1, "secret": 2}], "step 0 is not a step"),
-        ([action(step_number="secret")], "step 0 is not a step .*: its number is none"),
+        ([action(step_number="secret")], "step 0 is not a step .*: its number is not valid"),
         ([action(timing={"start_time": "secret", "end_time": "secret"})], r"step 0 .* not what it should be \(TypeError\)"),
         ([action(token_usage={"input_tokens": "secret", "output_tokens": 1})], r"step 0 .* not what it should be \(ValueError\)"),
         ([action(timing={"start_time": float("inf"), "end_time": 1})], r"step 0 .* not what it should be \(OverflowError\)"),
         ([action(tool_calls=5)], "step 0 .* not what it should be"),
-        (RunMemory("", [TaskStep("secret")]).full_steps(), "load what RunMemory.to_json"),
+        (RunMemory("", [TaskStep("secret")]).full_steps(), "load the result of RunMemory.to_json"),
     ],
 )  # fmt: skip
 def test_what_is_no_dump_is_refused(dump, said):
