@@ -1,4 +1,4 @@
-"""What is wrong with answers: they cannot be read, are too large, or never come, although somebody waits for them."""
+"""Faults of answers that somebody waits for: unreadable, too large, or never sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 
 class Fault(Enum):
-    """Why the error of a request is not what its code says. It is the data of the error."""
+    """Why the error of a request is not the one named by its code. Carried as the data of the error."""
 
     UNREADABLE = "it cannot be read"
     TOO_LARGE = "it is too large"
@@ -32,23 +32,23 @@ _OF_CLIENT = {
 
 
 def fault_of(error: Exception) -> Fault | None:
-    """Return what is wrong with the answer to a request that failed; None if nothing is, or the connection ended."""
+    """Return the fault of the answer to a failed request; None if the answer is sound, or the connection ended."""
     return error.data if isinstance(error, MCPError) and isinstance(error.data, Fault) else None
 
 
 def failed(number: int | str, fault: Fault) -> SessionMessage:
-    """Return the error of a request whose answer is not used."""
+    """Return the error for a request whose answer is not used."""
     error = ErrorData(code=PARSE_ERROR, message=fault.value, data=fault)
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=error))
 
 
 def settled(item: object) -> object:
-    """Return what a server sent; in the place of an answer that cannot be read, an error of the request that it answers.
+    """Return the message of a server. An answer that cannot be read becomes an error of its request.
 
-    A request that cannot be read becomes one that is refused, so that the server does not wait for its answer.
+    A request that cannot be read is refused, so that the server does not wait for an answer.
 
     Raises:
-        RecursionError: it is nested too deeply for anyone to say what it is.
+        RecursionError: The message is nested too deeply to be identified.
     """
     if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCError):
         error = item.message.error
@@ -69,11 +69,11 @@ def settled(item: object) -> object:
 
 
 def _said(error: ValidationError) -> Mapping[str, Any]:
-    """Return the object that could not be read as a message; an empty one if it was none."""
+    """Return the object that could not be read as a message; an empty one for other values."""
     said: object = None
     for each in error.errors(include_url=False, include_context=False):
         if each["type"] == "json_invalid":
-            # Half a surrogate pair, control characters and deep nesting are no reason not to find the id.
+            # The id is found despite half a surrogate pair, control characters and deep nesting.
             with suppress(ValueError):
                 said = json.loads(each["input"], strict=False)
         elif each["type"] == "missing" and len(each["loc"]) == 2:  # the kind of message, and what this one lacks

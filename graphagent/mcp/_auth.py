@@ -1,4 +1,4 @@
-"""Access to MCP servers by OAuth: what owners have granted is in the store, and the visit to the browser is a question of the run.
+"""Access to MCP servers by OAuth: the grants of owners are in the store, and the visit to the browser is a question of the run.
 
 The flow is that of the SDK. It is executed again when the run is resumed: then it finds the answer, and the state and the verifier
 of the visit that were stored with the question. Requests of a connection carry the token, and refresh it. The file is long because
@@ -57,15 +57,15 @@ _CODES = frozenset((
     "access_denied", "invalid_client", "invalid_client_metadata", "invalid_grant", "invalid_redirect_uri", "invalid_request", "invalid_scope",
     "invalid_target", "server_error", "temporarily_unavailable", "unauthorized_client", "unsupported_grant_type", "unsupported_response_type",
 ))  # fmt: skip
-"""The codes of errors that are shown: what else a server says could be a secret that it was sent."""
+"""The error codes that may be shown. Other text of a server could repeat a secret that it was sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth:
     """How an agent gets access to an MCP server on behalf of the owner of a run: `MCPServer.http(url, auth=OAuth())`.
 
-    Where the server wants a token, the run waits: its question shows an address that the owner visits, and its answer is the
-    address to which the browser is sent from there. Tokens are kept in the store of the agent, under the owner, until these are
+    If the server wants a token, the run waits. Its question shows an address for the owner to visit, and the answer is the
+    address to which the browser is then sent. Tokens are kept in the store of the agent, under the owner, until these are
     forgotten with `forget_runs(store, owner=…)`; without a store, in the server object.
     """
 
@@ -73,11 +73,11 @@ class OAuth:
     """Where the browser is sent: a page of yours, which answers the question; or one of this machine, whose address can be pasted
     even if nothing listens there. `graphagent run` does."""
     scopes: Collection[str] = ()
-    """What to ask for; by default what the server says that it needs."""
+    """The scopes to ask for; by default those that the server says it needs."""
     client_name: str = "graphagent"
-    """How the agent is called where the owner is asked."""
+    """The name of the agent, as shown to the owner."""
     client_id: str = ""
-    """The id of the agent at the server, if it was registered by hand; by default it registers itself."""
+    """The id of an agent that was registered at the server by hand; by default the agent registers itself."""
     client_secret: str = field(default="", repr=False)
     """The secret that belongs to `client_id`."""
     client_metadata_url: str | None = None
@@ -99,7 +99,7 @@ class OAuth:
             raise ValueError("client_secret= belongs to a client_id=, which is missing")
 
     def metadata(self) -> OAuthClientMetadata:
-        """Return what the agent says of itself where it registers."""
+        """Return the metadata with which the agent registers."""
         return OAuthClientMetadata(
             redirect_uris=[AnyUrl(self.redirect_uri)], scope=" ".join(self.scopes) or None, client_name=self.client_name,
             application_type="web" if self.redirect_uri.startswith("https:") else "native",
@@ -118,17 +118,17 @@ class OAuth:
 
 
 class Visit(BaseModel):
-    """A visit to the browser that is to be made."""
+    """A visit to the browser that the owner is asked to make."""
 
     address: str = Field(repr=False)
     state: str = Field(repr=False)
     verifier: str = Field(repr=False)
 
     def read(self, redirect: str) -> dict[str, str]:
-        """Return what the server says by the address to which it sends the browser, or by what follows its question mark.
+        """Return the parameters of the address to which the server sends the browser, or of its query alone.
 
         Raises:
-            ValueError: it is no such address, or that of another visit.
+            ValueError: The text is not such an address, or belongs to another visit.
         """
         place, query = "", redirect.strip()
         if "://" in query:
@@ -153,13 +153,13 @@ class Visit(BaseModel):
         """Return an answer that is the redirect of this visit.
 
         Raises:
-            ValueError: it is not.
+            ValueError: The answer is not this redirect.
         """
         self.read(redirect)
         return redirect
 
     def asks_for(self, address: str) -> bool:
-        """Return whether an address asks for the same as this, of the same server."""
+        """Return whether an address asks the same server for the same."""
         return _without_keys(address) == _without_keys(self.address)
 
 
@@ -169,12 +169,12 @@ def _without_keys(address: str) -> tuple[str, dict[str, str]]:
 
 
 class Grant(BaseModel):
-    """What is stored for an owner and a server."""
+    """The grant stored for an owner and a server."""
 
     client: OAuthClientInformationFull | None = Field(default=None, repr=False)
     tokens: OAuthToken | None = Field(default=None, repr=False)
     expires: int = 0
-    """When the token expires, in milliseconds UTC; 0 where the server does not say it."""
+    """When the token expires, in milliseconds UTC; 0 if the server does not say."""
     server: OAuthMetadata | None = None
     resource: ProtectedResourceMetadata | None = None
     visit: Visit | None = None
@@ -183,12 +183,12 @@ class Grant(BaseModel):
 
     @property
     def token(self) -> str:
-        """The token that requests carry; empty if there is none."""
+        """The token that requests carry, or empty."""
         return "" if self.tokens is None else self.tokens.access_token
 
     @property
     def is_expired(self) -> bool:
-        """Whether the time of the token is over, and it can be refreshed."""
+        """Whether the token has expired and can be refreshed."""
         return self.tokens is not None and bool(self.tokens.refresh_token) and 0 < self.expires <= _clock.now()
 
 
@@ -203,7 +203,7 @@ class Access(httpx2.Auth):
         # Another address or another registration is another grant; the address may be secret.
         same = [url, oauth.redirect_uri, oauth.client_id, oauth.client_metadata_url, sorted(oauth.scopes)]
         self.place = (id(store), owner)
-        """Tells it apart from those of others, as long as there is its store."""
+        """Distinguishes this access from others, for the lifetime of its store."""
         self._key: Key = (*grants_of(owner), hashlib.sha256(json.dumps(same).encode()).hexdigest())
 
     def __repr__(self) -> str:
@@ -215,7 +215,7 @@ class Access(httpx2.Auth):
         """Have a request carry the token, which is refreshed after its time."""
         grant, _ = await self._read()
         if grant.is_expired:
-            with suppress(ToolServerError):  # the old one is refused, and who sees that tries again
+            with suppress(ToolServerError):  # the old token is refused, and that caller tries again
                 await self.refreshed(grant.token)
             grant, _ = await self._read()
         if grant.token:
@@ -223,7 +223,7 @@ class Access(httpx2.Auth):
         yield request
 
     async def refreshed(self, token: str) -> bool:
-        """Return whether there is another token than one that is over: somebody has refreshed it meanwhile, or it is done now.
+        """Return whether an expired token has been replaced, by another task meanwhile or by this call.
 
         Raises:
             ToolServerError: the server of OAuth cannot be reached, or fails.
@@ -235,7 +235,7 @@ class Access(httpx2.Auth):
         return found
 
     async def renew(self, refused: Refused, ctx: Any) -> bool:
-        """Have the owner grant access after a token was refused, unless there is another one by now. Return whether that was so.
+        """Have the owner grant access after a token was refused. Return whether that was unnecessary, since another token exists by now.
 
         Raises:
             ToolServerError: there is none.
@@ -260,10 +260,10 @@ class Access(httpx2.Auth):
 
     @asynccontextmanager
     async def _alone(self) -> AsyncGenerator[Grant]:
-        """Let nobody else change tokens for a while, in no process: a refresh token may be used once. Yield what is stored.
+        """Keep all other tasks and processes from changing tokens for a while, since a refresh token may be used once. Yield the stored grant.
 
         Raises:
-            ToolServerError: the while is over.
+            ToolServerError: The time is over.
         """
         while True:
             grant, version = await self._read()
@@ -284,7 +284,7 @@ class Access(httpx2.Auth):
                 await self.change(busy=0)
 
     async def change(self, **changes: Any) -> None:
-        """Change what is stored, if it was not forgotten meanwhile."""
+        """Change the stored grant, if it was not forgotten meanwhile."""
         while True:
             grant, version = await self._read()
             if not version:
@@ -314,7 +314,7 @@ class Access(httpx2.Auth):
         await self.change(client=client_info)
 
     async def visit(self, address: str, flow: OAuthClientProvider) -> Visit:
-        """Return the visit that an address asks for: the one that is waited for already, or a new one, which is stored."""
+        """Return the visit for an address: the pending one, or a new one, which is stored."""
         grant, _ = await self._read()
         found = grant.visit
         if found is None or not found.asks_for(address):
@@ -330,7 +330,7 @@ class Access(httpx2.Auth):
     # ---- tokens
 
     async def _refresh(self, grant: Grant) -> bool:
-        """Exchange the refresh token. Return whether there is another token now.
+        """Exchange the refresh token. Return whether a new token was received.
 
         Raises:
             ToolServerError: the server of OAuth cannot be reached, or fails.
@@ -342,7 +342,7 @@ class Access(httpx2.Auth):
         response, wrong = await self._sent(await flow.refreshing())
         if not wrong:
             await flow.refreshed(response)
-        elif response.status_code in (400, 401, 403):  # another one, such as 429, says nothing of the tokens
+        elif response.status_code in (400, 401, 403):  # other codes, such as 429, say nothing about the tokens
             await self.change(tokens=None)
         else:
             raise ToolServerError(self.server, f"could not refresh its token: {wrong}")
@@ -352,7 +352,7 @@ class Access(httpx2.Auth):
         """Go through the flow of the SDK after a server refused a request.
 
         Raises:
-            ToolServerError: it failed, or the owner does not grant it.
+            ToolServerError: The flow failed, or the owner does not grant access.
             Suspend: the run waits for the visit.
         """
         if ctx is None:
@@ -374,7 +374,7 @@ class Access(httpx2.Auth):
             raise ToolServerError(
                 self.server, f"was not granted access ({denied}); resume the run to ask again"
             ) from None
-        except (OAuthRegistrationError, OAuthTokenError, ValidationError):  # they say what the server said
+        except (OAuthRegistrationError, OAuthTokenError, ValidationError):  # their messages repeat those of the server
             raise ToolServerError(self.server, "gave no access, since its answer is not what OAuth says") from None
         except OAuthFlowError as error:
             raise ToolServerError(self.server, f"gave no access: {str(error)[:_LONGEST]}") from None
@@ -382,10 +382,10 @@ class Access(httpx2.Auth):
             await steps.aclose()
 
     async def _sent(self, request: httpx2.Request) -> tuple[httpx2.Response, str]:
-        """Send a request of the flow. Return the response, and what is wrong with it: the SDK would log all of it.
+        """Send a request of the flow. Return the response, and its fault, since the SDK would log the whole response.
 
         Raises:
-            ToolServerError: there is no response, or the request would be sent unprotected.
+            ToolServerError: No response came, or the request would be sent unprotected.
         """
         host = request.url.host
         if request.url.scheme != "https" and self.url.startswith("https:") and host not in _LOOPBACK:
@@ -410,7 +410,7 @@ class Access(httpx2.Auth):
 
 
 def _wrong(response: httpx2.Response, kind: type[BaseModel]) -> str:
-    """Return what is wrong with a response, of which nothing may be shown that could be secret; empty if it is as it should be."""
+    """Return the fault of a response, without anything that could be secret; empty if the response is sound."""
     if response.status_code in (200, 201):
         try:
             kind.model_validate_json(response.content)
@@ -425,7 +425,7 @@ def _wrong(response: httpx2.Response, kind: type[BaseModel]) -> str:
 
 
 class _DeniedError(BaseException):
-    """Leaves the flow of the SDK, which would log another kind of error."""
+    """Raised to leave the flow of the SDK, which would log any other error."""
 
 
 class _Flow(OAuthClientProvider):
@@ -449,7 +449,7 @@ class _Flow(OAuthClientProvider):
         return await self._refresh_token()
 
     async def refreshed(self, response: httpx2.Response) -> None:
-        """Store the tokens that it got."""
+        """Store the tokens that the flow received."""
         await self._handle_refresh_response(response)
 
     async def _perform_authorization_code_grant(self) -> tuple[str, str]:
@@ -462,7 +462,7 @@ class _Flow(OAuthClientProvider):
         self._address = address
 
     async def _answer(self) -> AuthorizationCodeResult:
-        """Return what the owner was granted, or have the run wait for that."""
+        """Return the redirect of the owner's visit, or have the run wait for it."""
         visit = await self._access.visit(self._address, self)
         asks = f"May {self._access.server!r} be used for you? Visit this address, and answer with the one to which the browser is then sent: {visit.address}"
         try:

@@ -32,7 +32,7 @@ _DAY = 24 * 60 * 60 * 1000
 
 
 class MCPConnection:
-    """A connection, which is opened at once and ends with its event loop, when it is closed, or when the server ends it."""
+    """A connection. It is opened at once, and ends when it is closed, when the server ends it, or with its event loop."""
 
     def __init__(
         self, server: str, transport: Transport, access: Access | None, start_timeout: float | None, elicit: ElicitationFnT,
@@ -42,7 +42,7 @@ class MCPConnection:
         self._elicit = elicit
         self._transport = transport
         self.is_legacy = legacy or transport.is_legacy
-        """Whether it is, or is to be, of an earlier version of the protocol."""
+        """Whether the connection uses, or is to use, an earlier version of the protocol."""
         self._access = access
         self._start_timeout = start_timeout
         self._opened, self._over = anyio.Event(), anyio.Event()
@@ -56,12 +56,12 @@ class MCPConnection:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is open, or being opened, in the event loop of the caller."""
+        """Whether the connection is open, or being opened, in the event loop of the caller."""
         return self.task.is_running and self.is_open and not self._dismissed
 
     @property
     def is_open(self) -> bool:
-        """Whether neither side has ended it."""
+        """Whether neither side has ended the connection."""
         return not self._over.is_set()
 
     @asynccontextmanager
@@ -69,7 +69,7 @@ class MCPConnection:
         """Yield the client. Within the block the connection stays open even if it is dismissed.
 
         Raises:
-            ToolServerError: it could not be opened.
+            ToolServerError: The connection could not be opened.
         """
         self._users += 1
         try:
@@ -88,7 +88,7 @@ class MCPConnection:
                 self._over.set()
 
     async def aclose(self) -> None:
-        """Close it as soon as nobody uses it; if nobody does, return when it is closed."""
+        """Close the connection as soon as it is unused; if it is unused already, return when it is closed."""
         self.dismiss()
         if self._client is None:
             await self.task.stop()
@@ -96,13 +96,13 @@ class MCPConnection:
             await self.task.wait()
 
     def dismiss(self) -> None:
-        """Have it closed as soon as nobody uses it: calls that are pending are waited for, and further ones are made on another."""
+        """Have the connection closed as soon as it is unused. Pending calls finish first, and new ones use another connection."""
         self._dismissed = True
         if not self._users:
             self._over.set()
 
     def too_slow(self, asked: str) -> str:
-        """Return that the server did not answer in time."""
+        """Return the message that the server did not answer in time."""
         during = "" if self._client is None else f" when {asked}"
         heard = "; what it printed is not the protocol, whose messages alone belong on stdout" if self._rubbish else ""
         within = counted(self._start_timeout or 0, "second")
@@ -113,7 +113,7 @@ class MCPConnection:
         try:
             found = settled(item)
         except RecursionError:
-            self.ended()  # nobody can say who waits for it
+            self.ended()  # the receiver is unknown
             return None
         if isinstance(found, Exception):
             self._rubbish += 1  # servers print to their stdout by mistake
@@ -121,7 +121,7 @@ class MCPConnection:
         return found
 
     def ended(self) -> None:
-        """Note that the server ended it."""
+        """Record that the server ended the connection."""
         if self._client is not None:  # until then, it may be begun in another way
             self._over.set()
 
@@ -147,7 +147,7 @@ class MCPConnection:
             self._opened.set()
 
     async def _use(self, mode: str, limit: anyio.CancelScope) -> None:
-        """Open the connection, and keep it open until it is to end."""
+        """Open the connection, and keep it open until it should end."""
         client = Client(
             self._streams(),
             mode=mode,
@@ -179,7 +179,7 @@ async def _checked_elsewhere(name: str, result: CallToolResult) -> None:
 
 
 async def _hear_changes(client: Client) -> None:
-    """Have the client hear of changes of the list that it keeps; in earlier versions, the server says it by itself."""
+    """Subscribe the client to changes of the list that it caches. In earlier versions, servers announce them unasked."""
     tools = client.server_capabilities.tools
     if tools is None or not tools.list_changed:
         return
@@ -190,7 +190,7 @@ async def _hear_changes(client: Client) -> None:
 
 
 def _first(error: BaseException | None) -> BaseException | None:
-    """Return the first of the errors that task groups have put together."""
+    """Return the first error in the exception groups of task groups."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error

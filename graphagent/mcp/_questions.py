@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, ElicitRequestParams
 
 _MOST_VISITS = 10
-"""How often a call is made again for an address that the user is to visit first."""
+"""How often a call is repeated because the user has to visit an address first."""
 _NO_CHANNEL = "Cannot send 'elicitation/create'"
-"""How servers of the package mcp say that they cannot ask."""
+"""The message with which servers of the package mcp say that they cannot ask."""
 _Form = dict[str, str | int | float | bool | list[str] | None]
 _calling: ContextVar[Call | None] = ContextVar("calling", default=None)
 
 
 class Calls:
-    """The calls that are being made, by all connections of a server."""
+    """The pending calls of all connections of a server."""
 
     def __init__(self, server: str) -> None:
         self.server = server
@@ -69,7 +69,7 @@ class Calls:
         return _place(context) in self._held
 
     def take(self, context: Any) -> Call | None:
-        """Return a call that was held, and hold it no longer."""
+        """Return a held call and release it."""
         return self._held.pop(_place(context), None)
 
     def ended(self, call: Call) -> None:
@@ -86,7 +86,7 @@ class Calls:
 
 
 class Call:
-    """A call of a tool that is being made."""
+    """A pending call of a tool."""
 
     def __init__(
         self, calls: Calls, make: Callable[[Callable[[Client], Awaitable[CallToolResult]]], Awaitable[CallToolResult]], name: str,
@@ -98,10 +98,10 @@ class Call:
         self.context: Any = context
         """The Context of the tool in the run that waits for it; None if it is made outside of a run."""
         self.is_awaited = True
-        """Whether a run waits for its result: otherwise it has stopped."""
+        """Whether a run waits for the result; False after the run has stopped."""
         self._meta: Any = None if context is None else {"idempotencyKey": context.idempotency_key}
         self.session: object = None
-        """The session in which it is being made."""
+        """The session of the call."""
         self.limit = anyio.CancelScope()
         self._news = anyio.Event()
         self._asked: list[_Asked] = []
@@ -112,7 +112,7 @@ class Call:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether it has ended without a result or an error."""
+        """Whether the call ended without a result or an error."""
         return self._result is None and self._error is None
 
     async def result(self) -> CallToolResult:
@@ -133,7 +133,7 @@ class Call:
         raise self._error or ToolError(BROKEN_OFF)
 
     async def ask(self, params: ElicitRequestParams) -> ElicitResult | ErrorData:
-        """Return the answer to a question of the server. It is refused where the call ends, or is made outside of a run."""
+        """Return the answer to a question of the server. The question is refused if the call ends, or is made outside of a run."""
         if self.context is None:
             return _refusal("the call is not made by a run, so there is nobody to ask")
         asked = _Asked(params)
@@ -214,7 +214,7 @@ class Call:
 
 
 def _place(context: Any) -> tuple[object, ...]:
-    """Return what tells the call of a run apart from all others: runs of two owners, or in two stores, can have one id."""
+    """Return a key that identifies the call of a run, since runs of two owners, or in two stores, can share an id."""
     loop = current_token().native_token
     return (loop,) if context is None else (loop, id(context.store), context.owner, context.idempotency_key)
 
@@ -243,7 +243,7 @@ def _form(schema: Mapping[str, Any]) -> Any:
     """Return the type of the answers that fit a schema, which is its JSON schema too.
 
     Raises:
-        SchemaError: it is no JSON schema.
+        SchemaError: The schema is not a JSON schema.
     """
     checker = checker_of(schema)
     parts: Mapping[str, Any] = schema.get("properties", {})

@@ -8,7 +8,7 @@ import httpx2
 from mcp.client.auth.utils import extract_field_from_www_auth
 
 LARGEST_BODY = 1024 * 1024
-"""The largest body of a response that is no message, in bytes."""
+"""The largest body, in bytes, of a response that is not a message."""
 OF_BODY = ("content-encoding", "content-length", "transfer-encoding")
 """The headers that say how a body was sent."""
 
@@ -26,13 +26,13 @@ class Refused(Exception):
 
 
 def refused_by(response: httpx2.Response) -> Refused | None:
-    """Return that a response refuses its request, where another token may help."""
+    """Return the refusal in a response, if another token may help."""
     lacks = response.status_code == 403 and extract_field_from_www_auth(response, "error") == "insufficient_scope"
     return Refused(response) if lacks or response.status_code == 401 else None
 
 
 async def read(response: httpx2.Response, most: int = LARGEST_BODY) -> httpx2.Response:
-    """Return a response with its body, or with none if that is larger than so many bytes, and close the one that was streamed."""
+    """Return a response with its body, or without it if it exceeds a size in bytes, and close the streamed response."""
     body = b""
     async with aclosing(response):
         if most:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _KEPT = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-"""What is kept of the description of a tool."""
+"""The stored part of the description of a tool."""
 _BREACH = "gave an answer when {} that is not what the protocol, or its own schema, says{}; it must be corrected"
 _CANNOT_ASK = "the tool server {!r} could not ask the user in the middle of the call, which failed; from now on it can: call the tool again, if it may do once more what it did before"
 _LISTING = "it was asked for its tools"
@@ -49,9 +49,9 @@ _START_TIMEOUT = 30.0
 _LONGEST = 200
 _MOST_CHARACTERS = 100_000
 _MOST_OWNERS = 100
-"""Owners whose connections are kept."""
+"""The number of owners whose connections are kept."""
 _MOST_PAGES = 100
-"""Pages of a list of tools after which it is taken for one without end."""
+"""The number of pages after which a list of tools is taken to be endless."""
 
 
 class MCPServerOptions(TypedDict, total=False):
@@ -95,12 +95,13 @@ class MCPServerOptions(TypedDict, total=False):
 class MCPServer:
     """A server of the Model Context Protocol, whose tools an agent has: `Agent(strategy, tools=[server])`.
 
-    Make one with `MCPServer.stdio` or `MCPServer.http`. It is connected to when a run first needs it, once for each event loop, for
-    all runs; the connection is opened again if it ended. It is closed by `aclose`, by that of the agent, with the event loop, or
-    when the object is no longer used.
+    Make one with `MCPServer.stdio` or `MCPServer.http`. The connection is opened when a run first needs it, once for each
+    event loop, for all runs, and opened again if it ended. It is closed by `aclose`, by that of the agent, with the event
+    loop, or
+    when the object is not used any more.
 
-    A run asks for the tools when it begins, and keeps them: they are in its journal. The list is asked for again when the server
-    says that it has changed, or that it is no longer valid, and later runs have the new one.
+    A run asks for the tools when it begins, and keeps them: they are in its journal. When the server says that the list has
+    changed or expired, it is requested again, and later runs have the new one.
     """
 
     def __init__(
@@ -179,7 +180,7 @@ class MCPServer:
             **options: As `MCPServerOptions` has them.
 
         Raises:
-            ValueError: `url` is no address. It is not shown: it may hold a password. Or there is a password besides `auth`.
+            ValueError: `url` is not an address, or contains a password besides `auth`. The error does not contain the address.
         """
         transport = Http(url, headers or {}, options.get("timeout", _TIMEOUT))
         if auth is not None and (
@@ -208,7 +209,7 @@ class MCPServer:
             ctx: The run that needs them; without one, no owner can be asked for access.
 
         Raises:
-            ToolServerError: it cannot be reached, or its answer is not valid.
+            ToolServerError: The server cannot be reached, or its answer is not valid.
         """
         found = await self._granted(ctx, partial(self._asked, called="", ask=self._pages))
         approve: Collection[str] = () if isinstance(self._approve, bool | str) else self._approve
@@ -299,10 +300,10 @@ class MCPServer:
                 call.task.cancel()
 
     async def _granted(self, ctx: Any, ask: Callable[[Access | None], Awaitable[T]]) -> T:
-        """Return what `ask` does with the access that the owner of a run has, or grants.
+        """Call `ask` with the access that the owner of a run has or grants, and return the result.
 
         Raises:
-            ToolServerError: there is no access.
+            ToolServerError: Access is missing.
             Suspend: the run waits for its owner.
         """
         if self._auth is None:
@@ -323,7 +324,7 @@ class MCPServer:
     async def _asked(
         self, access: Access | None, called: str, ask: Callable[[Client], Awaitable[T]], *, may_repeat: bool = False
     ) -> T:
-        """Ask the server to call a tool, or, if none is named, for its tools.
+        """Ask the server to call a tool, or for its tools if none is named.
 
         A call that could not ask the user is made on a connection that can, if it may be made again.
 
@@ -404,7 +405,7 @@ class MCPServer:
         self._ending = [each for each in (*self._ending, connection) if each is not None and each.task.is_running]
 
     def _failed(self, error: Exception, connection: MCPConnection, called: str, noted: Exchange) -> Exception:
-        """Return what to raise for an error of the client. It repeats nothing that was sent."""
+        """Return the error to raise for an error of the client, without anything that was sent."""
         if isinstance(noted.error, GraphAgentError):  # of the store, or of the server of OAuth
             return noted.error
         during = f"{called!r} was called" if called else _LISTING

@@ -90,7 +90,7 @@ class Stdio:
         """Return why the process could not be started, or ended."""
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             apart = " (pass each argument by itself, as in stdio('npx', 'server'))" if " " in self.command else ""
-            return f"cannot be started: there is no program {self.command!r}{apart}, or cwd= is no folder"
+            return f"cannot be started: there is no program {self.command!r}{apart}, or cwd= is not a folder"
         if isinstance(error, OSError | ValueError):
             return f"cannot be started ({type(error).__name__}); check the command {self.command!r}, env= and cwd="
         if isinstance(error, MCPError) and error.code != CONNECTION_CLOSED:
@@ -127,7 +127,7 @@ async def _hear(
 
 
 async def _messages(stdout: AsyncIterable[bytes]) -> AsyncGenerator[SessionMessage | Exception]:
-    """Yield the messages in the lines of a stream, and errors for what is none. Of lines that are too long, only the ends are kept."""
+    """Yield the messages in the lines of a stream, and errors for invalid lines. Of lines that are too long, only the ends are kept."""
     parts: list[bytes] = []
     size = 0
     async for chunk in stdout:
@@ -164,7 +164,7 @@ def _message(line: bytes) -> SessionMessage | Exception | None:
 
 
 def _too_large(ends: bytes) -> SessionMessage | None:
-    """Return an error for whoever waits for an answer, of which these are both ends. None if it is no answer, or does not say to what."""
+    """Return an error for the request whose answer begins and ends like this; None if the message is not an answer, or has no id."""
     found = _IDS.search(ends)
     if found is None or b'"method"' in ends[: _EDGE // 10]:
         return None
@@ -227,5 +227,5 @@ async def _has_ended(process: Any) -> bool:
 
 
 def _stderr() -> TextIO:
-    """Return the stderr of this process, for that of a server: a notebook's, or a test's, is no file."""
+    """Return the stderr of this process, for use by a server. In a notebook or a test, stderr is not a file."""
     return sys.__stderr__ or sys.stderr

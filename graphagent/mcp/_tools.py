@@ -142,7 +142,7 @@ def validator_of(
     """Return what checks arguments by the schema of a tool.
 
     Raises:
-        ToolServerError: it is no JSON schema.
+        ToolServerError: The schema is not a JSON schema.
     """
     try:
         return checker_of(schema)
@@ -158,7 +158,7 @@ def checker_of(schema: Mapping[str, Any]) -> Any:
     """Return what checks values by a schema, except for what depends on patterns.
 
     Raises:
-        SchemaError: it is no JSON schema.
+        SchemaError: The schema is not a JSON schema.
     """
     kind: Any = validator_for(schema)
     with suppress(RecursionError):  # deeper than Python can look

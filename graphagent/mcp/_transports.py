@@ -44,7 +44,7 @@ class Transport(Protocol):
         ...
 
     def failure(self, error: BaseException | None, status: int) -> str:
-        """Return why it could not be opened, or ended, without what is secret. `status` is that of the last response over HTTP."""
+        """Return why the connection could not be opened, or ended, without secrets. `status` is that of the last response over HTTP."""
         ...
 
 
@@ -85,7 +85,7 @@ class Http:
         """Set the address, headers of each request, and the seconds that a call may take.
 
         Raises:
-            ValueError: it is no address. It is not shown: it may hold a password.
+            ValueError: `url` is not an address. The error does not contain it, since it may hold a password.
         """
         try:
             parts = urlsplit(url)
