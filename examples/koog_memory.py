@@ -2,7 +2,7 @@
 
     python examples/koog_memory.py
 
-It needs no key and no network: scripted models answer, and what is remembered goes to a folder that is removed in the end.
+It needs no key and no network: scripted models answer, and the memory is in a folder that is removed at the end.
 docs/koog.md shows the same blocks beside the originals, and says what behaves differently.
 """
 
@@ -74,7 +74,7 @@ USER = Subject("user", "the user: conversation preferences, issue history, conta
 
 def subjects() -> None:
     assert USER.priority == MACHINE.priority == 1
-    assert USER.priority < EVERYTHING.priority  # what is known of the user comes before what is known in general
+    assert USER.priority < EVERYTHING.priority  # facts about the user come before general ones
     assert Subject("user") == USER  # a value, found by its name
     print("03", MACHINE.name, USER.name)
 

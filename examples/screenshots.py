@@ -71,7 +71,7 @@ async def look(folder: Path, model: OpenAIModel | ScriptedModel) -> None:
         history = await agent.history(result.run_id)
         opened = [entry.number for entry in history if entry.node == "execute_tools"]
         if not opened:
-            print("the model opened no page, so there is no screenshot")
+            print("the model opened no page, so no screenshot was taken")
             return
         step = (await agent.state_at(result.run_id, opened[0])).memory.steps[-1]
         assert isinstance(step, ActionStep)

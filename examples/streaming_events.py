@@ -1,4 +1,4 @@
-"""Events: the answer word by word, the way through the graph, what is learned, all as it happens.
+"""Events: the answer word by word, the way through the graph, the facts learned, all as it happens.
 
 python examples/streaming_events.py
 """

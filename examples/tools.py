@@ -24,7 +24,7 @@ class Pantry:
 
     @tool
     async def take(self, what: str, grams: Annotated[int, Field(gt=0)]) -> int:
-        """Take something out of the pantry, and give what is left in grams.
+        """Take something out of the pantry, and return the remaining grams.
 
         Args:
             what: What to take, such as flour.

@@ -50,7 +50,7 @@ STATEMENTS = [
 
 
 def stand_in(request: ModelRequest) -> Reply:
-    """Stand in for a model: it takes the text apart, and has nothing to say of what is kept."""
+    """Stand in for a model that splits the text, and returns nothing about kept notes."""
     assert request.output is not None
     return {"statements": STATEMENTS} if request.output.name == "statements" else {"notes": []}
 

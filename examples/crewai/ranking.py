@@ -75,7 +75,7 @@ async def weights(folder: Path) -> None:
 
 
 def analyst(request: ModelRequest) -> Reply:
-    """Stand in for a model that says what to search for, and what is missing in what was found."""
+    """Stand in for a model that says what to search for, and what the results lack."""
     assert request.output is not None
     if request.output.name == "analysis":
         return {"phrases": ["gRPC between services", "queue for jobs"], "scopes": ["/decisions"], "complexity": 0.9}

@@ -13,7 +13,7 @@ The programs, in the order in which Koog's documentation has these parts:
     subgraphs.py        subgraphs with tools of their own, tasks, verification, retries
     strategies.py       ready-made strategies
 
-Each example is a function that runs one agent, and returns what is printed.
+Each example is a function that runs one agent, and returns the printed text.
 """
 
 from __future__ import annotations

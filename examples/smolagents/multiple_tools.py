@@ -32,7 +32,7 @@ JOKES = ["Why did the agent cross the graph? There was an edge."]
 async def get_weather(city: str, unit: Literal["celsius", "fahrenheit"] = "celsius") -> str:
     """Return the present weather of a city."""
     if city not in WEATHER:
-        raise ToolError(f"there is no weather of {city!r}; there is that of {', '.join(WEATHER)}")
+        raise ToolError(f"no weather is known for {city!r}, only for {', '.join(WEATHER)}")
     sky, degrees = WEATHER[city]
     return f"{sky}, {degrees if unit == 'celsius' else degrees * 9 / 5 + 32} degrees {unit}"
 
@@ -55,7 +55,7 @@ async def get_time(zone: str) -> str:
     try:
         return datetime.now(ZoneInfo(zone)).isoformat(timespec="minutes")
     except (ZoneInfoNotFoundError, ValueError):
-        raise ToolError(f"{zone!r} is no time zone; it is {datetime.now(UTC):%H:%M} in UTC") from None
+        raise ToolError(f"{zone!r} is not a time zone; it is {datetime.now(UTC):%H:%M} in UTC") from None
 
 
 @tool

@@ -48,7 +48,7 @@ parser.add_argument("--base-url")
 options = parser.parse_args()
 
 script = [
-    ToolCall("query", {"sql": "SELECT client FROM receipts ORDER BY price DESC LIMIT 1"}),  # there is no such column
+    ToolCall("query", {"sql": "SELECT client FROM receipts ORDER BY price DESC LIMIT 1"}),  # the column does not exist
     ToolCall("query", {"sql": "SELECT customer FROM receipts ORDER BY price DESC LIMIT 1"}),
     "Woodrow Wilson had the most expensive receipt.",
 ]
