@@ -12,7 +12,7 @@ from graphagent.nodes import Prompt, ask_human, execute_tools, llm_request
 
 @node
 async def last_answer(ctx: Context, farewell: str | None) -> str:
-    """Return what the model said last."""
+    """Return the last text of the model."""
     turns = (step for step in reversed(ctx.memory.steps) if isinstance(step, ActionStep) and step.error is None)
     return next(turn.model_output or "" for turn in turns)
 
@@ -22,7 +22,7 @@ def chat(
 ) -> Strategy[Prompt, str]:
     """Make a strategy that answers, waits for the person's next message, and so on until the person leaves.
 
-    Each answer is the question of `result.pending`, and the next message is what it is answered with:
+    Each answer of the model is the question of `result.pending`, and the next message is the answer to that question:
     `agent.resume(run_id, answer="And tomorrow?")`. None, or one of the endings, ends the conversation. Its output is the last
     answer of the model. The budgets of the agent are those of the whole conversation.
 
@@ -48,10 +48,10 @@ def chat(
     Args:
         endings: The messages that end the conversation, in upper or lower case.
         parallel_tools: How many of a turn's tool calls run at once; by default one after the other.
-        name: How the strategy is called.
+        name: The name of the strategy.
 
     Raises:
-        TypeError: the endings are one text, or one of them is none.
+        TypeError: `endings` is a single text, or a value in it is not text.
     """
     if isinstance(endings, str) or not isinstance(endings, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name!r}: endings= is a list of messages, such as ['bye'], not {endings!r}")

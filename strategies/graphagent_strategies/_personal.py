@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def personal(
     *, subjects: Iterable[Subject] | None = None, parallel_tools: int = 1, name: str = "personal"
 ) -> Strategy[Prompt, str]:
-    """Make a strategy that answers with all that is known, and keeps what it learns; it needs `AgentMemory`.
+    """Make a strategy that answers with all known facts, and keeps what it learns; it needs `AgentMemory`.
 
-    What was said in the run is looked through for facts once, when the answer is there, so a run costs one model request
-    more than `single_run`. The facts are kept in the scope of the agent, by default under the strategy's name.
+    The conversation of a run is searched for facts once, after the answer, so a run costs one model request more than
+    `single_run`. The facts are kept in the scope of the agent, by default under the strategy's name.
 
     ```mermaid
     flowchart TD
@@ -41,7 +41,7 @@ def personal(
     Args:
         subjects: The subjects of the facts; by default those passed to `install(AgentMemory, subjects=…)`.
         parallel_tools: How many of a turn's tool calls run at once; by default one after the other.
-        name: How the strategy is called.
+        name: The name of the strategy.
     """
     about = None if subjects is None else tuple(subjects)
     recall = load_all_facts(subjects=about)

@@ -43,7 +43,7 @@ async def prepare(ctx: Context, task: Prompt) -> None:
 
 @node
 async def next_step(ctx: Context, before: Plan | str) -> str | None:
-    """Return the prompt for the first step that was not carried out, or None if all were."""
+    """Return the prompt for the first step not carried out, or None if all were."""
     outputs = outputs_of(ctx)
     done = sum(1 for _ in takewhile(lambda output: isinstance(output, str), outputs))
     plan = outputs[done]
@@ -87,9 +87,9 @@ def plan_and_execute(
     ```
 
     Args:
-        replans: The largest number of reviews, each of which may add steps; with 0 there is none.
+        replans: The largest number of reviews, each of which may add steps; 0 for none.
         parallel_tools: How many of a turn's tool calls run at once; by default one after the other.
-        name: How the strategy is called.
+        name: The name of the strategy.
 
     Raises:
         ValueError: the number of reviews is negative.

@@ -47,7 +47,7 @@ def react(*, reasoning_interval: int = 1, parallel_tools: int = 1, name: str = "
     Args:
         reasoning_interval: How many turns of tool calls follow one reasoning: with 1 it thinks before every turn.
         parallel_tools: How many of a turn's tool calls run at once; by default one after the other.
-        name: How the strategy is called.
+        name: The name of the strategy.
 
     Raises:
         ValueError: the interval is less than 1.

@@ -25,7 +25,7 @@ class Critique:
 
 @node
 async def last_draft(ctx: Context, end: Critique | str) -> str:
-    """Return the last draft as the answer, which those who listen hear now: before, it could be revised."""
+    """Return the last draft as the answer, and stream it now, since it could be revised before."""
     outputs = (step.action_output for step in reversed(ctx.memory.steps) if isinstance(step, ActionStep))
     answer = next(output for output in outputs if isinstance(output, str))
     ctx.emit(TextStreamed(ctx.run_id, ctx.node, answer))
@@ -45,7 +45,7 @@ def to_revision(critique: Critique) -> str:
 def reflect(
     *, criteria: str = "", rounds: int = 2, parallel_tools: int = 1, name: str = "reflect"
 ) -> Strategy[Prompt, str]:
-    """Make a strategy that has the model criticise and revise what it wrote.
+    """Make a strategy that has the model criticise and revise its own text.
 
     The last revision is not criticised, so a run takes at most `1 + 2 * rounds` turns, and those with tool calls.
 
@@ -74,7 +74,7 @@ def reflect(
         criteria: What a good text is like; the model knows it when it drafts, criticises and revises.
         rounds: The largest number of revisions.
         parallel_tools: How many of a turn's tool calls run at once; by default one after the other.
-        name: How the strategy is called.
+        name: The name of the strategy.
 
     Raises:
         TypeError: the criteria are not text.

@@ -35,7 +35,7 @@ async def collect(ctx: Context, found: list[str | NodeFailedError]) -> str:
 
 
 def missing(error: object) -> str:
-    """Return what the report is made from where a part failed."""
+    """Return the text for the report in the place of a part that failed."""
     return f"(not found out: {error})"
 
 
@@ -93,7 +93,7 @@ def research(
         parallel_questions: How many of them are researched at once.
         turns: The largest number of model turns for each part.
         parallel_tools: How many of a turn's tool calls run at once; by default one after the other.
-        name: How the strategy is called.
+        name: The name of the strategy.
 
     Raises:
         ValueError: the number of questions is less than 1.

@@ -65,12 +65,12 @@ def route(
     Args:
         experts: The experts by their names.
         choose: Returns the name of an expert for a question, without asking a model.
-        default: The name of the expert who answers if the choice is still none of them; without it that is an error.
-        name: How the strategy is called.
+        default: The name of the expert who answers if the second choice names no expert either; without it, an error is raised.
+        name: The name of the strategy.
 
     Raises:
-        TypeError: one of the experts is none, or `choose` no function.
-        ValueError: there are no experts, or the default is none of them.
+        TypeError: A value of `experts` is not an expert, or `choose` is not a function.
+        ValueError: `experts` is empty, or `default` is not one of them.
     """
     known = experts.values() if isinstance(experts, Mapping) else (None,)  # pyright: ignore[reportUnnecessaryIsInstance]
     if not all(isinstance(each, Expert) and isinstance(each.node, Node) for each in known):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -90,7 +90,7 @@ def route(
 
     async def ask(ctx: Context, prompt: Prompt) -> str:
         heard, asked = ctx.memory.to_messages(), Message.user(prompt) if isinstance(prompt, str) else prompt
-        if isinstance(asked, Message) and asked not in heard:  # as the task of the run is
+        if isinstance(asked, Message) and asked not in heard:  # such as the task of the run
             heard = [*heard, asked]
         request = ModelRequest((*heard, Message.user(f"{_CHOOSE}\n{listed}")), output=choice)
         return str(parse((await ctx.request(request, parse=parse, counts=True)).message))

@@ -25,7 +25,7 @@ def single_run(*, parallel_tools: int = 1, name: str = "single_run") -> Strategy
 
     Args:
         parallel_tools: How many of a turn's tool calls run at once; by default one after the other.
-        name: How the strategy is called.
+        name: The name of the strategy.
     """
     ask = llm_request()
     act = execute_tools(limit=parallel_tools)

@@ -79,14 +79,14 @@ def verify_with_retry(
     ```
 
     Args:
-        check: What must hold of an answer, which the model knows when it answers, and by which it judges the answer afterwards. Or
-            a function of the answer, async or not, that returns `Accepted(answer)` or `Rejected(answer, feedback)`.
+        check: A requirement for answers, which the model knows when it answers and by which it judges the answer afterwards.
+            Or a function of the answer, async or not, that returns `Accepted(answer)` or `Rejected(answer, feedback)`.
         attempts: The largest number of answers.
         parallel_tools: How many of a turn's tool calls run at once; by default one after the other.
-        name: How the strategy is called.
+        name: The name of the strategy.
 
     Raises:
-        TypeError, ValueError: the check is neither text nor a function; or the number of attempts is less than 1.
+        TypeError, ValueError: The check is neither text nor a function, or the number of attempts is less than 1.
     """
     if type(attempts) is not int or attempts < 1:
         raise ValueError(f"{name!r}: attempts={attempts!r} would never answer; give 1 or more")
@@ -96,7 +96,7 @@ def verify_with_retry(
 
     @node
     async def accepted_answer(ctx: Context, accepted: Accepted[str]) -> str:
-        ctx.emit(TextStreamed(ctx.run_id, ctx.node, accepted.value))  # nobody heard it while it could be refused
+        ctx.emit(TextStreamed(ctx.run_id, ctx.node, accepted.value))  # it was not streamed while it could be refused
         return accepted.value
 
     def is_last(ctx: Context, rejected: Rejected) -> bool:
