@@ -88,7 +88,7 @@ def chat(
         ),
     ] = None,
     show_memory: Annotated[
-        bool, flag("--show-memory", text="Show the exact block of facts that the model is sent.")
+        bool, flag("--show-memory", text="Show the exact block of facts that is sent to the model.")
     ] = False,
 ) -> None:
     """Chat with an assistant that remembers: what it learns about you today, it knows tomorrow."""
@@ -110,7 +110,7 @@ app.command(
 )(put_back)
 app.command(
     "verify",
-    short_help="Check that nothing that is kept is damaged.",
+    short_help="Check that no stored data is damaged.",
     epilog="Example: graphagent verify notes.db --key env:GRAPHAGENT_KEY",
 )(verify)
 app.command(
@@ -183,7 +183,7 @@ def demo() -> None:
 
 
 def commands() -> Any:
-    """Return all commands, ready to be called. In their help, options without a value and arguments name no type."""
+    """Return all commands, ready to be called. Their help names no type for arguments and options without a value."""
     root = typer.main.get_command(app)
     left: list[Any] = [root]
     while left:

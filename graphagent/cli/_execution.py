@@ -1,4 +1,4 @@
-"""Runs that a command executes: Ctrl-C pauses them, and the command reports what came of them."""
+"""Runs executed by a command: Ctrl-C pauses them, and the command reports their results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def attended(
     *,
     pause: bool = True,
 ) -> tuple[RunResult[Any], bool]:
-    """Execute a run and show what it does. Ctrl-C pauses it, a second one cancels it. Return whether Ctrl-C was pressed, too.
+    """Execute a run and show its progress. Ctrl-C pauses it, a second Ctrl-C cancels it. Return the result, and whether Ctrl-C was pressed.
 
     Args:
         agent: Executes the run.
@@ -57,7 +57,7 @@ async def attended(
                 display.say("Pausing after the current work; press Ctrl-C again to cancel that.")
 
     async with anyio.create_task_group() as group:
-        # Where signals cannot be received, Ctrl-C cancels at once. A background job ignores it, and must go on ignoring it.
+        # Without a way to receive signals, Ctrl-C cancels at once. A background job ignores it and must go on doing so.
         if sys.platform != "win32" and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             await group.start(listen)
         with anyio.CancelScope() as doing, display:
@@ -92,9 +92,9 @@ def report(
         as_json: Whether to print JSON.
         to_answer: The command that answers the open questions; empty if there is none.
         to_resume: The command that resumes the run; empty if there is none.
-        said: A text that was printed already: an answer that is this text is not printed again.
-        answer: The answer as text; by default it is made of the output.
-        shown: The ids of questions that were printed already.
+        said: A text printed already; an answer with the same text is not printed again.
+        answer: The answer as text; by default the text of the output.
+        shown: The ids of questions printed already.
     """
     usage = result.usage
     if as_json:

@@ -27,7 +27,7 @@ class Lines:
         self._size = 0
 
     async def put(self, record: Mapping[str, Any]) -> None:
-        """Write a record, without characters that act on a terminal if it is one. The command can be interrupted before each."""
+        """Write a record; for a terminal, without characters that act on it. The command can be interrupted before each record."""
         await checkpoint()
         line = orjson.dumps(record)
         if self._on_terminal:
@@ -36,10 +36,10 @@ class Lines:
         self._size += len(line) + 1
 
     def report(self, what: str) -> None:
-        """Print on standard error what was written to a file; nothing if it was standard output."""
+        """Print on standard error what was written to a file; nothing for standard output."""
         if self._out is not None:
             _output.aside(
-                f"{what}, {counted(self._size, 'byte')}, written to {self._out}, readable for you alone, but not sealed."
+                f"{what}, {counted(self._size, 'byte')}, written to {self._out}, readable by you alone, but not sealed."
             )
 
 
@@ -83,6 +83,6 @@ def read_lines(source: Path) -> list[dict[str, Any]]:
             except orjson.JSONDecodeError:
                 record = None
             if not isinstance(record, dict):
-                raise StoreError(f"{str(source)!r}, line {number}, is no JSON object; nothing was imported")
+                raise StoreError(f"{str(source)!r}, line {number}, is not a JSON object; nothing was imported")
             records.append(cast("dict[str, Any]", record))
     return records

@@ -1,4 +1,4 @@
-"""Messages that a person types at a terminal. A paste is one message, also if it has several lines."""
+"""Messages typed at a terminal. A paste is one message, even if it has several lines."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from importlib import import_module
 
 _BEGIN, _END = "\x1b[200~", "\x1b[201~"
-"""What a terminal sends before and after a paste, once it is asked to."""
+"""The sequences that a terminal sends before and after a paste, once asked to mark pastes."""
 _EDITED = {_BEGIN: "\x02", _END: "\x03"}
-"""What libedit is told to insert instead, since it does not know these sequences."""
+"""The text that libedit inserts instead, since it does not know these sequences."""
 
 
 def typed() -> Generator[str]:
     """Yield the messages, without blank ones, until the person leaves with Ctrl-D.
 
     Raises:
-        KeyboardInterrupt: they pressed Ctrl-C.
+        KeyboardInterrupt: The person pressed Ctrl-C.
     """
     with _marked_pastes() as (begin, end):
         while True:

@@ -11,14 +11,14 @@ from graphagent.errors import GraphAgentError, MissingExtraError, RunError
 
 
 def main() -> None:
-    """Execute the command line. The exit code is 0; 1 after a failure, 2 after a wrong call, 130 after Ctrl-C."""
+    """Execute the command line. The exit code is 0, 1 after a failure, 2 after a usage error, 130 after Ctrl-C."""
     if find_spec("typer") is None or find_spec("rich") is None:
         sys.exit(str(MissingExtraError("the graphagent command", "cli")))
     from graphagent.cli._app import commands
     from graphagent.cli._output import aside, complain, is_plain
     from graphagent.cli._prompts import heed_interrupts
 
-    # Bytes that are not text, and letters that a terminal does not have, must not end the command.
+    # Bytes that are not text, and characters that a terminal lacks, must not end the command.
     for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=errors)
@@ -26,9 +26,9 @@ def main() -> None:
     if is_plain():
         from typer import rich_utils
 
-        rich_utils.COLOR_SYSTEM = None  # of what typer prints: help, wrong calls
+        rich_utils.COLOR_SYSTEM = None  # for the output of typer: help and usage errors
     try:
-        commands()(prog_name="graphagent")  # completion is for this name, however the command was started
+        commands()(prog_name="graphagent")  # completion is registered for this name, however the command was started
     except GraphAgentError as error:
         reason: BaseException = error
         while isinstance(reason, RunError) and reason.__cause__ is not None:

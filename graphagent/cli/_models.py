@@ -1,4 +1,4 @@
-"""The model that a command asks, and the options that name it."""
+"""The model of a command, and the options that choose it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KeyVariable = Annotated[
 
 
 def model_of(name: str, base_url: str | None, key_variable: str | None) -> OfflineModel | OpenAIModel:
-    """Return the model that the options of the command name.
+    """Return the model chosen by the options of the command.
 
     Raises:
         BadParameter: the options do not fit together, or a key is missing.
@@ -40,7 +40,7 @@ def model_of(name: str, base_url: str | None, key_variable: str | None) -> Offli
     if name == "offline":
         if base_url is not None:
             raise typer.BadParameter(
-                "--base-url needs --model NAME: the offline model asks no server", param_hint="--model"
+                "--base-url needs --model NAME: the offline model uses no server", param_hint="--model"
             )
         from graphagent.cli.offline import OfflineModel
 

@@ -1,4 +1,4 @@
-"""What a run does, as a person at a terminal reads it: text as it is written, and the tools that are called."""
+"""Shows a run to a person at a terminal: text as it is written, and the tools that are called."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from graphagent import Agent
 
 _LONGEST = 300
-"""Characters that are shown of a value."""
+"""The number of characters shown of a value."""
 _BRANCH = re.compile(r"/\d+(?=/)")
 """The number of a branch in the path of a node."""
 
@@ -33,10 +33,10 @@ _BRANCH = re.compile(r"/\d+(?=/)")
 class Narration:
     """Prints what the runs of an agent do: the text on standard output, everything else on standard error.
 
-    A terminal also has a live line with what is being executed, except while text is written.
+    A terminal also has a live line with the node or call in execution, except while text is written.
 
-    Text is printed as it is written, in nodes that answer with text and are in no branch: branches write at the same time. Of all
-    others, the output is printed, shortened, when it is there.
+    The text of nodes that answer with text outside of branches is printed as it is written; branches write at the same time. The
+    output of all other nodes is printed, shortened, when they end.
     """
 
     def __init__(self, agent: Agent[Any, Any]) -> None:
@@ -79,7 +79,7 @@ class Narration:
         self._progress.show()
 
     def _is_text(self, node: str) -> bool:
-        """Return whether a node answers with text, in no branch; drafts are no answers."""
+        """Return whether a node answers with text outside of branches; drafts are not answers."""
         element = self._asking.get(f"/{node}")
         purpose = getattr(getattr(element, "function", None), "purpose", "answer")
         return element is not None and purpose == "answer" and fits(str, getattr(element, "output_type", object))

@@ -1,4 +1,4 @@
-"""Options that several commands have, and what their values mean."""
+"""Options shared by several commands, and the meaning of their values."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
 
     vars(expanded).update(__signature__=inspect.Signature(options))
     expanded.__annotations__ = {each.name: each.annotation for each in options}
-    del vars(expanded)["__wrapped__"]  # Typer would read the signature of what it wraps
+    del vars(expanded)["__wrapped__"]  # otherwise Typer would read the signature of the wrapped function
     return expanded
 
 
@@ -99,12 +99,12 @@ def place_argument(metavar: str, text: str) -> Any:
 
 
 def store_option(text: str, default: str) -> Any:
-    """Return the option `--store`, with the beginning of its help text, and the name of what is meant without it."""
+    """Return the option `--store`, with the given beginning of its help text and the name of its default."""
     return place_option(f"{text}. Default: {default} in $GRAPHAGENT_HOME, or else in your user data folder")
 
 
 def file_option(what: str, *, first: str = "") -> Any:
-    """Return the option `--store` for the `runs` or the `notes`, and what is meant `first` without it."""
+    """Return the option `--store` for the `runs` or the `notes`, with the `first` place to look in by default."""
     before = f"{first}, or else " if first else ""
     return store_option(f"The file with the {what}, or its folder, in which it is {what}.db", f"{before}{what}.db")
 
@@ -134,7 +134,7 @@ def anchor_of(anchor: str | None, store: StorePlace) -> str | None:
 
 
 def key_shown(key: str | None) -> str | None:
-    """Return the value of `--key` as a command that is printed has it: where a key is, but never a key."""
+    """Return the value of `--key` for a printed command: the place of a key, but never a key itself."""
     place = key if key is None else key.removeprefix(f"{PASSPHRASE}:")
     return key if place is None or place == PASSPHRASE or place.startswith(("env:", "file:", "keyring:")) else "KEY"
 
@@ -146,10 +146,10 @@ AnchorPlace = Annotated[
     option(
         "--anchor",
         "PLACE",
-        "Refuse an older copy of what is encrypted: a file elsewhere, a folder with one for each store, or keyring:SERVICE/NAME.",
+        "Refuse an older copy of an encrypted store: a file elsewhere, a folder with one for each store, or keyring:SERVICE/NAME.",
     ),
 ]
-AllOwners = Annotated[bool, flag("--all-owners", text="Those of all owners. Everything in the store is read for that.")]
+AllOwners = Annotated[bool, flag("--all-owners", text="Those of all owners. This reads everything in the store.")]
 AnyOwner = Annotated[str | None, owner_option("Only this owner's. Default: all owners.")]
 Out = Annotated[Path | None, option("--out", "FILE", "A new file that only you can read. Default: standard output.")]
 Json = Annotated[bool, flag("--json", text="Print JSON, for programs.")]
@@ -181,7 +181,7 @@ def age_of(text: str | None, option: str = "--older-than") -> timedelta | None:
     try:
         return timedelta(seconds=float(fits[1]) * _SECONDS[fits[2]])
     except OverflowError:
-        raise typer.BadParameter(f"{text!r} is longer ago than time is counted", param_hint=option) from None
+        raise typer.BadParameter(f"{text!r} is too long ago to be a time", param_hint=option) from None
 
 
 def time_of(text: str | None, option: str, *, end: bool = False) -> datetime | None:
@@ -207,7 +207,7 @@ def time_of(text: str | None, option: str, *, end: bool = False) -> datetime | N
         moment = datetime.fromisoformat(given)
         return moment if moment.tzinfo else moment.astimezone()
     except OverflowError:
-        raise typer.BadParameter(f"{text!r} is longer ago than time is counted", param_hint=option) from None
+        raise typer.BadParameter(f"{text!r} is too long ago to be a time", param_hint=option) from None
     except ValueError:
         raise typer.BadParameter(
             f"{text!r} is not a time; write a date such as 2026-01-31 or 2026-01-31T09:30, or how long ago, such as 30d",

@@ -1,4 +1,4 @@
-"""What commands print: tables and messages, plain in a pipe, and never with control characters from stored text."""
+"""The output of commands: tables and messages, plain in a pipe, and without control characters from stored text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WIDEST = 100
 _UNUSUAL = re.compile(r"[^\x20-\x7e\n\t]")
 """Characters that may act on a terminal; most are only letters of other scripts."""
 _NARROWEST = 20
-"""Columns of a terminal that the second column of a table has at least."""
+"""The smallest width of the second column of a table on a terminal."""
 
 
 def is_plain() -> bool:
@@ -139,7 +139,7 @@ def table(
         heads: The name of each column.
         rows: The cells of each row.
         fold: Whether to wrap text that is too long.
-        essential: The columns to which a terminal is limited that is too narrow for all.
+        essential: The columns to show on a terminal that is too narrow for all.
     """
     console = screen()
     if not console.is_terminal:
@@ -168,7 +168,7 @@ def table(
 
 
 def _room(console: Console, widths: Sequence[int], kept: Sequence[int]) -> int:
-    """Return how many columns of a terminal are left for the second column of a table."""
+    """Return the width that is left for the second column of a table on a terminal."""
     return console.width - sum(2 + widths[place] for place in kept if place != 1)
 
 
@@ -183,7 +183,7 @@ def ending(line: str, width: int) -> str:
 
 
 class Flow:
-    """Prints text that arrives in pieces, wrapped between words, and on a terminal what is waited for."""
+    """Prints text that arrives in pieces, wrapped between words, and on a terminal shows what the command waits for."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -194,7 +194,7 @@ class Flow:
         self.begun = False
 
     def wait(self, text: str) -> None:
-        """Show on a terminal what is waited for, until there is text, or the end of it."""
+        """Show on a terminal what the command waits for, until text arrives or ends."""
         if self._console.is_terminal and self._status is None and not self.begun:
             self._status = self._console.status(Text(text, style="dim"), spinner="dots")
             self._status.start()

@@ -21,7 +21,7 @@ def private_file(path: Path) -> Generator[BinaryIO, None, None]:
     try:
         file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
     except FileExistsError:
-        raise StoreError(f"{str(path)!r} is there already, and is not overwritten; name another file") from None
+        raise StoreError(f"{str(path)!r} exists already and is not overwritten; name another file") from None
     except OSError as error:
         raise StoreError(f"{str(path)!r} cannot be written: {error.strerror}") from None
     try:

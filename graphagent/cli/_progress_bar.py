@@ -1,4 +1,4 @@
-"""A bar that shows how far something has come."""
+"""A progress bar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphagent.cli import _output
 
 @contextmanager
 def progress_bar(what: str) -> Generator[Callable[[int, int], None]]:
-    """Show a progress bar on a terminal, on standard error. Yields what is called with how many are done, and of how many."""
+    """Show a progress bar on standard error, if it is a terminal. Yields a function to call with the number done and the total."""
     console = _output.screen(err=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

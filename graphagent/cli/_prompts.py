@@ -1,4 +1,4 @@
-"""Questions to the person at the terminal. Ctrl-D leaves them, and one Ctrl-C ends the command, as it does anywhere else."""
+"""Questions to the person at the terminal. Ctrl-D leaves a question, and a single Ctrl-C ends the command, as everywhere else."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from contextlib import contextmanager
 import typer
 
 STOPPED = 130
-"""The exit code of what was stopped with Ctrl-C."""
+"""The exit code of a command stopped with Ctrl-C."""
 
 
 def heed_interrupts() -> None:
     """Make Ctrl-C work for a person at a terminal, even if the command was started with the signal ignored."""
-    # A background job of a script inherits an ignored signal, too, and must keep it: its standard input is no terminal.
+    # A background job of a script also inherits the ignored signal and must keep it; its standard input is not a terminal.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and sys.stdin.isatty():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def ask(text: str, *, optional: bool = False) -> str:
-    """Return what a person types. Unless the answer is `optional`, they are asked again until they type something.
+    """Return the typed text. Unless the answer is `optional`, the person is asked again until they type something.
 
     Raises:
-        Exit: they left: the exit code is 0 after Ctrl-D, 130 after Ctrl-C.
+        Exit: The person left. The exit code is 0 after Ctrl-D, 130 after Ctrl-C.
     """
     try:
         with interruptible():
@@ -36,10 +36,10 @@ def ask(text: str, *, optional: bool = False) -> str:
 
 
 def ask_unseen(text: str, *, twice: bool) -> str:
-    """Return what a person types without it being shown; to be sure of it, they may be asked twice.
+    """Return text typed without showing it. With `twice`, the person types it again to be sure.
 
     Raises:
-        Exit: they left: the exit code is 0 after Ctrl-D, 130 after Ctrl-C.
+        Exit: The person left. The exit code is 0 after Ctrl-D, 130 after Ctrl-C.
     """
     try:
         with interruptible():
@@ -54,19 +54,19 @@ def confirm(text: str) -> None:
     """Ask a person to confirm.
 
     Raises:
-        Exit: they pressed Ctrl-C; the exit code is 130.
-        Abort: they said no, or the input ended.
+        Exit: The person pressed Ctrl-C; the exit code is 130.
+        Abort: The person said no, or the input ended.
     """
     with interruptible():
         typer.confirm(text, abort=True)
 
 
 def confirm_by_typing(word: str) -> None:
-    """Ask a person to type a word, for what cannot be undone.
+    """Ask the person to type a word before something that cannot be undone.
 
     Raises:
-        Exit: they pressed Ctrl-C; the exit code is 130.
-        Abort: they typed something else, or the input ended.
+        Exit: The person pressed Ctrl-C; the exit code is 130.
+        Abort: The person typed something else, or the input ended.
     """
     with interruptible():
         if typer.prompt(f"Type {word} to do it", "", prompt_suffix="> ", show_default=False, err=True) != word:
@@ -75,10 +75,10 @@ def confirm_by_typing(word: str) -> None:
 
 @contextmanager
 def interruptible() -> Generator[None]:
-    """Let Ctrl-C end what a person is asked within the block.
+    """Let Ctrl-C end a question asked within the block.
 
     Raises:
-        Exit: they pressed it; the exit code is 130.
+        Exit: The person pressed Ctrl-C; the exit code is 130.
     """
     # An event loop would keep the first Ctrl-C to itself until the prompt has ended.
     before = signal.getsignal(signal.SIGINT)

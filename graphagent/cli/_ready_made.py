@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from graphagent import Strategy
 
 _CRITERIA = ("reflect", "verify_with_retry")
-"""Those that take criteria."""
+"""The strategies that take criteria."""
 EXAMPLES = ("billing=invoices and payments", "support=how the product is used")
-"""Experts with whom `route` is drawn if none is named."""
+"""The experts in a drawing of `route` if none is named."""
 
 
 def ready_made() -> dict[str, str]:
-    """Return the names of the ready-made strategies, each with what it does in one line."""
+    """Return the ready-made strategies by name, each with a description of one line."""
     import graphagent_strategies
 
     functions = {name: value for name, value in vars(graphagent_strategies).items() if inspect.isfunction(value)}
@@ -29,7 +29,7 @@ def ready_made() -> dict[str, str]:
 
 
 def names_beginning(incomplete: str) -> list[str]:
-    """Return the names that begin with what a person has typed, for the shell."""
+    """Return the names that begin with the typed text, for shell completion."""
     return [name for name in ready_made() if name.startswith(incomplete)]
 
 

@@ -1,4 +1,4 @@
-"""What `--store` names: a path, or a PostgreSQL database on a server."""
+"""The value of `--store`: a path, or a PostgreSQL database on a server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SERVER = "postgresql://USER@HOST/DATABASE"
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Where a store is: the path of a file or a folder, or a database by its DSN, or by the variable that has its DSN."""
+    """The place of a store: a file or folder by its path, or a database by its DSN or by the variable with its DSN."""
 
     text: str
 
@@ -38,13 +38,13 @@ def store_place(text: str | StorePlace) -> StorePlace:
     """Return the place that the value of an option names.
 
     Raises:
-        BadParameter: it is a DSN with a password, or the address of another kind of server.
+        BadParameter: The value is a DSN with a password, or the address of another kind of server.
     """
     place = text if isinstance(text, StorePlace) else StorePlace(text)
     if not place.is_server:
         if url := re.match(r"\W*(\w[\w+.-]*://|postgres(ql)?:)", place.text):
             raise typer.BadParameter(
-                f"this is the address of something else ({url[0]}); a store is a path, or a PostgreSQL database: {SERVER}"
+                f"this is an address of another kind ({url[0]}); a store is a path, or a PostgreSQL database: {SERVER}"
             )
     elif without_password(place.text) != place.text:
         raise typer.BadParameter(

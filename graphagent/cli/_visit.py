@@ -30,7 +30,7 @@ def redirect_of(question: Question, place: SplitResult) -> str | None:
     """Return the address to which the browser is sent, as it arrives or as the person pastes it; None if they leave.
 
     Raises:
-        Exit: they pressed Ctrl-C.
+        Exit: The person pressed Ctrl-C.
     """
     try:
         server = _Server(place)

@@ -20,7 +20,7 @@ from graphagent.errors import AnchorError, PlainStoreError, RolledBackError, Sto
 from graphagent.store import EncryptedStore
 
 T = TypeVar("T")
-anchor = typer.Typer(no_args_is_help=True, help="See whether a store is older than its anchor, and accept it if it is.")
+anchor = typer.Typer(no_args_is_help=True, help="Check whether a store is older than its anchor, and accept it if so.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +38,16 @@ class Anchored:
     anchor: AnchorPlace = None
 
     def each(self, work: Callable[[StorePlace, EncryptedStore], Awaitable[T]]) -> list[T]:
-        """Open the stores one after another, await `work` with each, close it, and return what that returned.
+        """Open the stores one after another, await `work` with each, close it, and return the results.
 
         Raises:
-            BadParameter: no key or no anchor was named, or it is none.
-            StoreError: there is no sealed store, or one does not open with this key.
+            BadParameter: The key or the anchor is missing or not valid.
+            StoreError: No sealed store exists, or one does not open with this key.
         """
         if self.key is None:
-            raise typer.BadParameter("say with which key the store is opened", param_hint="--key")
+            raise typer.BadParameter("name the key that opens the store", param_hint="--key")
         if self.anchor is None:
-            raise typer.BadParameter("say where the anchor is", param_hint="--anchor")
+            raise typer.BadParameter("name the place of the anchor", param_hint="--anchor")
         given = key_source(self.key)
         paths = stores_in(self.store, "sealed store")
 
@@ -70,7 +70,7 @@ class Anchored:
         return done
 
     def states(self) -> list[tuple[StorePlace, str | None, bool]]:
-        """Return of each store what is wrong with it or its anchor, or None, and whether it is anchored."""
+        """Return for each store its problem or that of its anchor, or None, and whether it is anchored."""
 
         async def look(path: StorePlace, store: EncryptedStore) -> tuple[StorePlace, str | None, bool]:
             try:
@@ -106,9 +106,9 @@ def show(target: Anchored, json: Json = False) -> None:
 )
 @expand_options
 def reset(target: Anchored, yes: Yes = False) -> None:
-    """Accept stores that are older than their anchors, and write the anchors anew, also one that is lost or damaged.
+    """Accept stores that are older than their anchors, and rewrite the anchors, even lost or damaged ones.
 
-    What was stored since the older copy was made is lost then. A store that is as new as its anchor is left alone.
+    Everything stored after that copy was made is lost. A store that is as new as its anchor is left alone.
     """
     found = target.states()
     for path, wrong, anchored in found:
@@ -117,7 +117,7 @@ def reset(target: Anchored, yes: Yes = False) -> None:
     if not chosen:
         return
     if not yes:
-        confirm(f"Accept {counted(len(chosen), 'store')} without what was stored since? That is lost for good.")
+        confirm(f"Accept {counted(len(chosen), 'store')} without anything stored since? That is lost for good.")
 
     async def accept(path: StorePlace, store: EncryptedStore) -> None:
         if path in chosen:

@@ -49,10 +49,10 @@ RULES = (
 )
 _LEARNS = "auto_detect_facts"
 _DOES = {"llm_request": "thinking …", _LEARNS: "remembering …"}
-"""What the nodes that ask the model do meanwhile."""
+"""What a live line shows for the nodes that ask the model."""
 _MOST_NAMES = 6
 _HELP = """\
-/facts            what is known
+/facts            list the known facts
 /forget KEYWORD   remove a fact, with all its versions, for good
 /help             this list
 /quit             leave; so do exit, quit, Ctrl-D and Ctrl-C
@@ -73,7 +73,7 @@ def converse(
     With a thread, the conversation is stored under its name and continued; otherwise it ends with the command.
 
     Raises:
-        GraphAgentError: the memory cannot be used; or a turn failed, and there is no person at a terminal to try another.
+        GraphAgentError: The memory cannot be used, or a turn failed while nobody is at a terminal to try another.
     """
     place = place_of("facts", memory.store, new=True)
     key: KeySource | None = memory.key
@@ -91,7 +91,9 @@ def converse(
         store: Store | None = None
         if thread is not None:
             if not thread:
-                raise typer.BadParameter("a thread has a name, such as monday", param_hint="--thread")
+                raise typer.BadParameter(
+                    "the name of the thread is empty; write a name such as monday", param_hint="--thread"
+                )
             opened = open_store("runs", conversations_of(place), key, memory.anchor, new=True)
             store = stack.enter_context(portal.wrap_async_context_manager(opened))
         conversation = _Conversation(
@@ -200,7 +202,7 @@ class _Conversation:
         elif command == "/forget":
             self._forget(rest.strip())
         elif command.startswith("/") and command[1:].isalpha():
-            self.note(f"There is no {command}; /help lists the commands.")
+            self.note(f"There is no command {command}; /help lists the commands.")
         else:
             self._ask(turn)
         self._console.print()
@@ -236,7 +238,7 @@ class _Conversation:
         self._print_memory(result)
 
     def _print_memory(self, result: RunResult[str]) -> None:
-        """Print which facts a turn used that were learned before this start, and which it learned."""
+        """Print the facts that a turn recalled from before this start of the command, and those that it learned."""
         steps = result.memory.run_steps
         shown = [known.fact for step in steps if isinstance(step, FactsStep) for known in step.facts]
         recalled = [
@@ -289,11 +291,11 @@ class _Conversation:
 
     def _forget(self, keyword: str) -> None:
         if not keyword:
-            self.note("Say which: /forget KEYWORD. /facts lists them.")
+            self.note("Name a fact: /forget KEYWORD. /facts lists them.")
             return
 
         async def remove() -> int:
-            with suppress(ValueError):  # no fact has a keyword that is not valid
+            with suppress(ValueError):  # an invalid keyword cannot be that of a fact
                 receipt = await self._provider.forget(concept=Concept(keyword), owner=self._owner)
                 if receipt.facts and self._store is not None and self._thread is not None:
                     await forget_thread(self._store, self._thread, owner=self._owner)
@@ -302,7 +304,7 @@ class _Conversation:
 
         removed = self._portal.call(remove)
         if not removed:
-            self.note(f"Nothing is known of {_output.shortened(keyword)!r}; /facts lists what is.")
+            self.note(f"Nothing is known of {_output.shortened(keyword)!r}; /facts lists the known facts.")
             return
         self._steps = None
         self._told = {told for told in self._told if told[0] != keyword}

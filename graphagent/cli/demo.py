@@ -54,7 +54,7 @@ class _Demo:
         """Execute a command in another process.
 
         Raises:
-            GraphAgentError: it ended with another exit code than `ends`.
+            GraphAgentError: The exit code is not `ends`.
         """
         self.say(f"$ graphagent {' '.join(words)}", "dim")
         environment = {**os.environ, "PYTHONUTF8": "1"}
@@ -87,7 +87,7 @@ def show() -> None:
     """Execute the demo in a temporary folder, which is then removed.
 
     Raises:
-        GraphAgentError: a step did not do what the demo says.
+        GraphAgentError: A step did not do what the demo shows.
     """
     with tempfile.TemporaryDirectory(prefix="graphagent-demo-") as folder:
         demo = _Demo(Path(folder))

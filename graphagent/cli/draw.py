@@ -34,7 +34,7 @@ def form_of(form: str | None, out: Path | None, target: str) -> str:
         )
     if form not in (None, _FORMS[suffix]):
         raise typer.BadParameter(
-            f"{str(out)!r} is the name of another format than {form!r}; give one of {_endings(str(form))}, or leave out --format",
+            f"the suffix of {str(out)!r} does not fit the format {form!r}; use {_endings(str(form))}, or leave out --format",
             param_hint="--out",
         )
     return _FORMS[suffix]

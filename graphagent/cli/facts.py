@@ -1,4 +1,4 @@
-"""`graphagent facts`: list, correct, withdraw, forget, export and import what is known.
+"""`graphagent facts`: list, correct, withdraw, forget, export and import facts.
 
 The file is long because each command declares and describes its own options.
 """
@@ -109,7 +109,7 @@ class Selection(Memory):
     """Facts of one owner in a memory, of all subjects and scopes or of one."""
 
     owner: Annotated[str, owner_option("Whose facts: each owner has a separate memory.")] = ""
-    subject: Annotated[str | None, option("--subject", "NAME", "Only what is known about this subject.")] = None
+    subject: Annotated[str | None, option("--subject", "NAME", "Only facts about this subject.")] = None
     scope: Annotated[
         str | None,
         option("--scope", "KIND:NAME", "Only this scope, such as agent:chat or product:my-app.")
@@ -160,10 +160,14 @@ def list_facts(
     form: As = Format.TABLE,
     as_of: Annotated[
         str | None,
-        option("--as-of", "TIME", "What held at this time, such as 2026-01-31, as is known now. Default: now."),
+        option(
+            "--as-of",
+            "TIME",
+            "The facts that held at this time, such as 2026-01-31, as far as known now. Default: now.",
+        ),
     ] = None,
 ) -> None:
-    """List what is known: the latest value of each fact, and beside it what is trusted less."""
+    """List the known facts: the latest value of each, and beside it less trusted values."""
     moment = time_of(as_of, "--as-of")
 
     async def read(provider: KeepingProvider) -> tuple[list[tuple[Subject, Scope, Fact]], set[str]]:
@@ -180,7 +184,7 @@ def list_facts(
         try:
             return [], {record["owner"] async for record in selection.records(provider, all_owners=True)}
         except StoreError:
-            return [], set()  # damage to the facts of others does not concern this owner
+            return [], set()  # damaged facts of other owners do not concern this one
 
     known, owners = selection.use(read)
     if form is Format.JSON:
@@ -210,7 +214,7 @@ def show(
     keyword: Keyword,
     selection: Selection,
     form: As = Format.TABLE,
-    at: Annotated[str | None, option("--at", "TIME", "Only what had been recorded by this time. Default: all.")] = None,
+    at: Annotated[str | None, option("--at", "TIME", "Only versions recorded by this time. Default: all.")] = None,
 ) -> None:
     """Show one fact with its history, newest first: every value, since when, and its source."""
     concept, moment = _concept(keyword), time_of(at, "--at")
@@ -224,7 +228,7 @@ def show(
 
     versions = selection.use(read)
     if not versions:
-        _output.fail(f"nothing is known of {keyword!r}{selection.whose}; `graphagent facts list` shows what is")
+        _output.fail(f"nothing is known of {keyword!r}{selection.whose}; `graphagent facts list` shows the facts")
     if form is Format.JSON:
         _print_json(versions, selection.owner)
         return
@@ -257,7 +261,7 @@ def set_fact(  # long because a third of it declares what the command takes
     values: Annotated[list[str], argument("VALUE…", "Its value, or - to read it from standard input.")],
     memory: Memory,
     owner: Annotated[str, owner_option("Whose fact: each owner has a separate memory.")] = "",
-    subject: Annotated[str, typer.Option(metavar="NAME", help="Whom or what it is about.")] = "user",
+    subject: Annotated[str, typer.Option(metavar="NAME", help="The person or thing it is about.")] = "user",
     scope: Annotated[
         str, typer.Option(metavar="KIND:NAME", help="The scope in which it holds.")
     ] = f"agent:{AGENT_NAME}",
@@ -270,7 +274,7 @@ def set_fact(  # long because a third of it declares what the command takes
         option("--from", "TIME", "Since when it holds, such as 2026-05-01, also in the future. Default: now."),
     ] = None,
     ends: Annotated[
-        str | None, option("--to", "TIME", "From when it no longer holds. Default: until another value holds.")
+        str | None, option("--to", "TIME", "From when it does not hold any more. Default: until another value holds.")
     ] = None,
 ) -> None:
     """Set a fact yourself. Earlier versions stay in its history."""
@@ -279,18 +283,18 @@ def set_fact(  # long because a third of it declares what the command takes
     given = [value.strip() for value in ([sys.stdin.read()] if values == ["-"] else values)]
     if not all(given):
         raise typer.BadParameter(
-            f"a value has some text, and this one is blank; to remove a fact: graphagent facts forget {keyword}",
+            f"the value is blank; to remove a fact: graphagent facts forget {keyword}",
             param_hint="VALUE",
         )
     if not keyword.strip():
-        raise typer.BadParameter("a keyword has some text, and this one is blank", param_hint="KEYWORD")
+        raise typer.BadParameter("the keyword is blank", param_hint="KEYWORD")
 
     async def save(provider: KeepingProvider) -> tuple[FactVersion, list[str]]:
         past = await provider.history(_concept(keyword), about, place, owner=owner)
         several = multiple or (past[0].concept.fact_type is FactType.MULTIPLE if past else len(given) > 1)
         if len(given) > 1 and not several:
             raise typer.BadParameter(
-                f"{keyword!r} has one value; give one, or --multiple to have several", param_hint="VALUE"
+                f"{keyword!r} has a single value; pass one value, or --multiple to have several", param_hint="VALUE"
             )
         kind = FactType.MULTIPLE if several else FactType.SINGLE
         if several and (valid_from or valid_to):
@@ -313,9 +317,7 @@ def set_fact(  # long because a third of it declares what the command takes
     saved, elsewhere = memory.use(save, new=True)
     print(f"{keyword}, version {saved.version}: {_output.shortened(', '.join(saved.values))}")
     if elsewhere:
-        _output.aside(
-            f"This is a new fact. There was one under {keyword!r} already, and it is as it was: {'; '.join(elsewhere)}"
-        )
+        _output.aside(f"This is a new fact. The existing fact under {keyword!r} is unchanged: {'; '.join(elsewhere)}")
 
 
 @facts.command("withdraw", epilog="Example: graphagent facts withdraw diet meat")
@@ -325,7 +327,7 @@ def withdraw(
     values: Annotated[list[str], argument("VALUE…", "The values to take back, as `facts list` shows them.")],
     memory: Memory,
     owner: Annotated[str, owner_option("Whose fact: each owner has a separate memory.")] = "",
-    subject: Annotated[str, typer.Option(metavar="NAME", help="Whom or what it is about.")] = "user",
+    subject: Annotated[str, typer.Option(metavar="NAME", help="The person or thing it is about.")] = "user",
     scope: Annotated[
         str, typer.Option(metavar="KIND:NAME", help="The scope in which it holds.")
     ] = f"agent:{AGENT_NAME}",
@@ -369,16 +371,16 @@ def forget(  # long because a third of it declares what the command takes
     for name, given in (
         ("KEYWORD", keyword), ("--subject", selection.subject), ("--scope", selection.scope), ("--value", value),
     ):  # fmt: skip
-        if given is not None and not given.strip():  # such as an unset variable of a script
-            raise typer.BadParameter("it is blank; say which, or leave it out", param_hint=name)
+        if given is not None and not given.strip():  # probably an unset variable of a script
+            raise typer.BadParameter("the value is blank; name one, or leave out the option", param_hint=name)
     if everything == bool(keyword or selection.subject or selection.scope):
         raise typer.BadParameter("say what to forget: a keyword, --subject, --scope, or --all alone")
     if value is not None and not keyword:
-        raise typer.BadParameter("it is one of a fact; name that, too", param_hint="--value")
+        raise typer.BadParameter("a value belongs to a fact; name its keyword, too", param_hint="--value")
     concept = _concept(keyword) if keyword else None
     about = subject_of(selection.subject) if selection.subject else None
     within = selection.within
-    nothing = f"nothing that is known{selection.whose} fits, so nothing was forgotten"
+    nothing = f"no fact{selection.whose} fits, so nothing was forgotten"
 
     if not yes:
 
@@ -443,13 +445,13 @@ def export(memory: Memory, owner: AnyOwner = None, out: Out = None) -> None:
 @facts.command("import", epilog="Example: graphagent facts import facts.jsonl --key env:GRAPHAGENT_KEY")
 @expand_options
 def import_facts(
-    file: Annotated[Path, argument("FILE", "What `facts export` wrote; - is standard input.")],
+    file: Annotated[Path, argument("FILE", "A file written by `facts export`; - is standard input.")],
     memory: Memory,
 ) -> None:
-    """Read what `facts export` wrote. Existing facts are skipped.
+    """Read facts from a file written by `facts export`. Existing facts are skipped.
 
     If a line is invalid or the memory is damaged, nothing is imported. An encrypted memory imports all facts or none. A plain
-    one has many files: if the disk fails or the process ends before the last, import the file again, which adds what is missing.
+    one has many files: if the disk fails or the process ends before the last, import the file again to add the missing ones.
     """
     records = read_lines(file)
     try:
@@ -481,13 +483,13 @@ def _print_json(found: Iterable[tuple[Subject, Scope, FactVersion]], owner: str)
 
 
 def _times(fact: FactVersion) -> dict[str, str]:
-    """Return since when and until when a fact holds, as far as it says so."""
+    """Return from when and until when a fact holds, as far as known."""
     times = {"valid_from": fact.valid_from, "valid_to": fact.valid_to} if isinstance(fact, SingleFact) else {}
     return {name: moment.isoformat() for name, moment in times.items() if moment is not None}
 
 
 def _validity(fact: FactVersion) -> tuple[str, str]:
-    """Return since when and until when a fact holds, as it stands in a table."""
+    """Return from when and until when a fact holds, for a table."""
     times = _times(fact)
     return times.get("valid_from", "")[:16].replace("T", " "), times.get("valid_to", "")[:16].replace("T", " ")
 
@@ -508,7 +510,7 @@ def _table(
 
 
 async def _newest(provider: KeepingProvider, concept: Concept, about: Subject, place: Scope, owner: str) -> FactVersion:
-    """Return the version that was saved last, with all values that are known then."""
+    """Return the version saved last, with all values known at that time."""
     last, *_ = await provider.history(concept, about, place, owner=owner)
     known = await provider.load(concept, about, place, owner=owner)
     return next((fact for fact in known if fact.version == last.version), last)

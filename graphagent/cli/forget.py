@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What is to be forgotten, and where."""
+    """The data to forget, and its place."""
 
     keyword: Annotated[str | None, argument("KEYWORD", "The fact to forget, as `facts list` shows it.")] = None
     notes: Annotated[
@@ -71,14 +71,14 @@ class Chosen:
             "A file, or a folder with what commands keep in it; can be repeated. Default: $GRAPHAGENT_HOME, or else your user data folder"
         ),
     ] = None
-    key: Annotated[str | None, key_option("Open what is encrypted")] = None
+    key: Annotated[str | None, key_option("Open encrypted stores")] = None
     anchor: AnchorPlace = None
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of `reach` and `forget` that say what.
+        """Return the arguments of `reach` and `forget` that select the data.
 
         Raises:
-            BadParameter: nothing says it, something is blank, or more than everything is named.
+            BadParameter: Nothing is selected, a value is blank, or something is named besides --all or --older-than.
         """
         given = (
             ("KEYWORD", self.keyword),
@@ -88,7 +88,7 @@ class Chosen:
         )
         for name, each in given:
             if each is not None and not all(text.strip() for text in ([each] if isinstance(each, str) else each)):
-                raise typer.BadParameter("it is blank; say which, or leave it out", param_hint=name)
+                raise typer.BadParameter("the value is blank; name one, or leave out the option", param_hint=name)
         ways = self.everything + (self.older_than is not None) + any(each for _, each in given)
         if ways != 1:
             raise typer.BadParameter(
@@ -103,7 +103,7 @@ class Chosen:
         }
 
     def command(self) -> str:
-        """Return the command that forgets it, without a key."""
+        """Return the command that forgets the selected data, without a key."""
         options = [
             ("--subject", self.subject),
             ("--scope", self.scope),
@@ -122,23 +122,25 @@ def forget(
     chosen: Chosen,
     also: Annotated[
         str | None,
-        option("--also", "LIST", "What to forget of that which it reached: numbers of the list, or ids: 2,3."),
+        option(
+            "--also", "LIST", "Which of the places that it reached to forget too: numbers of the list, or ids: 2,3."
+        ),
     ] = None,
     dry_run: Annotated[
-        bool, flag("--dry-run", text="Show what it would be, and what that reached, and change nothing.")
+        bool, flag("--dry-run", text="Show what would be forgotten and what it reached, and change nothing.")
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Forget everything of an owner, or facts and notes with what they have reached, wherever it is kept, for good.
+    """Forget everything of an owner, or facts and notes with what they have reached, wherever stored, for good.
 
-    It shows where a fact or a note stood: in prompts of runs, in other facts and notes. What was made of it cannot be told, so you
-    choose what goes with it.
+    The command shows where a fact or note appeared: in prompts of runs, in other facts and notes. What those took from it cannot
+    be told, so you choose which of them to forget too.
     """
     options, age = chosen.options(), age_of(chosen.older_than)
     if chosen.everything or age is not None:
         if also is not None:
             raise typer.BadParameter(
-                "it goes with a fact or a note, and not with --all or --older-than", param_hint="--also"
+                "--also is for facts and notes, not for --all or --older-than", param_hint="--also"
             )
         if age == timedelta(0):
             raise typer.BadParameter(
@@ -166,11 +168,11 @@ async def _forget_all(chosen: Chosen, age: timedelta | None, dry_run: bool, yes:
         owner = whose(chosen.owner) or " without an owner"
         if age is not None:
             if not yes:
-                confirm(f"Forget what is older than {chosen.older_than}{owner}, {_counts(there)}, for good?")
+                confirm(f"Forget everything older than {chosen.older_than}{owner}, {_counts(there)}, for good?")
             print(f"Forgotten: {_counts(await forget(*places, owner=chosen.owner, older_than=age))}.")
             return
         if not yes:
-            confirm(f"Forget all that is kept{owner}, {_counts(there)}, for good?")
+            confirm(f"Forget everything stored{owner}, {_counts(there)}, for good?")
         print(f"Forgotten: {_counts(await forget(*places, owner=chosen.owner, everything=True))}.")
 
 
@@ -187,7 +189,7 @@ async def _forget_some(chosen: Chosen, options: dict[str, Any], also: str | None
         for each in reached[len(numbered) :]:
             _output.say(f"  -  {each.to_text()}")
         if not reached:
-            _output.say("It stood in nothing else that is kept here.")
+            _output.say("It appears in nothing else stored here.")
         if dry_run:
             return
         if also is None and not yes and numbered and sys.stdin.isatty():
@@ -198,14 +200,14 @@ async def _forget_some(chosen: Chosen, options: dict[str, Any], also: str | None
             confirm(f"Forget {_what(chosen)}{whose(chosen.owner)}{more}, for good?")
         receipt = await forget(*places, **options, also=with_it)
         if not (receipt.facts or receipt.notes or receipt.runs):
-            _output.fail(f"nothing that is kept{whose(chosen.owner)} fits, so nothing was forgotten")
+            _output.fail(f"nothing stored{whose(chosen.owner)} fits, so nothing was forgotten")
         print(f"Forgotten: {_counts(receipt)}.")
         if len(with_it) < len(numbered):
             _output.aside(f"{counted(len(numbered) - len(with_it), 'place')} where it stood stayed.")
 
 
 async def what_stays(chosen: Chosen) -> str | None:
-    """Return a remark on what may repeat facts that another command forgets, with the command that forgets that too; None: nothing."""
+    """Return a remark on stored data that may repeat a forgotten fact, with the command that forgets it too; None if there is none."""
     from graphagent.history import reach
     from graphagent.history._internal import held
 
@@ -220,10 +222,10 @@ async def what_stays(chosen: Chosen) -> str | None:
                 kinds = Counter(each.kind for each in numbered)
                 found = ", ".join(counted(count, kind) for kind, count in kinds.items())
     except (StoreError, typer.BadParameter) as error:
-        return f"Whether runs or notes may repeat it could not be seen: {error}"
+        return f"Could not check whether runs or notes repeat it: {error}"
     if not found:
         return None
-    return f"What is kept here and may repeat it: {found}. See it, and forget it too, with: {chosen.command()}"
+    return f"These may repeat it: {found}. See and forget them, too, with: {chosen.command()}"
 
 
 def _what(chosen: Chosen) -> str:
@@ -238,10 +240,10 @@ def _what(chosen: Chosen) -> str:
 
 
 def _named(text: str, reached: Sequence[Reached]) -> list[Reached]:
-    """Return what a person chose of a list, by its numbers or ids.
+    """Return the items of a list that a person chose by numbers or ids.
 
     Raises:
-        BadParameter: something is not in the list.
+        BadParameter: A number or id is not in the list.
     """
     found: dict[int, Reached] = {}
     for word in filter(None, re.split(r"[,\s]+", text)):

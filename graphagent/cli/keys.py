@@ -70,12 +70,12 @@ class Sealed:
         """Open the stores, await `work` with the keys of each, close them, and return what `work` returned.
 
         Raises:
-            BadParameter: no key was named, or it is no key.
-            StoreError: there is no sealed store, or one does not open with this key. Nothing was changed then.
+            BadParameter: The key is missing or not a key.
+            StoreError: No sealed store exists, or one does not open with this key. Nothing was changed.
         """
         paths = stores_in(self.store)
         if self.key is None:
-            raise typer.BadParameter("say with which key the store is opened now", param_hint="--key")
+            raise typer.BadParameter("name the key that opens the store now", param_hint="--key")
         given = key_source(self.key)
 
         async def main() -> T:
@@ -102,11 +102,11 @@ class Sealed:
 def new(
     out: Out = None,
     keyring: Annotated[
-        str | None, option("--keyring", "SERVICE/NAME", "An entry of the system's keyring, in which the key is put.")
+        str | None, option("--keyring", "SERVICE/NAME", "An entry of the system's keyring to put the key in.")
     ] = None,
     recovery: Annotated[bool, flag("--recovery", text="Make a recovery key, to be written down.")] = False,
 ) -> None:
-    """Create a key. Keep it safe: without it, nobody can read what is encrypted with it."""
+    """Create a key. Keep it safe: without it, nobody can read the data encrypted with it."""
     text = new_recovery_key() if recovery else new_key()
     if keyring is not None:
         if out is not None:
@@ -161,7 +161,7 @@ def list_keys(target: Sealed, json: Json = False) -> None:
 @keys.command("add", epilog="Example: graphagent keys add phone --new-key passphrase --key file:~/.graphagent-key")
 @expand_options
 def add(name: Name, target: Sealed, new_key: NewKey = None, recovery: Recovery = False) -> None:
-    """Have another key open a store too."""
+    """Add another key that opens a store."""
     key = _new(new_key, recovery=recovery)
 
     async def work(stores: dict[StorePlace, StoreKeys]) -> None:
@@ -179,7 +179,7 @@ def add(name: Name, target: Sealed, new_key: NewKey = None, recovery: Recovery =
 @keys.command("remove", epilog="Example: graphagent keys remove laptop --key file:~/.graphagent-key")
 @expand_options
 def remove(name: Name, target: Sealed) -> None:
-    """Have a key not open a store any more; another one is given with --key."""
+    """Remove a key, which then does not open the store any more; another one is given with --key."""
 
     async def work(stores: dict[StorePlace, StoreKeys]) -> None:
         for store in stores.values():
@@ -205,7 +205,7 @@ def rotate(
         ),
     ] = False,
 ) -> None:
-    """Replace the key that is given by a new one. Without --data this takes one commit, however much is stored."""
+    """Replace the given key with a new one. Without --data, this takes one commit, however much is stored."""
     if new_key is None and name is not None:
         raise typer.BadParameter("the new key gets this name; give --new-key too", param_hint="--name")
     key = None if data and new_key is None else _new(new_key)
@@ -236,13 +236,13 @@ async def _rotate_data(path: StorePlace, store: StoreKeys) -> None:
 @keys.command("destroy", epilog="Example: graphagent keys destroy --store memory/facts.db --key file:~/.graphagent-key")
 @expand_options
 def destroy(target: Sealed, yes: Yes = False) -> None:
-    """Destroy all keys of a store and what is in it, for good: nobody can read any of it again, with any key."""
+    """Destroy all keys of a store, and with them its data, for good: nobody can read any of it again, with any key."""
 
     async def work(stores: dict[StorePlace, StoreKeys]) -> None:
         if not yes:
             _output.say(
                 f"Everything in {', '.join(map(str, stores))} is destroyed: nobody can read it again, with any key or recovery key. "
-                f"Only copies that were made before stay readable."
+                f"Only copies made before stay readable."
             )
             confirm_by_typing("destroy")
         for path, store in stores.items():
@@ -255,7 +255,7 @@ def destroy(target: Sealed, yes: Yes = False) -> None:
 def _new(text: str | None, *, recovery: bool = False) -> KeySource:
     if recovery == (text is not None):
         raise typer.BadParameter(
-            "--recovery makes the key itself; leave out --new-key" if recovery else "say which key is the new one",
+            "--recovery makes the key itself; leave out --new-key" if recovery else "name the new key",
             param_hint="--new-key",
         )
     return new_recovery_key() if text is None else key_source(text, new=True, what="The new pass phrase")

@@ -67,7 +67,7 @@ class AgentOptions:
         option(
             "--tool",
             "MODULE:FUNCTION",
-            "A function that the model may call: a module or file, and its name. Can be repeated.",
+            "A function that the model may call: its module or file, and its name. Can be repeated.",
         ),
     ] = None
     servers: Annotated[
@@ -119,7 +119,7 @@ class AgentOptions:
         named = ready_made()
         if strategy not in named and ":" not in strategy and not strategy.endswith(".py"):
             raise typer.BadParameter(
-                f"there is no ready-made strategy {strategy!r}; there are {', '.join(named)}. For one of your own, write "
+                f"there is no ready-made strategy {strategy!r}; there are {', '.join(named)}. For your own strategy, write "
                 f"MODULE:NAME or FILE.py:NAME",
                 param_hint="STRATEGY",
             )
@@ -317,10 +317,10 @@ async def _main(
         raise typer.Exit(STOPPED)
     if left is not None:
         if not kept:
-            aside("It was not kept, so it ends here; with --store PATH it can be continued.")
+            aside("The run was not stored, so it ends here; with --store PATH it can be continued.")
         raise left
     if result.status == "waiting" and not kept:
-        fail("it waits for an answer, and ended here, since it is not kept; give it --store PATH")
+        fail("the run waits for an answer, and ends here, since it is not stored; pass --store PATH")
     if rejected is not None:
         fail(f"no answer passed the check: {rejected.feedback}")
 
@@ -329,7 +329,7 @@ def _checked(agent: Agent[Any, Any], strategy: str, task: str) -> str:
     """Return a task.
 
     Raises:
-        BadParameter: it is empty, or the strategy takes no text.
+        BadParameter: The task is empty, or the strategy does not take text.
     """
     from graphagent.graph._internal import is_a, show
 
@@ -342,10 +342,10 @@ def _checked(agent: Agent[Any, Any], strategy: str, task: str) -> str:
 
 
 def _task(agent: Agent[Any, Any], strategy: str) -> str:
-    """Return the task that a person types, or all of standard input.
+    """Return the typed task, or all of standard input.
 
     Raises:
-        Exit: they left.
+        Exit: The person left.
     """
     task = _line() if sys.stdin.isatty() else sys.stdin.read().strip()
     if task is None:
@@ -354,10 +354,10 @@ def _task(agent: Agent[Any, Any], strategy: str) -> str:
 
 
 def _line() -> str | None:
-    """Return the next message that a person types, or the next line of standard input; None at its end, or after Ctrl-D.
+    """Return the next typed message or line of standard input; None at its end, or after Ctrl-D.
 
     Raises:
-        Exit: they pressed Ctrl-C.
+        Exit: The person pressed Ctrl-C.
     """
     from graphagent.cli._keyboard import typed
     from graphagent.cli._output import aside
@@ -374,12 +374,12 @@ def _line() -> str | None:
 
 
 def _answers(questions: Sequence[Question], said: str, shown: set[str]) -> dict[str, object] | None:
-    """Return the answers of the person, by the ids of the questions; None if there are none.
+    """Return the person's answers by the ids of the questions, or None without any.
 
     Args:
         questions: The open questions.
-        said: The text that was shown last: a question that is this text is not shown again.
-        shown: Gets the ids of those that the person has seen.
+        said: The text shown last; a question with the same text is not shown again.
+        shown: Collects the ids of the questions that the person has seen.
 
     Raises:
         Exit: the person left.

@@ -1,4 +1,4 @@
-"""`graphagent backup`, `restore`, `verify` and `store copy`: the commands for everything that is kept, of whatever kind."""
+"""`graphagent backup`, `restore`, `verify` and `store copy`: the commands for stores of every kind."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 store = typer.Typer(no_args_is_help=True, help="Copy a store.", epilog="Example: graphagent store copy notes.db new.db")
 _PART = ".part"
-"""What is appended to the name of a copy until it is complete."""
-Replace = Annotated[bool, flag("--replace", text="Replace a store that is there.")]
+"""The suffix of the name of a copy until the copy is complete."""
+Replace = Annotated[bool, flag("--replace", text="Replace an existing store.")]
 
 
 def back_up(
@@ -48,7 +48,7 @@ def back_up(
     ],
     replace: Replace = False,
 ) -> None:
-    """Copy a store, or all in a folder, while others use it. No key is needed: what is sealed stays sealed.
+    """Copy a store, or all in a folder, while others use it. No key is needed: sealed data stays sealed.
 
     Keep the keys elsewhere; without them nobody can read a backup of sealed data. Of a folder of readable facts, a second backup
     writes only what has changed. Keys and other files are not copied. A database has tools of its own; of one, this says the command.
@@ -57,7 +57,9 @@ def back_up(
     print(f"Backed up: {_what(report)}, {counted(report.bytes, 'byte')} written.")
     if report.left:
         named = ", ".join(map(repr, report.left[:4])) + (" …" if len(report.left) > 4 else "")
-        _output.aside(f"Not copied, since they are neither stores nor readable facts, or are links to folders: {named}")
+        _output.aside(
+            f"Not copied, because they are neither stores nor readable facts, or are links to folders: {named}"
+        )
 
 
 def put_back(
@@ -69,7 +71,7 @@ def put_back(
     report = anyio.run(partial(restore, _named(path), _named(to), replace=replace))
     print(f"Restored: {_what(report)}.")
     _output.aside(
-        "Everything is as it was when the backup was made. What was forgotten since then is there again: forget it again. "
+        "Everything is as it was when the backup was made. Data forgotten since then is back: forget it again. "
         "If anything was stored since then, the store is older than its anchor, and refused until you accept it: graphagent anchor reset"
     )
 
@@ -93,11 +95,11 @@ def verify(
             f"The file of a store, a folder, or a database ({SERVER}). Default: $GRAPHAGENT_HOME, or else your user data folder.",
         ),
     ] = None,
-    key: Annotated[str | None, key_option("Open what is sealed")] = None,
+    key: Annotated[str | None, key_option("Open sealed stores")] = None,
     anchor: AnchorPlace = None,
     as_json: Json = False,
 ) -> None:
-    """Read everything that is kept, of whatever kind, and check that nothing was changed, cut off or damaged."""
+    """Read all stored data, and check that nothing was changed, cut off or damaged."""
     found = anyio.run(_verify, path, key, anchor)
     if as_json:
         print(_output.json_text(found))
@@ -118,7 +120,7 @@ def verify(
 
 
 async def _verify(path: StorePlace | None, key: str | None, anchor: str | None) -> dict[str, dict[str, int | str]]:
-    """Return how much each place has, or why it is damaged."""
+    """Return the counts of each place, or why it is damaged."""
     found: dict[str, dict[str, int | str]] = {}
     try:
         places = all_kept(None if path is None else [path])
@@ -166,11 +168,11 @@ def copy(
     command; until it is complete, a copy in a file has another name.
     """
     if not (path.is_server or path.path.is_file()):
-        raise StoreNotFoundError("store", str(path.path), "give the file of one that exists")
+        raise StoreNotFoundError("store", str(path.path), "name the file of an existing store")
     if not to.is_server and to.path.exists():
         raise StoreExistsError(str(to.path), "give another path")
     if path == to:
-        raise typer.BadParameter("it is FROM itself; give another one", param_hint="TO")
+        raise typer.BadParameter("TO is the same as FROM; name another one", param_hint="TO")
     check_anchor(key, anchor)
     part = to if to.is_server else StorePlace(str(to.path.with_name(to.path.name + _PART)))
     if new_key is None and key is not None:
@@ -189,7 +191,7 @@ async def _copy(path: StorePlace, part: StorePlace, key: str | None, new_key: st
             new = key_source(new_key, new=await is_new(part, target), what="The new pass phrase")
             with value_of("--new-key"):
                 two = EncryptedStore(target, new)
-        await one.get(("copying",))  # there is no such item; but a wrong or a missing key fails here, before any change
+        await one.get(("copying",))  # the item does not exist; but a wrong or missing key fails here, before any change
         try:
             return await copy_store(one, two)
         except SealedStoreError:

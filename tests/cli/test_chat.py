@@ -130,10 +130,10 @@ def test_commands_inside(run, home):
     assert "Forgotten: city, 1 version." in out
     assert "> Where do I live?\nI do not know that; I was not told.\n" in out
     assert "Nothing is known of 'city'" in out
-    assert "Say which: /forget KEYWORD." in out
+    assert "Name a fact: /forget KEYWORD." in out
     assert "/quit             leave; so do exit, quit," in out
     assert "not a language model" in out[out.index("> /help") :]
-    assert "There is no /nonsense" in out
+    assert "There is no command /nonsense" in out
 
 
 def test_owners_are_kept_apart(run, home):

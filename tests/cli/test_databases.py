@@ -109,7 +109,7 @@ def test_growing_is_one_command_and_so_is_the_way_back(run, postgres_dsn, sealed
     assert anyio.run(items, PostgresStore(postgres_dsn), 1) == first == anyio.run(items, SqliteStore("back.db"), 0)
     assert run("notes", "remember", "new", "--store", postgres_dsn, *(NEW if sealed else ())).code == 0
     assert "it is not a copy of FROM" in run(*copy, *old, *new).said
-    assert "it is FROM itself" in run("store", "copy", postgres_dsn, postgres_dsn).said
+    assert "TO is the same as FROM" in run("store", "copy", postgres_dsn, postgres_dsn).said
 
 
 def ends_after(commit, count):

@@ -90,7 +90,7 @@ def test_a_format_that_the_name_of_the_file_denies_is_refused(run, program, home
     """Mermaid in a file called .svg would be opened as a broken picture."""
     ended = run("draw", "program.py:loud", "--out", "loud.svg", "--format", "mermaid")
     assert ended.code == 2
-    assert "'loud.svg' is the name of another format than 'mermaid'" in ended.said
+    assert "the suffix of 'loud.svg' does not fit the format 'mermaid'" in ended.said
     assert not (home / "loud.svg").exists()
     assert run("draw", "program.py:loud", "--out", "loud", "--format", "svg").code == 0
     assert (home / "loud").read_text().startswith("<svg")

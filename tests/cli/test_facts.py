@@ -230,9 +230,9 @@ def test_an_export_overwrites_nothing(run, memory, home):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "line 1, is no JSON object; nothing was imported"),
+        ("{", "line 1, is not a JSON object; nothing was imported"),
         ('{"keyword": "city", "values": ["Sesame-7"]}\n', "record 0 is not one of an export"),
-        ('["Sesame-7"]', "line 1, is no JSON object; nothing was imported"),
+        ('["Sesame-7"]', "line 1, is not a JSON object; nothing was imported"),
     ],
 )
 def test_a_wrong_import_names_the_place_and_no_value(run, memory, home, text, said):
@@ -329,7 +329,7 @@ def test_forgetting_what_is_not_there_with_a_yes_is_an_error_too(run, memory):
     """Nothing was asked and nothing was there: that is told."""
     run("facts", "set", "street", "Storgata", *memory)
     ended = run("facts", "forget", "city", "--yes", *memory)
-    assert (ended.code, ended.said) == (1, "error: nothing that is known fits, so nothing was forgotten")
+    assert (ended.code, ended.said) == (1, "error: no fact fits, so nothing was forgotten")
 
 
 def test_a_sealed_memory_wants_its_key(run, home, monkeypatch):
@@ -454,7 +454,7 @@ def test_a_blank_value_is_refused(run, values):
     run("facts", "set", "city", "Rome")
     ended = run("facts", "set", "city", *values, stdin=" \n")
     assert (ended.code, ended.out) == (2, "")
-    assert "this one is blank; to remove a fact: graphagent facts forget city" in ended.said
+    assert "the value is blank; to remove a fact: graphagent facts forget city" in ended.said
     assert run("facts", "show", "city").out.count("Rome") == 1
 
 
@@ -462,7 +462,7 @@ def test_a_blank_keyword_is_refused(run):
     """A fact under it could hardly be named again."""
     ended = run("facts", "set", " ", "Rome")
     assert ended.code == 2
-    assert "a keyword has some text, and this one is blank" in ended.said
+    assert "the keyword is blank" in ended.said
     assert run("facts", "list").out == ""
 
 
@@ -478,5 +478,5 @@ def test_a_blank_condition_forgets_nothing(run, words):
     run("facts", "set", "city", "Rome")
     ended = run("facts", "forget", *words, "--yes")
     assert ended.code == 2
-    assert "it is blank; say which, or leave it out" in ended.said
+    assert "the value is blank; name one, or leave out the option" in ended.said
     assert "Rome" in run("facts", "list").out

@@ -124,7 +124,7 @@ def test_it_has_to_be_said_what(run, words):
 def test_facts_forget_says_what_may_repeat_it(run, kept):
     """Where a fact stood in runs or notes that are kept in the same place, another command shows and forgets these."""
     said = run("facts", "forget", "city", "--owner", "bob", "--yes", *kept)
-    assert "What is kept here and may repeat it: 1 run, 1 note." in said.err
+    assert "These may repeat it: 1 run, 1 note." in said.err
     command = said.err.rpartition("with: ")[2].split()
     assert command[:4] == ["graphagent", "forget", "city", "--owner"]
     assert "run talk-bob" in run(*command[1:], "--dry-run").err

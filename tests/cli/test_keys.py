@@ -128,10 +128,10 @@ def test_wrong_calls(run, home, key):
     file = key("key")
     run("facts", "set", "city", "Oslo", "--key", file)
     for code, said, words in (
-        (2, "with which key", ("list",)),
+        (2, "name the key that opens the store", ("list",)),
         (1, "there is no store", ("list", "--store", "nowhere", "--key", file)),
         (1, "another key", ("list", "--key", key("other"))),
-        (2, "which key is the new one", ("rotate", "--key", file)),
+        (2, "name the new key", ("rotate", "--key", file)),
         (2, "give --new-key too", ("rotate", "--data", "--name", "laptop", "--key", file)),
         (2, "leave out --new-key", ("add", "x", "--recovery", "--new-key", file, "--key", file)),
         (2, "as 'main'", ("add", "x", "--new-key", file, "--key", file)),

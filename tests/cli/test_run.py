@@ -206,7 +206,7 @@ def test_a_call_is_approved_by_the_next_line(ask):
     assert ask("single_run", *options, replies=calls, stdin="yes\n").out == "Paid.\n"
     ended = ask("single_run", *options, replies=calls)
     assert (ended.code, ended.out, ended.err.count("about: pay")) == (1, "", 1)
-    assert "give it --store PATH" in ended.err
+    assert "pass --store PATH" in ended.err
     ended = ask("single_run", *options, "--store", "runs.db", "--run-id", "bill", replies=calls)
     assert (ended.code, ended.err.count("about: pay")) == (0, 1)
     assert "graphagent run single_run --resume bill --store runs.db --model local" in ended.err

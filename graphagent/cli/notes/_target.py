@@ -86,9 +86,9 @@ _ON_THIS_MACHINE: Mapping[str, Callable[[], Embedder]] = {
     "multilingual": _multilingual,
     "local": _local,
 }
-"""The embedders that need no server, by the names that options have for them."""
+"""The embedders that need no server, by their names in options."""
 EMBEDDERS = f"{', '.join(_ON_THIS_MACHINE)}, openai:MODEL and openai:MODEL@BASE_URL"
-"""What an option can name."""
+"""The embedders that an option can name."""
 EmbedderName = Annotated[
     str | None,
     option(
@@ -122,8 +122,8 @@ class NotesStore:
         """Open the store, await `work` with it, close it, and return what `work` returned. `new` creates a missing store.
 
         Raises:
-            BadParameter: there is no such store, the key does not fit, or what was passed as a scope is not one.
-            StoreError: the default store is meant, and it does not exist yet.
+            BadParameter: The store does not exist, the key does not fit, or the scope is not valid.
+            StoreError: No store was named, and the default store does not exist yet.
         """
         try:
             return _stores.with_store("notes", self.store, self.key, work, anchor=self.anchor, new=new)
@@ -138,7 +138,7 @@ class NotesStore:
 
 @dataclass(frozen=True, slots=True)
 class NotesTarget(NotesStore):
-    """The notes of one owner, without a name those that have no owner."""
+    """The notes of one owner; without a name, those without an owner."""
 
     owner: Annotated[str, owner_option("Whose notes.")] = ""
 
@@ -154,8 +154,8 @@ class NotesTarget(NotesStore):
     ) -> T:
         """Open the notes, await `work` with them, close them, and return what `work` returned.
 
-        The private notes of the source are included, and new notes are of it. Embedder and reranker are named as in their options;
-        with `vectors`, the default is the embedder that made those of the notes. `new` creates a missing store.
+        The private notes of the source are included, and new notes get this source. Embedder and reranker are named as in their
+        options; with `vectors`, the default is the embedder that made the vectors of the notes. `new` creates a missing store.
         """
 
         async def main(store: Store) -> T:
@@ -174,7 +174,7 @@ class NotesOfAny(NotesStore):
     owner: AnyOwner = None
 
     async def owners(self, store: Store) -> list[str]:
-        """Return the owners whose notes are meant."""
+        """Return the selected owners of notes."""
         return await owners_of(store) if self.owner is None else [self.owner]
 
 
@@ -189,13 +189,15 @@ async def open_notes(
     vectors: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> AsyncGenerator[Notes]:
-    """Open the notes of an owner in a store; see `NotesTarget.use_notes`. `on_progress` hears of the index being rebuilt."""
+    """Open the notes of an owner in a store; see `NotesTarget.use_notes`. `on_progress` is called while the index is rebuilt."""
     from graphagent.memory import Notes
 
     made = await Notes(store, owner=owner).stored_embedder() if vectors and embedder is None else None
     maker = _installed_embedder(made) if made is not None else _embedder(embedder)
     if made is not None and maker is None:
-        _output.aside(f"The notes have vectors of {made!r}, which are not used; name it with --embedder.")
+        _output.aside(
+            f"The notes have vectors of {made!r}, which are not used; to use them, pass that embedder with --embedder."
+        )
     async with Notes(
         store,
         embedder=maker,
@@ -218,8 +220,8 @@ def _embedder(text: str | None) -> Embedder | None:
     """Return the embedder that a text such as `openai:MODEL@BASE_URL` names.
 
     Raises:
-        BadParameter: the text names none.
-        MissingExtraError: what the embedder needs is not installed.
+        BadParameter: The text does not name one.
+        MissingExtraError: The embedder needs a package that is not installed.
     """
     if text is None:
         return None
@@ -234,7 +236,7 @@ def _reranker(text: str | None) -> Reranker | None:
     """Return the reranker that a text such as `openai:MODEL@BASE_URL` names.
 
     Raises:
-        BadParameter: the text names none.
+        BadParameter: The text does not name one.
     """
     if text is None:
         return None
@@ -247,7 +249,7 @@ def _served(text: str, what: str, there: str, make: Callable[..., T]) -> T:
     """Make an embedder or a reranker of the model of a server that a text names."""
     fits = _SERVED.fullmatch(text)
     if fits is None:
-        raise typer.BadParameter(f"{text!r} is no {what}; there are {there}", param_hint=f"--{what}")
+        raise typer.BadParameter(f"there is no {what} {text!r}; there are {there}", param_hint=f"--{what}")
     with value_of(f"--{what}"):
         return make(fits[1], base_url=fits[2])
 
@@ -265,15 +267,15 @@ def _installed_embedder(name: str) -> Embedder | None:
 
 
 async def note_named(notes: NoteView, text: str) -> Record:
-    """Return the note that a person names by its id, or by the beginning or end of it.
+    """Return the note with an id, or with the beginning or end of an id.
 
     Raises:
-        AmbiguousNoteError: several notes have such an id.
-        NoteNotFoundError: there is no such note.
+        AmbiguousNoteError: Several ids match.
+        NoteNotFoundError: The note does not exist.
     """
     id_ = await notes.resolve(text)
     record = await notes.get(id_)
-    if record is None:  # forgotten in between
+    if record is None:  # forgotten meanwhile
         raise NoteNotFoundError(text)
     return record
 
@@ -292,10 +294,10 @@ def plain(record: Record) -> dict[str, Any]:
 
 
 def metadata_of(parts: Sequence[str] | None) -> dict[str, Any] | None:
-    """Return the metadata that texts such as `ticket=42` stand for; None without any.
+    """Return metadata from texts such as `ticket=42`, or None without any.
 
     Raises:
-        BadParameter: one is of another form.
+        BadParameter: A text has another form.
     """
     found: dict[str, Any] = {}
     for part in parts or ():

@@ -64,9 +64,9 @@ def remember(
     embedder: EmbedderName = None,
     as_json: Json = False,
 ) -> None:
-    """Save a text, or several. They are on disk when the command ends."""
+    """Save one text or several. They are on disk when the command ends."""
     if private and not source:
-        raise typer.BadParameter("what is private can be seen by its source alone; say who that is: --source NAME")
+        raise typer.BadParameter("a private note is visible only to its source; name the source with --source NAME")
     said, more = time_of(at, "--at"), metadata_of(metadata)
     words = text or []
     texts = list(words) if each else [" ".join(words)] if words else []
@@ -74,7 +74,7 @@ def remember(
         given = sys.stdin.read()
         texts = [line for line in given.splitlines() if line.strip()] if each else [given]
     if not any(one.strip() for one in texts):
-        raise typer.BadParameter("there is nothing to save; give the text, or write it to standard input")
+        raise typer.BadParameter("there is nothing to save; pass the text as an argument or on standard input")
     records = target.use_notes(
         lambda notes: notes.remember_many(
             texts,
@@ -108,7 +108,7 @@ def edit(
     embedder: EmbedderName = None,
     as_json: Json = False,
 ) -> None:
-    """Change a note. If you name no change, $VISUAL or $EDITOR opens with its text. The old version stays in its history."""
+    """Change a note. Without an option for a change, $VISUAL or $EDITOR opens with its text. The old version stays in its history."""
     if content is None and scope is None and category is None and importance is None:
         record = _edit_text(target, note, source, embedder)
     else:
@@ -128,7 +128,7 @@ def edit(
 
 
 def _edit_text(target: NotesTarget, note: str, source: str | None, embedder: str | None) -> Record | None:
-    """Change the text of a note in an editor; None: it was not changed. A text that cannot be saved stays in its file."""
+    """Change the text of a note in an editor. Returns None if it was not changed. A text that cannot be saved stays in its file."""
     before = target.use_notes(lambda notes: note_named(notes, note), source=source)
     descriptor, name = tempfile.mkstemp(prefix="graphagent-note-", suffix=".txt")
     path = Path(name)
@@ -152,7 +152,7 @@ def _edit_text(target: NotesTarget, note: str, source: str | None, embedder: str
     try:
         record = target.use_notes(change, source=source, embedder=embedder, vectors=True)
     except GraphAgentError as error:
-        error.add_note(f"What you wrote is in {path}.")
+        error.add_note(f"Your text is in {path}.")
         raise
     path.unlink()
     return record
@@ -161,7 +161,7 @@ def _edit_text(target: NotesTarget, note: str, source: str | None, embedder: str
 def _run_editor(path: Path) -> None:
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not command:
-        raise typer.BadParameter("there is no editor; set EDITOR, or say what to change: --content TEXT")
+        raise typer.BadParameter("no editor is configured; set EDITOR, or pass the new text: --content TEXT")
     try:
         ended = subprocess.run([*shlex.split(command), str(path)], check=False)  # noqa: S603  the person's own editor
     except (OSError, ValueError) as error:
@@ -186,7 +186,7 @@ def forget(
 ) -> None:
     """Erase the notes that meet all conditions from the disk: text, words, vectors and history."""
     conditions = (*(which or ()), *(category or ()), scope, older_than, source, run)
-    # A blank one may be the unset variable of a script, and must not select everything.
+    # A blank value may be an unset variable of a script, and must not select everything.
     if all(each is None for each in conditions) or any(each is not None and not each.strip() for each in conditions):
         raise typer.BadParameter(
             "say what to forget: notes, --scope, --category, --older-than, --source or --run; `graphagent notes reset` "
@@ -209,7 +209,7 @@ def forget(
 
     try:
         chosen = target.use_notes(choose, source=source)
-    except OverflowError:  # no note is as old as the beginning of time
+    except OverflowError:  # the age is longer than the range of times, so no note is older
         chosen = []
     if not chosen:
         _output.fail(f"no note{whose(target.owner)} fits, so nothing was forgotten")
@@ -230,7 +230,7 @@ def reset(
 ) -> None:
     """Erase all notes of a scope, or of an owner, including private ones."""
     if scope is not None and not scope.strip():
-        raise typer.BadParameter("it is blank; say which scope, or leave it out to remove all notes", param_hint="PATH")
+        raise typer.BadParameter("the scope is blank; name one, or leave it out to remove all notes", param_hint="PATH")
 
     async def count(notes: NoteView) -> Counter[str]:
         view = notes if scope is None else notes.scope(scope)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class From(Enum):
-    """What wrote a file to import."""
+    """The program or format that a file to import comes from."""
 
     GRAPHAGENT = "graphagent"
     CREWAI = "crewai"
@@ -35,12 +35,12 @@ class From(Enum):
 
 
 _ENDINGS = {".csv": From.CSV, ".tsv": From.CSV, ".md": From.MARKDOWN, ".markdown": From.MARKDOWN}
-"""What a file has, by the ending of its name."""
+"""The origin of a file, by the suffix of its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportTarget(NotesStore):
-    """The notes to which a file is added."""
+    """The notes into which a file is imported."""
 
     owner: Annotated[
         str | None, owner_option("The owner of all imported notes. Default: those that the file names.")
@@ -70,7 +70,7 @@ def import_notes(
         From | None,
         typer.Option(
             "--from",
-            help="What the file has: what `notes export` wrote, crewAI's records, what mem0's get_all() returned, the file of the MCP "
+            help="The format of the file: that of `notes export`, crewAI's records, the result of mem0's get_all(), the file of the MCP "
             "memory server, a table, JSON lines, or Markdown. Default: by its name, or else `notes export`, or else JSON lines.",
             show_default=False,
         ),
@@ -99,7 +99,7 @@ def import_notes(
         added = target.use(add, new=True)
     except KeyboardInterrupt:
         _output.aside(
-            "Interrupted. Each owner has all of these notes or none; import the same file again, which adds what is missing."
+            "Interrupted. Each owner has all of these notes or none; import the same file again to add the missing ones."
         )
         raise
     if as_json:
@@ -114,7 +114,7 @@ def _read(file: Path, origin: From | None, scope: str, owner: str | None) -> lis
     """Return the records of a file or of a folder of Markdown.
 
     Raises:
-        StoreError: it cannot be read, or something in it is no note.
+        StoreError: The file or folder cannot be read, or contains something that is not a note.
     """
     from graphagent.migrate import notes
     from graphagent.migrate._internal import origin_of
@@ -143,10 +143,10 @@ def _read(file: Path, origin: From | None, scope: str, owner: str | None) -> lis
 
 
 def _markdown(place: Path) -> dict[str, bytes]:
-    """Return the Markdown files of a folder, without hidden ones, by their paths in it; or the one that is named.
+    """Return the Markdown files of a folder by their paths in it, without hidden ones; or the single file named.
 
     Raises:
-        StoreError: there is none, or one cannot be read.
+        StoreError: There are no Markdown files, or one cannot be read.
     """
     if not place.is_dir():
         return {place.name: read_whole(place)}
@@ -161,7 +161,7 @@ def _markdown(place: Path) -> dict[str, bytes]:
 def reembed(target: NotesOfAny, embedder: EmbedderName = None, as_json: Json = False) -> None:
     """Recompute all vectors, and use this embedder from now on. The old ones stay in use until it has finished."""
     if embedder is None:
-        raise typer.BadParameter(f"say which; there are {EMBEDDERS}", param_hint="--embedder")
+        raise typer.BadParameter(f"name an embedder; there are {EMBEDDERS}", param_hint="--embedder")
 
     async def recompute(store: Store) -> int:
         count = 0

@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from graphagent.protocols import Store
 
 _ROOMY = 96
-"""Columns from which on a list shows more."""
+"""The width of a terminal, in columns, from which a list shows more."""
 _SCOPE, _SCOPE_OF_MORE = 20, 16
-"""Columns for a scope on a terminal; and in a list that shows more, for scope, categories and source each."""
+"""The width of the column of scopes on a terminal; and in a list that shows more, of scopes, categories and sources each."""
 _BEGINNING = 240
-"""Characters of a note that lists show."""
+"""The number of characters of a note in a list."""
 _SHORT = 8
-"""Characters of an id that lists show at least."""
+"""The smallest number of characters of an id in a list."""
 _DAY = len("2026-01-31")
 
 
@@ -210,7 +210,7 @@ def _tree_lines(tree: ScopeTree, indent: str = "") -> list[str]:
 
 
 def show(note: Which, target: NotesTarget, source: SeenBy = None, as_json: Json = False) -> None:
-    """Show a whole note: its text, what is known about it, and its earlier versions."""
+    """Show a whole note: its text, its metadata, and its earlier versions."""
 
     async def read(notes: NoteView) -> tuple[Record, list[FormerNote]]:
         record = await note_named(notes, note)
@@ -258,7 +258,7 @@ def _details(record: Record) -> dict[str, str]:
 
 
 def _other_owners(target: NotesTarget) -> str:
-    """Return a sentence that names the owners with notes, if the one who was asked for has none."""
+    """Return a sentence that names the owners with notes, if the requested owner has none."""
 
     async def read(store: Store) -> str:
         async with open_notes(store, target.owner) as notes:
@@ -269,7 +269,7 @@ def _other_owners(target: NotesTarget) -> str:
 
 
 def _has_no_vectors(target: NotesTarget) -> bool:
-    """Return whether there are notes, and they can only be found by their words."""
+    """Return whether notes exist but can be found only by their words."""
 
     async def read(store: Store) -> bool:
         async with open_notes(store, target.owner) as notes:
@@ -279,7 +279,7 @@ def _has_no_vectors(target: NotesTarget) -> bool:
 
 
 def _ids_shown(records: Collection[Record]) -> dict[str, str]:
-    """Return the ids as a list shows them: whole in a pipe; on a terminal their ends, as long as they need to differ."""
+    """Return the ids as a list shows them: complete in a pipe; on a terminal, the shortest ends that are distinct."""
     ids = [record.id for record in records]
     if not sys.stdout.isatty():
         return {id_: id_ for id_ in ids}

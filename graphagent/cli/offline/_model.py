@@ -21,7 +21,7 @@ STAND_IN = (
     "The offline model is a stand-in, not a language model: it recognises plain statements such as 'I live in Oslo', and answers "
     "questions about them. For a language model: --model NAME, with OPENAI_API_KEY set or --base-url for Ollama and others."
 )
-"""What commands that use it say once."""
+"""A note that commands with the offline model print once."""
 _UNKNOWN = "I do not know that; I was not told."
 _SHOWN = re.compile(r"What is known from memory .*?\n<facts>\n(.*)\n</facts>", re.DOTALL)
 _STOP = re.compile(
@@ -29,7 +29,7 @@ _STOP = re.compile(
     r"|on|or|our|please|remind|should|show|tell|that|the|there|this|to|us|use|used|user|uses|was|we|were|what|when|where"
     r"|which|who|will|with|you|your"
 )
-"""Words of a question that do not say what it is about."""
+"""Words of a question that do not name its topic."""
 _PHRASES = (
     (r"(?:hi|hello|hey|good (?:morning|afternoon|evening))\b.*", "Hello."),
     (r"(?:thanks|thank you)\b.*", "You are welcome."),
@@ -45,8 +45,8 @@ _PHRASES = (
 class OfflineModel:
     """A deterministic stand-in for a language model, for trying things out.
 
-    It answers from the facts that it is shown and from what was said, and finds facts in plain statements in the first
-    person. It calls no tools, reports no tokens, and never states what it was not told.
+    It answers from the facts and the conversation that it is sent, and finds facts in plain statements in the first
+    person. It calls no tools, reports no tokens, and never states anything that it was not told.
     """
 
     @property
@@ -93,7 +93,7 @@ def _conversation(text: str) -> list[dict[str, Any]]:
 
 
 def _answer(messages: Sequence[Message]) -> str:
-    """Return the answer to the last message of the user, from all that was said before."""
+    """Return the answer to the last message of the user, from the conversation before it."""
     known: dict[str, Statement] = {}
     task = ""
     for message in messages:
@@ -119,11 +119,11 @@ def _shown_facts(text: str) -> list[Statement]:
             if (value := each["value"])
         ]
     except (ValueError, TypeError, KeyError):
-        return []  # a person wrote text that only looks like the block
+        return []  # text by a person that only looks like the block
 
 
 def _replies(known: dict[str, Statement], task: str) -> list[str]:
-    """Return an answer to each part of a message, first what was learned from it."""
+    """Return an answer to each part of a message, beginning with the facts learned from it."""
     noted: dict[str, str] = {}
     for each in statements(task):
         before = known.get(each.keyword, each)

@@ -1,4 +1,4 @@
-"""What the shell completes: the ids of runs and the names of threads in the store that the words before name."""
+"""Shell completion of the ids of runs and the names of threads, from the store named earlier on the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST = 100
 
 
 def run_ids(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the ids of runs that begin with what a person has typed, the newest first."""
+    """Return the ids of runs that begin with the typed text, newest first."""
 
     async def read(store: Store, owner: str) -> list[str]:
         from graphagent.run import list_runs
@@ -26,7 +26,7 @@ def run_ids(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def thread_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of threads that begin with what a person has typed, the one that was continued last first."""
+    """Return the names of threads that begin with the typed text, the most recently continued first."""
 
     async def read(store: Store, owner: str) -> list[str]:
         from graphagent.history import list_threads
@@ -37,9 +37,9 @@ def thread_names(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _found(context: typer.Context, read: Callable[[Store, str], Awaitable[list[str]]]) -> list[str]:
-    """Return what is read of the store; nothing if there is none, or it cannot be opened: a shell shows no errors.
+    """Return names read from the store; none if the store is missing or cannot be opened, since a shell shows no errors.
 
-    The store of an agent is not looked into, since its program would have to be executed.
+    The store of an agent is not read, since the agent's program would have to be executed.
     """
     from graphagent.cli._store_place import store_place
     from graphagent.cli._stores import with_store

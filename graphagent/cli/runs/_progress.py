@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from graphagent import Agent
 
 _SECONDS = 1.0
-"""Least time between two plain lines."""
+"""The shortest time between two plain lines."""
 _REFRESHES = 8
 
 
 class Progress:
-    """Shows on standard error what a run is executing and has spent, while its `with` block is executed."""
+    """Shows on standard error, within a `with` block, what a run executes and what it has spent."""
 
     def __init__(self, *, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         self._quiet = quiet
         self.at = ""
-        """What is being executed."""
+        """The node or call in execution."""
         self.turns = 0
         self.tokens = 0
         self.cost = Decimal(0)
@@ -62,7 +62,7 @@ class Progress:
             self._live.stop()
 
     def changed(self) -> None:
-        """Without a terminal, print a line if something else is being executed than in the last line, unless it is `quiet`."""
+        """Without a terminal, print a line if the node or call differs from that of the last line, unless `quiet`."""
         at, when = self._told
         now = self._clock()
         if not self._quiet and self._live is None and self.at != at and now - when >= _SECONDS:
@@ -70,12 +70,12 @@ class Progress:
             _output.aside(self.line())
 
     def line(self) -> str:
-        """Return what is being executed and what was spent."""
+        """Return the node or call in execution, with the turns, tokens, money and time spent."""
         return " · ".join(filter(None, (*spent(self.turns, self.tokens, self.cost, self.elapsed), self.at)))
 
     @property
     def elapsed(self) -> float:
-        """How long the run has been executed, in seconds."""
+        """The seconds for which the run has been executed."""
         return self._clock() - self._since
 
     @elapsed.setter
@@ -95,7 +95,7 @@ class Progress:
 
 
 def live_progress(agent: Agent[Any, Any], *, quiet: bool = False) -> Progress:
-    """Return the progress of an agent's runs, including those of its sub-agents. If it is `quiet`, only a terminal shows it."""
+    """Return the progress of an agent's runs, including those of its sub-agents. With `quiet`, only a terminal shows it."""
     progress = Progress(quiet=quiet)
     doing: dict[tuple[str, str, str], str] = {}
 
@@ -130,7 +130,7 @@ def live_progress(agent: Agent[Any, Any], *, quiet: bool = False) -> Progress:
 
 
 def spent(turns: int, tokens: int, cost: Decimal | str, seconds: float) -> list[str]:
-    """Return what was spent, as phrases; what is zero is left out."""
+    """Return the turns, tokens, money and time spent as phrases, without those that are zero."""
     money = Decimal(cost)
     told = [counted(turns, "turn")] if turns else []
     told += [counted(tokens, "token")] if tokens else []

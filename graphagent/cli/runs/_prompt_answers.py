@@ -1,4 +1,4 @@
-"""Questions of a run at the terminal, and answers that people type."""
+"""Asks the questions of a run at the terminal, and reads the typed answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _YES, _NO = ("yes", "y", "true"), ("no", "n", "false")
 _OF_FORMS: Mapping[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool}
 _NAMED = re.compile(r"(?P<id>[\w/.:-]+?(?P<number>:\d+)?)=")
-"""How an answer begins that names its question; that of a node has a number."""
+"""The beginning of an answer that names its question; the id of a node's question has a number."""
 _LEFT_OUT = object()
 
 
@@ -36,7 +36,7 @@ class Part:
     """A field of the dataclass, the model or the form that a question asks for."""
 
     question: Question
-    """Asks for this field alone; its id is the field's name."""
+    """A question for this field alone; its id is the name of the field."""
     optional: bool
 
     @property
@@ -64,7 +64,7 @@ def ask_all(questions: Sequence[Question]) -> dict[str, object]:
     """
     if not sys.stdin.isatty():
         ids = ", ".join(each.id for each in questions)
-        raise typer.BadParameter(f"say the answer; open questions: {ids}")
+        raise typer.BadParameter(f"pass the answer; open questions: {ids}")
     return {each.id: _ask(each) for each in questions}
 
 
@@ -84,7 +84,7 @@ def _ask(question: Question) -> object:
 
 
 def _read(asked: str, read: Callable[[str], object], *, optional: bool = False) -> object:
-    """Return what a person types, asked again until it can be read; `_LEFT_OUT` if they leave out what is optional."""
+    """Return the typed value, asking again until it can be read; `_LEFT_OUT` if an optional value is left out."""
     while True:
         text = ask(asked, optional=optional)
         if optional and not text:
@@ -103,12 +103,12 @@ def read_answers(questions: Sequence[Question], words: Sequence[str]) -> dict[st
         words: `ID=ANSWER` for each, or one answer to the only question.
 
     Raises:
-        AnswerError: an answer does not fit, or it is not clear which question it is for.
+        AnswerError: An answer does not fit, or may be for several questions.
     """
     given: dict[str, object] = {}
     for word in words:
         fitting = (each for each in questions if word.startswith(f"{each.id}="))
-        asked = max(fitting, key=lambda each: len(each.id), default=None)  # an id may be the beginning of another
+        asked = max(fitting, key=lambda each: len(each.id), default=None)  # an id may be a prefix of another
         if asked is None:
             break
         given[asked.id] = read_answer(asked, word[len(asked.id) + 1 :])
@@ -117,7 +117,7 @@ def read_answers(questions: Sequence[Question], words: Sequence[str]) -> dict[st
     named = _NAMED.match(word)
     unknown = f"there is no open question {named['id']!r}; " if named else ""
     refusal = AnswerError(
-        "", f"{unknown}say which question is answered: {', '.join(f'{each.id}=…' for each in questions)}"
+        "", f"{unknown}name the question that is answered: {', '.join(f'{each.id}=…' for each in questions)}"
     )
     if given or len(questions) != 1 or (named and named["number"]):
         raise refusal
@@ -130,28 +130,28 @@ def read_answers(questions: Sequence[Question], words: Sequence[str]) -> dict[st
 
 
 def denied(questions: Sequence[Question], ids: Sequence[str], reason: str) -> dict[str, object]:
-    """Return a no with its reason for questions, by their ids; without ids, for the only question.
+    """Return denials with their reason by the ids of the questions; without ids, for the only question.
 
     Raises:
-        AnswerError: there are several questions, or none has an id.
+        AnswerError: No id is given and there are several questions, or an id does not exist.
     """
     open_ = [each.id for each in questions]
     if any(each not in open_ for each in ids) or not (ids or len(open_) == 1):
-        raise AnswerError("", f"say which question is declined, by its id: {', '.join(open_)}")
+        raise AnswerError("", f"name the question that is declined, by its id: {', '.join(open_)}")
     return {id_: Deny(reason) for id_ in ids or open_}
 
 
 def read_answer(question: Question, text: str) -> object:
-    """Return the answer to a question that a text stands for.
+    """Return a text as the answer to a question.
 
     Raises:
-        AnswerError: it is not of the question's type.
+        AnswerError: The text does not fit the type of the question.
     """
     if question.kind in ("approval", "in_flight"):
         return _verdict(question, text)
     if question.type is str:
         return text
-    if _is_form(question):  # no text is a form, so it may decline one
+    if _is_form(question):  # a text cannot fill in a form, so it may decline it
         denied = _denial(text)
         if denied is not None:
             return denied
@@ -159,7 +159,7 @@ def read_answer(question: Question, text: str) -> object:
 
 
 def parts_of(question: Question) -> list[Part]:
-    """Return the fields of the dataclass, the model or the form that a question asks for; none if it asks for another type."""
+    """Return the fields of the dataclass, model or form that a question asks for; none for another type."""
     from pydantic import BaseModel
 
     kind = question.type
@@ -197,7 +197,7 @@ def _is_form(question: Question) -> bool:
 
 
 def _type_of(schema: Mapping[str, Any]) -> Any:
-    """Return the type of a value of a form; Any where it is no text, number or choice."""
+    """Return the type of a value of a form; Any if it is not a text, a number or a choice."""
     choices = schema.get("enum", [each["const"] for each in schema.get("oneOf", ()) if "const" in each])
     return Literal[tuple(choices)] if choices else _OF_FORMS.get(str(schema.get("type")), Any)
 
@@ -206,7 +206,7 @@ def read_part(part: Part, text: str) -> object:
     """Return a text as JSON data for a field.
 
     Raises:
-        AnswerError: it is not of the field's type.
+        AnswerError: The text does not fit the type of the field.
     """
     asked = part.question
     if asked.type is str:
@@ -215,10 +215,10 @@ def read_part(part: Part, text: str) -> object:
 
 
 def _fitting(question: Question, text: str, asked: str) -> tuple[object, object]:
-    """Return what a text means to a question, and the answer that it becomes.
+    """Return how a text is understood as an answer to a question, and that answer.
 
     Raises:
-        AnswerError: it is not of the question's type.
+        AnswerError: The text does not fit the type of the question.
     """
     refused: AnswerError | None = None
     for candidate in _candidates(question.type, text):
@@ -231,7 +231,7 @@ def _fitting(question: Question, text: str, asked: str) -> tuple[object, object]
 
 
 def wanted(question: Question) -> str:
-    """Return what an answer may be, for a person."""
+    """Return a description of valid answers, for a person."""
     if question.kind in ("approval", "in_flight"):
         return "yes, no with a reason, or other arguments as JSON" if question.call else "yes, or no with a reason"
     if question.type is bool:
@@ -244,7 +244,7 @@ def wanted(question: Question) -> str:
 
 
 def _shown(kind: object) -> str:
-    """Return a type for a person: an enum is the values of its members."""
+    """Return the name of a type for a person; for an enum, the values of its members."""
     if isinstance(kind, type) and issubclass(kind, Enum):
         return " | ".join(repr(each.value) for each in kind)
     if isinstance(kind, UnionType) or get_origin(kind) is Union:
@@ -253,7 +253,7 @@ def _shown(kind: object) -> str:
 
 
 def _candidates(kind: object, text: str) -> Iterable[object]:
-    """Yield what a text may mean, the likeliest first."""
+    """Yield the possible meanings of a text, the most likely first."""
     word = text.strip().lower()
     if kind is not None and word in (*_YES, *_NO) and "bool" in show(kind):
         yield word in _YES
@@ -263,7 +263,7 @@ def _candidates(kind: object, text: str) -> Iterable[object]:
 
 
 def _verdict(question: Question, text: str) -> object:
-    """Return what a text decides about a tool call, or about a value."""
+    """Return the decision of a text about a tool call or a value."""
     denied = _denial(text)
     if denied is not None:
         return denied

@@ -1,4 +1,4 @@
-"""The runs that a command works on: which store, which owner, which agent, and the ids that people abbreviate."""
+"""The runs that a command works on: their store, owner and agent, and abbreviated ids."""
 
 from __future__ import annotations
 
@@ -82,20 +82,20 @@ class AgentStore(RunsStore):
 
 @dataclass(frozen=True, slots=True)
 class RunsTarget(RunsStore):
-    """The runs of one owner, without a name those that have no owner."""
+    """The runs of one owner; without a name, those without an owner."""
 
     owner: Annotated[str, owner_option("Whose runs. Default: those without an owner.")] = ""
 
     async def owners(self, store: Store, *, everybody: bool) -> list[str]:
-        """Return the owners whose runs are meant."""
+        """Return the selected owners of runs."""
         from graphagent.history import run_owners
 
         return await run_owners(store) if everybody else [self.owner]
 
     def say_whose(self, *, everybody: bool) -> None:
-        """Say that a list has the runs of one owner alone, if nobody was named."""
+        """Say that a list has only the runs without an owner, if no owner was named."""
         if not (self.owner or everybody):
-            _output.aside("What has an owner is listed with --owner NAME, or --all-owners.")
+            _output.aside("Runs with an owner are listed with --owner NAME or --all-owners.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +127,13 @@ class ReadTarget(RunsTarget):
         return f"graphagent runs {words} {named}"
 
     async def taken(self, agent: Agent[Any, Any], run_id: str) -> RunError:
-        """Return the error that says which run has the id that a new one was to have."""
+        """Return the error for a new run whose id is taken, which describes the existing run."""
         resume, answer, show = (self.command(f"{word} {shlex.quote(run_id)}") for word in ("resume", "answer", "show"))
         return await taken(agent, self.owner, run_id, resume=resume, answer=answer, show=show)
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[tuple[Store, Agent[Any, Any] | None]]:
-        """Open the store that is named, or that of the agent; yield it with the agent."""
+        """Open the named store or that of the agent, and yield the store with the agent."""
         agent = None
         if self.agent is not None:
             from graphagent.cli._user_code import agent_at
@@ -152,11 +152,11 @@ class ReadTarget(RunsTarget):
             yield store, agent
 
     def read(self, run: str | None, *, first: Callable[[Store, str], Awaitable[None]] | None = None) -> StoredRun:
-        """Return the run that a person names, with the facts that its agent knows.
+        """Return the named run, with the facts known to its agent.
 
         Args:
             run: An id, its beginning, or None for the newest run.
-            first: Is awaited with the store and the id before the run is read.
+            first: Called and awaited with the store and the id before the run is read.
         """
         from graphagent.history import read_run
 
@@ -186,12 +186,12 @@ class ExecuteTarget(ReadTarget):
 
 
 async def run_named(store: Store, owner: str, text: str | None) -> str:
-    """Return the id of the run that a person names in full, by its beginning, or not at all, which means the newest run.
+    """Return the id of a run named in full, by the beginning of its id, or not at all, which means the newest run.
 
     Raises:
-        BadParameter: the ids of several runs begin with the text.
-        RunNotFoundError: there is no such run.
-        StoreError: the newest run is meant, and the owner has none.
+        BadParameter: The ids of several runs begin with the text.
+        RunNotFoundError: The run does not exist.
+        StoreError: No run was named, and the owner has none.
     """
     from graphagent.history import run_head
     from graphagent.run import list_runs
@@ -208,7 +208,7 @@ async def run_named(store: Store, owner: str, text: str | None) -> str:
             raise StoreError(await no_runs(store, owner))
         return newest
     fits = [head.run_id for head in heads if head.run_id.startswith(text)]
-    whole = [each for each in fits if "/" not in each[len(text) :]]  # without the sub-agents of the one that is meant
+    whole = [each for each in fits if "/" not in each[len(text) :]]  # without the runs of its sub-agents
     fits = whole if len(whole) == 1 else fits
     if len(fits) > 1:
         more = " …" if len(fits) > 4 else ""
@@ -219,12 +219,12 @@ async def run_named(store: Store, owner: str, text: str | None) -> str:
 
 
 async def taken(agent: Agent[Any, Any], owner: str, run_id: str, *, resume: str, answer: str, show: str) -> RunError:
-    """Return the error that says which run has the id that a new one was to have, with the command for it.
+    """Return the error for a new run whose id is taken, which describes the existing run and the command for it.
 
     Args:
         agent: Has the run in its store.
-        owner: Of the run.
-        run_id: Its id.
+        owner: The owner of the run.
+        run_id: The id of the run.
         resume: The command that resumes it.
         answer: The command that answers its questions.
         show: The command that shows it.
@@ -247,7 +247,7 @@ async def taken(agent: Agent[Any, Any], owner: str, run_id: str, *, resume: str,
 
 
 async def no_runs(store: Store, owner: str) -> str:
-    """Return a sentence that says that an owner has no runs, and who has some."""
+    """Return a sentence that says that an owner has no runs, and names the owners who do."""
     from graphagent.history import run_owners
 
     return f"There are no runs{whose(owner)} here.{others(await run_owners(store), owner, 'runs')}"
@@ -257,7 +257,7 @@ def states(status: Collection[str] | None) -> Collection[Any] | None:
     """Return the states of `--status`; None: all.
 
     Raises:
-        BadParameter: one of them does not exist.
+        BadParameter: A state does not exist.
     """
     from graphagent.run import Status
 
@@ -273,14 +273,14 @@ def states(status: Collection[str] | None) -> Collection[Any] | None:
 def with_parts(
     head: RunHeader, parts: Mapping[str, list[RunHeader]], depth: int = 0
 ) -> Iterator[tuple[RunHeader, int]]:
-    """Yield a run, and then its parts, as `family` returns them, each with how many runs it is inside of."""
+    """Yield a run, and then its parts, as `family` returns them, each with its depth."""
     yield head, depth
     for part in parts.get(head.run_id, ()):
         yield from with_parts(part, parts, depth + 1)
 
 
 def plain(head: RunHeader) -> dict[str, object]:
-    """Return what a list shows of a run as JSON data."""
+    """Return the columns of a run in a list as JSON data."""
     return {
         "run_id": head.run_id, "owner": head.owner, "strategy": head.strategy, "version": head.version, "status": head.status, "reason": head.damaged or head.reason,
         "title": head.title, "started": head.started, "updated": head.updated, "turns": head.turns, "tokens": head.tokens,

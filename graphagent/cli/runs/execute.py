@@ -65,7 +65,7 @@ def answer(
         str | None,
         option("--deny", "REASON", "Decline whatever is asked; of several questions, those whose ids are named."),
     ] = None,
-    by: Annotated[str, option("--by", "NAME", "Who decides: it is kept with an approval or a no.")] = "",
+    by: Annotated[str, option("--by", "NAME", "The person who decides; stored with an approval or a denial.")] = "",
     target: ExecuteTarget,
     allow_changed: AllowChanged = False,
     as_json: Json = False,
@@ -79,7 +79,7 @@ def answer(
         run_id = await run_named(store, target.owner, run)
         stored = await agent.read(run_id, owner=target.owner, allow_changed=allow_changed)
         if not stored.questions:
-            raise AnswerError("", f"run {run_id!r} waits for no answer: it is {stored.result.status}")
+            raise AnswerError("", f"run {run_id!r} does not wait for an answer: it is {stored.result.status}")
         try:
             if deny is not None:
                 given.update(denied(stored.questions, answers or (), deny))
@@ -99,11 +99,11 @@ def answer(
 def end(
     run: Which,
     *,
-    reason: Annotated[str, option("--reason", "TEXT", "Why, for people; it is kept with the run.")] = "",
+    reason: Annotated[str, option("--reason", "TEXT", "The reason, for people; stored with the run.")] = "",
     target: ReadTarget,
     as_json: Json = False,
 ) -> None:
-    """End a run where it is. It cannot be resumed, and the next message of its thread continues its transcript.
+    """End a run where it stopped. It cannot be resumed, and the next message of its thread continues its transcript.
 
     With --agent, its features learn from the run.
     """
@@ -135,9 +135,9 @@ def fork(
     allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
-    """Create another run that begins as this one did, and continue it. This one stays as it is. Ctrl-C pauses it."""
+    """Create a run that begins as this one did, and continue it. This run is not changed. Ctrl-C pauses the new one."""
     if sum(each is not None for each in (before, after, at)) != 1:
-        raise typer.BadParameter("say where to fork: one of --before NODE, --after NODE and --at N")
+        raise typer.BadParameter("choose where to fork: one of --before NODE, --after NODE and --at N")
 
     async def work(agent: Agent[Any, Any], store: Store) -> RunResult[Any]:
         origin = await run_named(store, target.owner, run)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 async def _named(store: Store, *, owner: str, which: list[str] | None) -> list[str] | None:
-    """Return the ids of the runs that a person names; None if they name none."""
+    """Return the ids of the named runs, or None if none is named."""
     return [await run_named(store, owner, each) for each in which or ()] or None
 
 
@@ -89,10 +89,10 @@ def _readable(stored: StoredRun) -> dict[str, object]:
 
 
 def import_(
-    file: Annotated[Path, argument("FILE", "What `runs export` wrote; - is standard input.")],
+    file: Annotated[Path, argument("FILE", "A file written by `runs export`; - is standard input.")],
     target: RunsStore,
 ) -> None:
-    """Read runs from a file that `runs export` wrote. Existing runs are skipped."""
+    """Read runs from a file written by `runs export`. Existing runs are skipped."""
     from graphagent.history import import_runs
 
     records = read_lines(file)
@@ -124,7 +124,7 @@ def prune(
 
     owner, wanted, age = target.owner, states(status), age_of(older_than)
     if not which and wanted is None and age is None and thread is None and not keep:
-        raise typer.BadParameter("say which runs: name them, or give --older-than, --status, --thread or --keep")
+        raise typer.BadParameter("select the runs: name them, or pass --older-than, --status, --thread or --keep")
 
     async def choose(store: Store) -> tuple[list[str] | None, list[RunHeader], int]:
         ids = await _named(store, owner=owner, which=which)
@@ -144,7 +144,7 @@ def prune(
         confirm(f"Remove {counted(len(chosen), 'run')} ({kinds}){beside} for good?")
 
     async def remove(store: Store) -> Receipt:
-        if ids is None and not yes:  # only what the person agreed to, not what has been added since
+        if ids is None and not yes:  # only the runs that the person agreed to, not those added since
             there = {head.run_id: head for head in await list_runs(store, owner=owner)}
             agreed = [head.run_id for head in chosen if head.run_id in there and not there[head.run_id].running]
             return await prune_runs(store, owner=owner, run_ids=agreed)
@@ -160,9 +160,9 @@ def prune(
 
 def clear_cache(
     target: RunsTarget,
-    expired: Annotated[bool, flag("--expired", text="Only what has expired.")] = False,
+    expired: Annotated[bool, flag("--expired", text="Only expired values.")] = False,
 ) -> None:
-    """Remove what was cached for an owner, by nodes, tools and models; it is computed again when it is needed."""
+    """Remove the values that nodes, tools and models cached for an owner; they are computed again when needed."""
     from graphagent.history import clear_cache
 
     count = target.use(lambda store: clear_cache(store, owner=target.owner, expired=expired))

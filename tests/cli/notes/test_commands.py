@@ -211,7 +211,10 @@ def test_vectors_of_others_are_left_where_the_weights_are_missing(run, home, mon
     notes.aclose()
     ended = run("notes", "recall", "tea", "--json", "--store", "notes.db")
     assert [each["record"]["content"] for each in _json(ended)] == ["Ada likes tea."]
-    assert ended.said == "The notes have vectors of 'own-1', which are not used; name it with --embedder."
+    assert (
+        ended.said
+        == "The notes have vectors of 'own-1', which are not used; to use them, pass that embedder with --embedder."
+    )
     ended = run("notes", "recall", "tea", "--embedder", "local", "--store", "notes.db")
     assert (ended.code, "LocalEmbedder needs" in ended.said) == (1, True)
 
@@ -420,7 +423,7 @@ def test_what_mem0_gives_of_a_change_is_no_file_to_import(run, store, home):
     (home / "mem0.json").write_text('{"results": [{"id": "1", "memory": "Likes tea", "event": "ADD"}]}')
     ended = run("notes", "import", "mem0.json", "--from", "mem0", *store)
     assert (ended.code, ended.out) == (1, "")
-    assert "give what get_all() gives; nothing was imported" in ended.said
+    assert "pass the result of get_all(); nothing was imported" in ended.said
 
 
 def test_an_import_that_is_broken_off_leaves_all_or_none(run, home):
@@ -570,8 +573,8 @@ def test_a_reranker_decides_the_order(run, store, monkeypatch):
         (["list", "--key", "env:TEST_KEY"], 2, "is plain; leave out --key"),
         (["list", "--scope", "/a/../b"], 2, "a scope cannot contain '.' or '..'"),
         (["remember", "x", "--importance", "2"], 2, "--importance"),
-        (["remember", "x", "--embedder", "abacus"], 2, "'abacus' is no embedder"),
-        (["recall", "x", "--reranker", "abacus"], 2, "'abacus' is no reranker"),
+        (["remember", "x", "--embedder", "abacus"], 2, "there is no embedder 'abacus'"),
+        (["recall", "x", "--reranker", "abacus"], 2, "there is no reranker 'abacus'"),
         (["recall", "x", "--reranker", "openai:m@http://:1"], 2, "for --reranker: base_url is not an address"),
         (["recall", "x", "--limit", "0"], 2, "--limit"),
         (["show", "nonsense"], 1, "there is no note 'nonsense'"),
@@ -579,8 +582,8 @@ def test_a_reranker_decides_the_order(run, store, monkeypatch):
         (["forget", "--older-than", "soon"], 2, "'soon' is not a time"),
         (["list", "--since", "soon"], 2, "'soon' is not a time"),
         (["list", "--until", "2026-02-30"], 2, "for --until: '2026-02-30' is not a time"),
-        (["list", "--since", "99999999999d"], 2, "for --since: '99999999999d' is longer ago than"),
-        (["list", "--since", "900000d"], 2, "for --since: '900000d' is longer ago than"),
+        (["list", "--since", "99999999999d"], 2, "for --since: '99999999999d' is too long ago"),
+        (["list", "--since", "900000d"], 2, "for --since: '900000d' is too long ago"),
         (["edit", "nonsense", "--content", "x"], 1, "there is no note 'nonsense'"),
         (["reset", "/nowhere", "--yes"], 1, "there are no notes in /nowhere"),
     ],
@@ -628,5 +631,5 @@ def test_a_blank_scope_resets_nothing(run, path):
     run("notes", "remember", "hello")
     ended = run("notes", "reset", path, "--yes")
     assert ended.code == 2
-    assert "it is blank; say which scope, or leave it out to remove all notes" in ended.said
+    assert "the scope is blank; name one, or leave it out to remove all notes" in ended.said
     assert "hello" in run("notes", "list").out

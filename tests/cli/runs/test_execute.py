@@ -98,7 +98,7 @@ def test_an_answer_lets_a_run_go_on(run, begun, home):
     assert _effects(home) == ["drafted", "sent"]
     again = run("runs", "answer", "mail-1", "yes", *AGENT)
     assert again.code == 1
-    assert again.err == "error: run 'mail-1' waits for no answer: it is done\n"
+    assert again.err == "error: run 'mail-1' does not wait for an answer: it is done\n"
 
 
 def test_a_wrong_answer_changes_nothing(run, begun, home):
@@ -119,7 +119,7 @@ def test_whatever_is_asked_can_be_declined(run, begun):
     form = ["--agent", "program.py:form", *STORE]
     number = next(each["id"] for each in _status(run, "f")["questions"] if each["node"].endswith("number"))
     unclear = run("runs", "answer", "f", "--deny", "not now", *form)
-    assert (unclear.code, "say which question is declined, by its id: " in unclear.said) == (1, True)
+    assert (unclear.code, "name the question that is declined, by its id: " in unclear.said) == (1, True)
     ended = run("runs", "answer", "f", number, "--deny", "not now", *form)
     assert (ended.code, f"declined to answer question '{number}'" in ended.said) == (1, True)
 
@@ -132,7 +132,7 @@ def test_several_questions_are_answered_by_their_ids(run, begun):
     assert sorted(ids) == ["colour", "number", "pages", "text"]
     unclear = run("runs", "answer", "f", "42", *form)
     assert unclear.code == 1
-    assert "say which question is answered: " in unclear.said
+    assert "name the question that is answered: " in unclear.said
     wrong = run("runs", "answer", "f", f"{ids['number']}=42", f"{ids['colour']}=blue", *form)
     assert wrong.code == 1
     assert "asks for 'red' | 'green', as JSON or as plain text" in wrong.said
@@ -289,7 +289,7 @@ def test_an_id_that_no_question_has_is_named():
         ([sure, why], ["why:2=so", "sure:3=yes"], "sure:3"),
     ):
         ids = ", ".join(f"{each.id}=…" for each in questions)
-        said = f"there is no open question {unknown!r}; say which question is answered: {ids}"
+        said = f"there is no open question {unknown!r}; name the question that is answered: {ids}"
         with pytest.raises(AnswerError, match=f"^{re.escape(said)}$"):
             read_answers(questions, words)
     assert read_answers([why], ["x=1", "is", "true"]) == {"why:2": "x=1 is true"}
@@ -379,8 +379,8 @@ def test_a_run_is_forked(run, begun, home):
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        ([], 2, "say where to fork: one of --before NODE, --after NODE and --at N"),
-        (["--at", "1", "--after", "draft"], 2, "say where to fork"),
+        ([], 2, "choose where to fork: one of --before NODE, --after NODE and --at N"),
+        (["--at", "1", "--after", "draft"], 2, "choose where to fork"),
         (["--before", "nowhere"], 2, "has not come to a node 'nowhere'; it executed: 'draft'"),
         (["--at", "99"], 2, "has the entries 1 to 4, and no 99"),
         (["--at", "1", "--run-id", "mail-1"], 1, "there is a run 'mail-1' already"),

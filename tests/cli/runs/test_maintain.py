@@ -48,7 +48,7 @@ def test_runs_go_into_a_file_and_out_of_it(run, begun, home, monkeypatch):
     ended = run("runs", "export", "--out", "runs.jsonl", *STORE)
     assert ended.out == ""
     assert "4 runs, " in ended.said
-    assert "readable for you alone, but not sealed." in ended.said
+    assert "readable by you alone, but not sealed." in ended.said
     assert stat.S_IMODE(os.stat("runs.jsonl").st_mode) == 0o600
     assert "is not overwritten" in run("runs", "export", "--out", "runs.jsonl", *STORE).said
     for options in (["--store", "new/other.db"], ["--store", "sealed.db", "--key", "env:TEST_KEY"]):
@@ -89,9 +89,9 @@ def _with_data(text, old, new):
     ("damage", "said"),
     [
         (lambda text: _with_data(text, b"Dear all", b"Dear ill"), "its data was changed; nothing was imported"),
-        (lambda text: text[: len(text) // 2], "is no JSON object; nothing was imported"),
+        (lambda text: text[: len(text) // 2], "is not a JSON object; nothing was imported"),
         (lambda text: "".join(text.splitlines(keepends=True)[:-1]), "lacks a row; nothing was imported"),
-        (lambda text: text + "[]\n", "line 5, is no JSON object; nothing was imported"),
+        (lambda text: text + "[]\n", "line 5, is not a JSON object; nothing was imported"),
         (
             lambda text: text.replace('"format":1', '"format":2', 1),
             "its format is not known here; nothing was imported",
@@ -205,9 +205,9 @@ def test_runs_are_pruned(run, begun):
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        ([], 2, "say which runs: name them, or give --older-than, --status, --thread or --keep"),
+        ([], 2, "select the runs: name them, or pass --older-than, --status, --thread or --keep"),
         (["--older-than", "soon"], 2, "'soon' is not a time; write a number and s, m, h, d or w: 30d"),
-        (["--older-than", "9" * 20 + "w"], 2, "is longer ago than time is counted"),
+        (["--older-than", "9" * 20 + "w"], 2, "is too long ago to be a time"),
         (["--status", "old"], 2, "'old' is not a status"),
         (["x"], 1, "there is no run 'x'"),
         (["post-1/"], 2, "is a part of run 'post-1', and goes with it"),

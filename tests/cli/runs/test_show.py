@@ -65,7 +65,7 @@ def test_a_list_is_narrowed(run, begun):
     everybody = run("runs", "list", "--all-owners", *STORE)
     assert [line.split("\t")[-1] for line in everybody.out.splitlines()] == ["owner", "ada", "", ""]
     assert "--all-owners" not in everybody.err
-    whose = "What has an owner is listed with --owner NAME, or --all-owners."
+    whose = "Runs with an owner are listed with --owner NAME or --all-owners."
     for words in ("list", "list --status failed", "threads"):
         assert whose in run("runs", *words.split(), *STORE).err
     assert whose not in run("runs", "list", "--owner", "ada", *STORE).err
