@@ -22,6 +22,8 @@ import psycopg
 from benchmarks.compare import HOME, PEERS, installed
 from benchmarks.durable_postgres import ROW, STEPS
 from benchmarks.measure import milli, table, times, weight
+from benchmarks.submitted import strategy
+from graphagent import Agent
 from graphagent.store import Put
 from graphagent.store.postgres import PostgresStore
 from tests import postgres
@@ -85,7 +87,11 @@ def report(*, quick: bool) -> str:
             for each in engines
         ]
         head = [word for runs in sizes for word in (f"{runs} at once: steps/s", "graphagent ÷ it")]
-        tables = [table([f"runs of {STEPS} steps", *head, "WAL a step"], rows), latency(server, 5 if quick else 400)]
+        tables = [
+            table([f"runs of {STEPS} steps", *head, "WAL a step"], rows),
+            latency(server, 5 if quick else 400),
+            submitted(server, 3 if quick else 200),
+        ]
     if missing := [each[0] for each in ENGINES if each not in there]:
         tables.append(f"Not installed: {', '.join(dict.fromkeys(missing))}; `make bench-peers` installs them.")
     return "\n\n".join(tables)
@@ -182,3 +188,32 @@ def latency(server: Callable[[str], str], rounds: int) -> str:
         for name, each in took.items()
     ]
     return table(["a commit, alone", "p50", "PostgresStore ÷ it"], rows)
+
+
+def submitted(server: Callable[[str], str], rounds: int) -> str:
+    """Submit one run at a time to a worker in another process. Return the table of how long it takes until its first node."""
+    url = url_of(server("submitted"))
+    command = [sys.executable, "-m", "graphagent", "worker", "benchmarks.submitted:agent", "--store", url]
+    took: list[float] = []
+
+    async def submit() -> None:
+        async with PostgresStore(url) as store:
+            agent = Agent(strategy, store=store)
+            for number in range(rounds + 3):
+                began = time.monotonic_ns()
+                handle = await agent.submit("now")
+                result = await handle.wait()
+                if number >= 3:  # the worker has begun to listen
+                    took.append((result.output - began) / 1e9)
+
+    with subprocess.Popen(command, cwd=HOME, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
+        anyio.run(submit)
+        worker.terminate()
+    rows = [
+        [
+            "from `agent.submit` to the first node, in another process",
+            milli(statistics.median(took)),
+            milli(sorted(took)[len(took) * 9 // 10]),
+        ]
+    ]
+    return table(["one run at a time", "p50", "p90"], rows)
