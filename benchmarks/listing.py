@@ -18,10 +18,10 @@ import anyio
 
 from benchmarks.measure import figure, milli, table, times
 from graphagent.history import forget_runs
-from graphagent.log._internal import RunHeader, header_key, rows_key
+from graphagent.log._header import RunHeader, header_key, rows_key
 from graphagent.run import list_runs
 from graphagent.store import EncryptedStore, Put, SqliteStore, new_key
-from graphagent.store._internal import checked
+from graphagent.store._checksum import checked
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store

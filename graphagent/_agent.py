@@ -40,17 +40,15 @@ from graphagent._retry import Retry
 from graphagent.errors import FeatureError, RunError
 from graphagent.events import Event
 from graphagent.graph import Strategy, StrategyTool
-from graphagent.graph._internal import fits, is_a, show
+from graphagent.graph._types import fits, is_a, show
 from graphagent.llm import Tool
-from graphagent.llm._internal import images_of, load_images, stores_of
+from graphagent.llm._images import images_of, load_images
+from graphagent.llm._wrappers import stores_of
 from graphagent.memory import RunMemory
 from graphagent.protocols import Feature, ToolServer
 from graphagent.run import Budgets, Callback, Migration, ResumeOptions, Run, RunOptions, RunResult, RunStream
-from graphagent.run._internal import (
-    RunConfig,
-    begin,
-    callbacks_with_types,
-    check_deps,
+from graphagent.run._after import settle, settle_quietly
+from graphagent.run._assembly import (
     check_features,
     check_levels,
     check_models,
@@ -62,25 +60,22 @@ from graphagent.run._internal import (
     check_ruled_tools,
     check_storable,
     check_tool_edges,
-    checked_migrations,
-    checked_retention,
     checked_tools,
-    compile_root,
-    context_of,
-    deps_maker,
-    deps_users,
-    end_here,
-    final_checks,
     node_of,
-    settle,
-    settle_quietly,
-    sites,
     takes_calls,
     tool_of,
-    tool_servers,
     tool_with_fields,
-    with_sub_agents,
 )
+from graphagent.run._beginning import begin
+from graphagent.run._building import compile_root
+from graphagent.run._callbacks import callbacks_with_types, final_checks
+from graphagent.run._config import RunConfig, checked_retention
+from graphagent.run._context import context_of
+from graphagent.run._deps import check_deps, deps_maker, deps_users
+from graphagent.run._ending import end_here
+from graphagent.run._migration import checked_migrations
+from graphagent.run._servers import tool_servers
+from graphagent.run._sites import sites, with_sub_agents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -90,7 +85,10 @@ if TYPE_CHECKING:
     from graphagent.graph import Node
     from graphagent.history import Diff, Entry, PendingQuestion, Place, Snapshot
     from graphagent.protocols import Dispatcher, Model, Store
-    from graphagent.run._internal import FinalCheck, Runtime, Site, StepCallbacks
+    from graphagent.run._callbacks import StepCallbacks
+    from graphagent.run._config import FinalCheck
+    from graphagent.run._runtime import Runtime
+    from graphagent.run._sites import Site
     from graphagent.work import RunHandle, SubmitOptions
 
 I = TypeVar("I", contravariant=True)
@@ -501,7 +499,7 @@ class Agent(Generic[I, O]):
             StoreError: the store cannot be read.
         """
         from graphagent.work import RunHandle, SubmitOptions
-        from graphagent.work._internal import check_submission, submit
+        from graphagent.work._submit import check_submission, submit
 
         config = self._stored_config(more=". Submitted runs are kept there for workers")
         instead = {**_INSTEAD_IN_RUNS, "deps": "Agent(…, deps_factory=…), which is called where the run is executed"}
@@ -551,7 +549,7 @@ class Agent(Generic[I, O]):
         return run
 
     async def _read(self, run_id: str, owner: str, deps: object, *, allow_changed: bool) -> Runtime:
-        from graphagent.run._internal import read_any
+        from graphagent.run._submitting import read_any
 
         config = self._stored_config(
             deps,
@@ -652,7 +650,7 @@ class Agent(Generic[I, O]):
             DamagedStoreError: the stored bytes of a waiting run differ from the bytes that were written.
             StoreError: the store cannot be read.
         """
-        from graphagent.history._internal import questions
+        from graphagent.history._questions import questions
 
         return await questions(self._stored_config(), owner)
 
@@ -662,7 +660,7 @@ class Agent(Generic[I, O]):
         Raises:
             RunNotFoundError: the run is not in the store.
         """
-        from graphagent.history._internal import history
+        from graphagent.history._entries import history
 
         return await history(self._stored_config(), owner, run_id)
 
@@ -673,7 +671,7 @@ class Agent(Generic[I, O]):
             RunNotFoundError: the run is not in the store.
             ValueError: the run has no such entry.
         """
-        from graphagent.history._internal import state_at
+        from graphagent.history._entries import state_at
 
         return await state_at(self._stored_config(), owner, run_id, number)
 
@@ -709,7 +707,7 @@ class Agent(Generic[I, O]):
             RunExistsError: a run with this `run_id` exists already.
             ValueError: not exactly one of `at`, `before` and `after` is passed, or there is no such point.
         """
-        from graphagent.history._internal import fork
+        from graphagent.history._fork import fork
 
         config = self._stored_config(deps)
         config.check_given(deps, "agent.fork(origin, …, deps=…)")
@@ -727,7 +725,7 @@ class Agent(Generic[I, O]):
         Raises:
             RunNotFoundError: the run is not in the store.
         """
-        from graphagent.history._internal import diff
+        from graphagent.history._entries import diff
 
         return await diff(self._stored_config(), owner, a, b)
 
@@ -756,7 +754,7 @@ class Agent(Generic[I, O]):
             ValueError: the run has no such place as `until`.
             RunNotFoundError: the run is not in the store.
         """
-        from graphagent.history._internal import rerun
+        from graphagent.history._rerun import rerun
 
         config = self._stored_config(deps)
         config.check_given(deps, "agent.rerun(run_id, deps=…)")
@@ -993,12 +991,7 @@ class Agent(Generic[I, O]):
         )  # fmt: skip
 
     def _stored_config(self, deps: object = None, *, more: str = "") -> RunConfig:
-        """Return the configuration with which runs are read from the store. The error for a missing store ends with `more`.
-
-        Raises:
-            RunError: the agent has no store.
-            FeatureError: a feature is missing.
-        """
+        """Return the configuration with which runs are read from the store. The error for a missing store ends with `more`."""
         if self.store is None:
             raise RunError(
                 f"this agent does not keep its runs; give it a store: Agent(…, store=SqliteStore('runs.db')){more}"

@@ -72,11 +72,7 @@ _ABANDONED: dict[_Call, None] = {}
 
 
 def check_abandoned() -> None:
-    """Check that another blocking function may be called.
-
-    Raises:
-        AbandonedThreadsError: too many abandoned threads are running.
-    """
+    """Check that another blocking function may be called."""
     # A forked process has none of the threads of its parent.
     running = [call for call in tuple(_ABANDONED) if call.thread is not None and call.thread.is_alive()]
     if len(running) >= MOST_ABANDONED:
@@ -88,9 +84,6 @@ async def in_thread(function: Callable[..., Any], name: str, *arguments: Any) ->
 
     If the caller is cancelled, by a time limit or otherwise, the cancellation does not wait for the function, which cannot be
     stopped. Its thread is abandoned, its result is dropped, and `abandoned` is called.
-
-    Raises:
-        AbandonedThreadsError: too many threads were abandoned and are still running.
     """
     async with _SLOTS.one():
         check_abandoned()

@@ -39,8 +39,6 @@ async def translate(raised: BaseException, where: str) -> None:
 
     Raises:
         LeakedCancellationError: the exception is a cancellation that nobody requested.
-        BaseException: the first exception of a group with one type. Or a requested cancellation, in place of an exception that
-            was only raised at the same time.
     """
     if isinstance(raised, BaseExceptionGroup):
         error = await _seen_of_group(cast("BaseExceptionGroup[BaseException]", raised), where)

@@ -77,9 +77,6 @@ async def repeated(attempt: Callable[[], Awaitable[T]], retry: Retry, may_help: 
         attempt: Makes an attempt.
         retry: How often an attempt is made, after which errors, and with which waits.
         may_help: Whether another attempt may help after an error.
-
-    Raises:
-        Exception: as the last attempt raised it.
     """
     number = 1
     while True:

@@ -40,7 +40,6 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 '''
 DOORS = {
     "graphagent._retry": "graphagent.graph", "graphagent._cache_policy": "graphagent.graph",
-    "graphagent.log._internal": "graphagent.run",
 }  # fmt: skip
 """The doors of what stands in no room, or in one without a door."""
 SPECIAL = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
@@ -267,7 +266,9 @@ def _room(module: str, name: str = "") -> str:
     """Return the door through which a name of a module is reached: the innermost package above it that exports the name."""
     if module in DOORS or not module.startswith("graphagent"):
         return DOORS.get(module, module)
-    room = re.sub(r"\._.*", "", module)
+    room = re.sub(
+        r"\._.*", "", re.sub(r"^graphagent\.log\b", "graphagent.run", module)
+    )  # the door of run has what users see of logs
     while name and "." in room and not hasattr(import_module(room), name):
         room = room.rpartition(".")[0]
     return room

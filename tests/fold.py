@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphagent.codec._internal import HeldBlobs, encode
+from graphagent.codec._blobs import HeldBlobs
+from graphagent.codec._values import encode
 from graphagent.log._bytes import row_of
 from graphagent.log._log import Log
 from graphagent.log._segments import read_segments

@@ -10,8 +10,9 @@ import pytest
 import typing_extensions
 
 from graphagent._annotations import class_of, evaluated, is_typed_dict, plain, union_members
-from graphagent.codec._internal import HeldBlobs, decode, encode
-from graphagent.graph._internal import fits, show
+from graphagent.codec._blobs import HeldBlobs
+from graphagent.codec._values import decode, encode
+from graphagent.graph._types import fits, show
 
 T = TypeVar("T")
 Rows = typing_extensions.TypeAliasType("Rows", list[T], type_params=(T,))

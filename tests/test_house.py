@@ -124,17 +124,15 @@ def test_importing_the_package_makes_its_rooms_available_and_loads_no_heavy_libr
 
 
 def test_private_names_stay_in_their_room():
-    """A private name is imported only inside its room, a folder of the package with all below; other rooms take it from `_internal.py`."""
+    """A name with an underscore is imported only inside its room, a folder of the package with all below; a private file, only in its package."""
     wrong = []
     for importer, path in FILES.items():
         for module, name, _ in _imports(path):
-            package, *parts = [*module.split("."), *filter(None, [name])]
-            private = [place for place, part in enumerate(parts) if _is_private(part)]
-            if package not in ("graphagent", "graphagent_strategies") or not private:
+            package, room, *_ = [*module.split("."), ""]
+            if package not in ("graphagent", "graphagent_strategies"):
                 continue
-            is_door = [parts[place] for place in private] == ["_internal"]
-            room = ".".join([package, *parts[: 0 if is_door else min(private[0], 1)]])
-            if not f"{importer}.".startswith(f"{room}."):
+            own = package if f"{module}.{name}" in FILES or not _is_private(name) else f"{package}.{room}".rstrip(".")
+            if _is_private(f"{module}.{name}") and not f"{importer}.".startswith(f"{own}."):
                 wrong.append(f"{importer} imports {module}.{name}")
     assert wrong == []
 

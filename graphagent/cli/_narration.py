@@ -18,7 +18,7 @@ from graphagent.events import (
     ToolReturned,
 )
 from graphagent.graph import Strategy
-from graphagent.graph._internal import fits
+from graphagent.graph._types import fits
 from graphagent.llm import ToolCalls
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from graphagent.store._internal import is_dsn, without_password
+from graphagent.store._dsn import is_dsn, without_password
 
 SERVER = "postgresql://USER@HOST/DATABASE"
 """The form in which help texts show the DSN of a database."""

@@ -21,7 +21,8 @@ from graphagent.cli._store_place import StorePlace
 from graphagent.errors import PlainStoreError, SealedStoreError, StoreError, StoreNotFoundError
 from graphagent.memory import EncryptedMemoryProvider, FileMemoryProvider, StoreMemoryProvider
 from graphagent.store import EncryptedStore, Passphrase, SqliteStore
-from graphagent.store._internal import is_store_file, named_database
+from graphagent.store._dsn import named_database
+from graphagent.store.sqlite._copying import is_store_file
 
 if TYPE_CHECKING:
     from graphagent.history import Place

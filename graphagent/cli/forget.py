@@ -153,7 +153,7 @@ def forget(
 
 async def _forget_all(chosen: Chosen, age: timedelta | None, dry_run: bool, yes: bool) -> None:
     from graphagent.history import forget
-    from graphagent.history._internal import held
+    from graphagent.history._forgetting import held
 
     async with open_everything(chosen.stores, chosen.key, chosen.anchor) as places:
         there = await held(*places, owner=chosen.owner, older_than=age)
@@ -178,7 +178,7 @@ async def _forget_all(chosen: Chosen, age: timedelta | None, dry_run: bool, yes:
 
 async def _forget_some(chosen: Chosen, options: dict[str, Any], also: str | None, dry_run: bool, yes: bool) -> None:
     from graphagent.history import forget, reach
-    from graphagent.history._internal import note_ids
+    from graphagent.history._forgetting import note_ids
 
     async with open_everything(chosen.stores, chosen.key, chosen.anchor) as places:
         options["notes"] = await note_ids(*places, owner=chosen.owner, named=options["notes"])
@@ -209,7 +209,7 @@ async def _forget_some(chosen: Chosen, options: dict[str, Any], also: str | None
 async def what_stays(chosen: Chosen) -> str | None:
     """Return a remark on stored data that may repeat a forgotten fact, with the command that forgets it too; None if there is none."""
     from graphagent.history import reach
-    from graphagent.history._internal import held
+    from graphagent.history._forgetting import held
 
     try:
         async with open_everything(chosen.stores, chosen.key, chosen.anchor) as places:

@@ -38,7 +38,7 @@ from graphagent.store import (
     new_key,
     new_recovery_key,
 )
-from graphagent.store._internal import put_in_keyring
+from graphagent.store.sealed._key_sources import put_in_keyring
 
 T = TypeVar("T")
 keys = typer.Typer(

@@ -331,7 +331,7 @@ def _checked(agent: Agent[Any, Any], strategy: str, task: str) -> str:
     Raises:
         BadParameter: The task is empty, or the strategy does not take text.
     """
-    from graphagent.graph._internal import is_a, show
+    from graphagent.graph._types import is_a, show
 
     if not task.strip():
         raise typer.BadParameter("the task is empty; write what to do", param_hint="TASK")
@@ -387,7 +387,7 @@ def _answers(questions: Sequence[Question], said: str, shown: set[str]) -> dict[
     from graphagent.cli._output import say
     from graphagent.cli._visit import place_of, redirect_of
     from graphagent.cli.runs._prompt_answers import ask_all, print_question, read_answer
-    from graphagent.graph._internal import fits, is_a
+    from graphagent.graph._types import fits, is_a
 
     answers: dict[str, object] = {}
     for question in questions:

@@ -26,7 +26,7 @@ from graphagent.cli._stores import (
 from graphagent.errors import DamagedStoreError, SealedStoreError, StoreError, StoreExistsError, StoreNotFoundError
 from graphagent.memory import Notes, StoreMemoryProvider
 from graphagent.store import EncryptedStore, backup, copy_store, restore
-from graphagent.store._internal import give_name
+from graphagent.store.sqlite._copying import give_name
 
 if TYPE_CHECKING:
     from graphagent.history import Place

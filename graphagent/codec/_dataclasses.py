@@ -14,7 +14,7 @@ from graphagent._article import a
 from graphagent.codec._annotations import hints
 from graphagent.codec._errors import DecodeError, as_bool, as_float, as_int, as_list, as_str, readable
 from graphagent.codec._typed_objects import member_of
-from graphagent.graph._internal import show
+from graphagent.graph._types import show
 
 _T = TypeVar("_T")
 _Function = Callable[..., Any]

@@ -26,7 +26,7 @@ from graphagent.codec._annotations import (
 )
 from graphagent.codec._errors import DecodeError
 from graphagent.errors import SerializationError
-from graphagent.graph._internal import show
+from graphagent.graph._types import show
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

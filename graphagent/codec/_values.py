@@ -37,7 +37,7 @@ from graphagent.llm import (
     ToolResults,
     Usage,
 )
-from graphagent.llm._internal import PART_KINDS
+from graphagent.llm._messages import PART_KINDS
 
 if TYPE_CHECKING:
     from graphagent.codec._blobs import Blobs

@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphagent.llm import Message
-from graphagent.log._internal import REMOVED_STEP, Carried, Log, payloads_in, plain, row_of
+from graphagent.log._bytes import payloads_in, plain, row_of
+from graphagent.log._entries import REMOVED_STEP, Carried
+from graphagent.log._log import Log
 from graphagent.memory import ActionStep, FinalAnswerStep, MessageStep, PlanningStep, Step, SummaryStep, TaskStep
-from graphagent.memory._internal import FORGOTTEN
+from graphagent.memory._blocks import FORGOTTEN
 
 if TYPE_CHECKING:
-    from graphagent.log._internal import Segment
+    from graphagent.log._segments import Segment
 
 
 class CarriedRow(NamedTuple):

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from graphagent._options import check_text
 from graphagent.errors import RunClaimedError, RunQueuedError
-from graphagent.log._internal import OVER, Log, read_unbegun
-from graphagent.run._internal import append_end
+from graphagent.log._log import Log
+from graphagent.log._status import OVER
+from graphagent.log._submitted import read_unbegun
+from graphagent.run._ending import append_end
 
 if TYPE_CHECKING:
-    from graphagent.log._internal import RunHeader
+    from graphagent.log._header import RunHeader
     from graphagent.protocols import Store
 
 

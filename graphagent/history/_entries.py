@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from graphagent.graph._internal import Each
-from graphagent.log._internal import (
-    OVER,
-    UNSET,
+from graphagent.graph._forks import Each
+from graphagent.log._bytes import plain
+from graphagent.log._entries import (
     AgentStarted,
     Asked,
     BranchesStarted,
@@ -20,26 +19,27 @@ from graphagent.log._internal import (
     EffectStarted,
     Ended,
     Expired,
-    Log,
     NodeFinished,
     NodeRetried,
     Placed,
-    Source,
     Started,
     Stopped,
-    name_of_effect,
-    plain,
-    root_of,
 )
-from graphagent.memory._internal import Detached, RunMemory
-from graphagent.run._internal import Question, answer_type, items_of, open_question, read_log, stored_answer_type
+from graphagent.log._log import Log
+from graphagent.log._segments import root_of
+from graphagent.log._status import OVER
+from graphagent.log._visits import UNSET, Source, name_of_effect
+from graphagent.memory.transcript._memory import Detached, RunMemory
+from graphagent.run._compiled import items_of
+from graphagent.run._questions import Question, answer_type, open_question, stored_answer_type
+from graphagent.run._reading import read_log
 
 if TYPE_CHECKING:
     from graphagent.llm import Usage
-    from graphagent.log._internal import Entry as LogEntry
-    from graphagent.log._internal import Frame, OpenQuestion, QuestionKind, State
+    from graphagent.log._entries import Entry as LogEntry
+    from graphagent.log._state import Frame, OpenQuestion, QuestionKind, State
     from graphagent.protocols import Store
-    from graphagent.run._internal import RunConfig
+    from graphagent.run._config import RunConfig
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TASKS = re.compile(r"\b\d+\.\d+/")

@@ -15,40 +15,32 @@ from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError
 from graphagent.history._carried import carried
 from graphagent.history._removing import line_of
 from graphagent.history._runs import run_owners, thread_ends, threads_of
-from graphagent.log._internal import (
+from graphagent.log._bytes import payloads_in, plain
+from graphagent.log._due import due_changes
+from graphagent.log._header import (
     HEADERS,
     ROOM,
     ROWS,
     THREADS,
     WAITING,
     RunHeader,
-    Segment,
-    Submitted,
-    all_submitted,
-    check_segments,
-    due_changes,
     header_key,
-    list_runs,
     mark_key,
     mark_of,
-    payloads_in,
-    place_at_end,
     place_of,
-    plain,
-    read_header,
-    read_segment,
-    read_segments,
-    read_submitted,
     rows_key,
-    submitted_key,
     thread_key,
 )
-from graphagent.run._internal import thread_record
+from graphagent.log._listing import list_runs
+from graphagent.log._log import check_segments
+from graphagent.log._segments import Segment, read_header, read_segment, read_segments
+from graphagent.log._submitted import Submitted, all_submitted, place_at_end, read_submitted, submitted_key
+from graphagent.run._threads import thread_record
 from graphagent.store import Put
-from graphagent.store._internal import is_intact
+from graphagent.store._checksum import is_intact
 
 if TYPE_CHECKING:
-    from graphagent.log._internal import Place
+    from graphagent.log._submitted import Place
     from graphagent.protocols import Store
     from graphagent.store import Change
 

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Self, final
 
 from graphagent.history._entries import Reader, read_for
 from graphagent.history._inspect import next_row
-from graphagent.log._internal import Changes, RunHeader, header_key, read_written, rows_key
-from graphagent.run._internal import look_up_references
-from graphagent.store._internal import get_many
+from graphagent.log._changes import Changes
+from graphagent.log._header import RunHeader, header_key, rows_key
+from graphagent.log._segments import read_written
+from graphagent.run._reading import look_up_references
+from graphagent.store._bulk import get_many
 
 if TYPE_CHECKING:
     from graphagent.history._entries import Entry
-    from graphagent.log._internal import Status
-    from graphagent.run._internal import RunConfig
+    from graphagent.log._status import Status
+    from graphagent.run._config import RunConfig
 
 
 @final

@@ -22,12 +22,16 @@ from graphagent.history._places import Place, Places
 from graphagent.history._reach import Reached, Selection
 from graphagent.history._removing import counted, forget_runs, runs_of
 from graphagent.history._runs import choose_runs
-from graphagent.log._internal import drop_claims, due_of, keys_of_claims, list_runs
-from graphagent.memory._internal import checked_age, facts_of, forget_older, older_facts
-from graphagent.memory.notes._internal import all_versions, forget_owner, store_of
-from graphagent.memory.notes._internal import room_of as notes_of_owner
+from graphagent.log._due import due_of
+from graphagent.log._lease import drop_claims, keys_of_claims
+from graphagent.log._listing import list_runs
+from graphagent.memory._expiry import checked_age
+from graphagent.memory.facts._older import forget_older, older_facts
+from graphagent.memory.facts._store_items import facts_of
+from graphagent.memory.notes._owner import all_versions, forget_owner, store_of
+from graphagent.memory.notes.index._storage import room_of as notes_of_owner
 from graphagent.store import DeleteAll, Receipt
-from graphagent.store._internal import cached_of, erase_expired
+from graphagent.store._cache import cached_of, erase_expired
 
 if TYPE_CHECKING:
     from graphagent.memory import Concept, NoteView, Scope, Subject
@@ -143,7 +147,6 @@ async def note_ids(*places: Place, owner: str, named: Iterable[str]) -> list[str
 
     Raises:
         NoteNotFoundError: the note does not exist.
-        AmbiguousNoteError: a name fits several notes.
         StoreError: a place cannot be read.
     """
     views, found = (await Places.of(places, owner).all_notes(owner)).values(), list[str]()
@@ -229,11 +232,7 @@ async def _parts_of(
 
 
 async def _done(works: Iterable[tuple[str, _Work]]) -> Receipt:
-    """Do all, and return the receipts together.
-
-    Raises:
-        NotForgottenError: something could not be done.
-    """
+    """Do all, and return the receipts together."""
     parts: dict[str, Receipt] = {}
     left: dict[str, str] = {}
     cause: StoreError | RunError | None = None

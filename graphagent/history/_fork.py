@@ -10,33 +10,28 @@ from msgspec import structs
 from graphagent import _clock
 from graphagent._options import check_name
 from graphagent.errors import RunClaimedError, RunExistsError, RunNotFoundError
-from graphagent.graph._internal import is_a, show
+from graphagent.graph._types import is_a, show
 from graphagent.history._carried import carried
 from graphagent.history._entries import check_number, frame_at, innermost, read_for, snapshot
-from graphagent.log._internal import (
-    PLACED,
-    Log,
-    Placed,
-    Resumed,
-    RunHeader,
-    Segment,
-    Token,
-    cut,
-    header_key,
-    payloads_in,
-    plain,
-    read_header,
-    read_segments,
-    rows_key,
-)
+from graphagent.log._bytes import cut, payloads_in, plain
+from graphagent.log._claim import Token
+from graphagent.log._entries import Placed, Resumed
+from graphagent.log._header import RunHeader, header_key, rows_key
+from graphagent.log._log import Log
+from graphagent.log._segments import Segment, read_header, read_segments
+from graphagent.log._visits import PLACED
 from graphagent.memory import RunMemory
-from graphagent.run._internal import Past, RunEditor, begin_features, look_up_references, new_rules, run_over
+from graphagent.run._answering import begin_features
+from graphagent.run._effects import RunEditor
+from graphagent.run._past import Past, new_rules
+from graphagent.run._reading import look_up_references, run_over
 from graphagent.store import Exists, Put
 
 if TYPE_CHECKING:
     from graphagent.history._entries import Entry, Snapshot
-    from graphagent.log._internal import Frame
-    from graphagent.run._internal import RunConfig, Runtime
+    from graphagent.log._state import Frame
+    from graphagent.run._config import RunConfig
+    from graphagent.run._runtime import Runtime
 
 _NOTHING = object()
 

@@ -10,9 +10,13 @@ from graphagent._article import kind_of
 from graphagent._options import check_name, check_text
 from graphagent.errors import RunClaimedError, RunNotFoundError, ThreadExistsError
 from graphagent.graph import Outline
-from graphagent.log._internal import Log, RunHeader, Started, read_header, title_of
+from graphagent.log._entries import Started
+from graphagent.log._header import RunHeader, title_of
+from graphagent.log._log import Log
+from graphagent.log._segments import read_header
 from graphagent.memory import ActionStep, MessageStep, RunMemory, TaskStep
-from graphagent.run._internal import append_end, thread_after
+from graphagent.run._ending import append_end
+from graphagent.run._threads import thread_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,18 +12,26 @@ from typing import TYPE_CHECKING, Any
 from graphagent.errors import RunNotFoundError
 from graphagent.history._entries import Entry, innermost, questions_of, read_stored
 from graphagent.history._runs import run_head
-from graphagent.log._internal import OVER, Changes, Log, read_header, root_of, rows_key
-from graphagent.memory._internal import Detached, RunMemory, stopped_text
-from graphagent.run._internal import look_up_references, with_runs
+from graphagent.log._changes import Changes
+from graphagent.log._header import rows_key
+from graphagent.log._log import Log
+from graphagent.log._segments import read_header, root_of
+from graphagent.log._status import OVER
+from graphagent.memory.steps._render import stopped_text
+from graphagent.memory.transcript._memory import Detached, RunMemory
+from graphagent.run._reading import look_up_references
+from graphagent.run._replay import with_runs
 
 if TYPE_CHECKING:
     from graphagent.graph import Outline
-    from graphagent.graph._internal import Kind
+    from graphagent.graph._outline import Kind
     from graphagent.llm import Usage
-    from graphagent.log._internal import Activation, EntryCodec, Frame, RunHeader, State
-    from graphagent.log._internal import Entry as LogEntry
+    from graphagent.log._bytes import EntryCodec
+    from graphagent.log._entries import Entry as LogEntry
+    from graphagent.log._header import RunHeader
+    from graphagent.log._state import Activation, Frame, State
     from graphagent.protocols import Feature, Store
-    from graphagent.run._internal import Question
+    from graphagent.run._questions import Question
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from graphagent._article import kind_of
 from graphagent.memory import NoMemory, NoteView, StoreMemoryProvider
-from graphagent.memory._internal import facts_of
-from graphagent.memory.notes._internal import has_notes, notes_of, store_of
+from graphagent.memory.facts._store_items import facts_of
+from graphagent.memory.notes._owner import has_notes, notes_of, store_of
 
 if TYPE_CHECKING:
     from graphagent.protocols import FactProvider, KeepingProvider, Store

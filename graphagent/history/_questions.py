@@ -12,24 +12,18 @@ from graphagent._options import check_store
 from graphagent.errors import RunNotFoundError, StoreError
 from graphagent.history._entries import questions_of
 from graphagent.history._runs import run_owners
-from graphagent.log._internal import (
-    MARKED,
-    WAITING,
-    Log,
-    RunHeader,
-    header_key,
-    list_runs,
-    mark_key,
-    mark_of,
-    read_marks,
-)
-from graphagent.run._internal import read_log, runtime_over
+from graphagent.log._header import MARKED, WAITING, RunHeader, header_key, mark_key, mark_of, read_marks
+from graphagent.log._listing import list_runs
+from graphagent.log._log import Log
+from graphagent.run._reading import read_log, runtime_over
 from graphagent.store import Put
-from graphagent.store._internal import checked, get_many
+from graphagent.store._bulk import get_many
+from graphagent.store._checksum import checked
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
-    from graphagent.run._internal import Question, RunConfig
+    from graphagent.run._config import RunConfig
+    from graphagent.run._questions import Question
 
 
 @dataclass(frozen=True, slots=True)

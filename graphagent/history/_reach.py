@@ -12,24 +12,26 @@ from anyio import to_thread
 from graphagent._article import a, counted, kind_of
 from graphagent.errors import StoreError
 from graphagent.history._places import Place, Places
-from graphagent.log._internal import (
-    EffectRecorded,
-    Log,
-    TranscriptEdited,
-    list_runs,
-    plain,
-    read_segment,
-    read_submitted,
-)
+from graphagent.log._bytes import plain
+from graphagent.log._entries import EffectRecorded, TranscriptEdited
+from graphagent.log._listing import list_runs
+from graphagent.log._log import Log
+from graphagent.log._segments import read_segment
+from graphagent.log._submitted import read_submitted
 from graphagent.memory import Concept, KnownFact, KnownNote, Scope, ScopeKind, Subject, SummaryStep
-from graphagent.memory._internal import as_compared, known_of
-from graphagent.memory.notes._internal import all_versions, with_spaces
-from graphagent.store._internal import cached_of
+from graphagent.memory.facts._extraction import as_compared
+from graphagent.memory.notes._owner import all_versions
+from graphagent.memory.notes.index._words import with_spaces
+from graphagent.memory.transcript._again import known_of
+from graphagent.store._cache import cached_of
 
 if TYPE_CHECKING:
-    from graphagent.log._internal import Entry, RunHeader, State, Watch
+    from graphagent.log._entries import Entry
+    from graphagent.log._header import RunHeader
+    from graphagent.log._log import Watch
+    from graphagent.log._state import State
     from graphagent.memory import NoteView, Record, Step
-    from graphagent.memory._internal import Prompt
+    from graphagent.memory.transcript._prompt import Prompt
     from graphagent.protocols import KeepingProvider, Store
 
 _SHORTEST = 3

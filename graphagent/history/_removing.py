@@ -17,9 +17,9 @@ from graphagent._options import check_store, check_whole
 from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError, StoreError
 from graphagent.history._carried import carried
 from graphagent.history._runs import choose_runs, thread_ends, threads_of
-from graphagent.log._internal import (
-    ASKED,
-    DUE,
+from graphagent.log._asked import ASKED, asked_key
+from graphagent.log._due import DUE, due_key, due_of
+from graphagent.log._header import (
     HEADERS,
     LEARNING,
     ROOM,
@@ -27,27 +27,23 @@ from graphagent.log._internal import (
     THREADS,
     WAITING,
     RunHeader,
-    asked_key,
-    drop_claims,
-    due_key,
-    due_of,
     header_key,
-    judged,
-    keys_of_claims,
-    list_runs,
     mark_key,
     place_of,
-    read_segment,
-    read_segments,
-    removal_of,
     rows_key,
     thread_key,
 )
-from graphagent.memory._internal import is_fact
-from graphagent.memory.notes._internal import NOTES
-from graphagent.run._internal import thread_record
+from graphagent.log._lease import drop_claims, judged, keys_of_claims
+from graphagent.log._listing import list_runs
+from graphagent.log._segments import read_segment, read_segments
+from graphagent.log._submitted import removal_of
+from graphagent.memory.facts._store_items import is_fact
+from graphagent.memory.notes.index._storage import NOTES
+from graphagent.run._threads import thread_record
 from graphagent.store import Delete, DeleteAll, Put, Receipt
-from graphagent.store._internal import cached_of, collect, erase_expired, get_many, grants_of
+from graphagent.store._bulk import collect, get_many
+from graphagent.store._cache import cached_of, erase_expired
+from graphagent.store._grants import grants_of
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store

@@ -9,11 +9,15 @@ from graphagent._options import check_name
 from graphagent.history._entries import read_for
 from graphagent.history._fork import number_at
 from graphagent.memory import SystemPromptStep, TaskStep
-from graphagent.memory._internal import Detached, RunMemory, Transcript
-from graphagent.run._internal import Recording, begin, read_log
+from graphagent.memory.transcript._memory import Detached, RunMemory
+from graphagent.memory.transcript._transcript import Transcript
+from graphagent.run._beginning import begin
+from graphagent.run._reading import read_log
+from graphagent.run._recorded import Recording
 
 if TYPE_CHECKING:
-    from graphagent.run._internal import RunConfig, Runtime
+    from graphagent.run._config import RunConfig
+    from graphagent.run._runtime import Runtime
 
 
 async def rerun(config: RunConfig, owner: str, run_id: str, *, until: int | str | None, new_id: str | None) -> Runtime:

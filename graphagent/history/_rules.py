@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import StrategyChangedError
 from graphagent.graph import START, BrokenRule, Outline, Strategy
-from graphagent.graph.rules._internal import resolved
-from graphagent.log._internal import Log, Replay, known_as, scope_of, standing, violation
+from graphagent.graph.rules._proof import resolved
+from graphagent.log._executed import known_as, scope_of, standing, violation
+from graphagent.log._log import Log
+from graphagent.log._replay import Replay
 
 if TYPE_CHECKING:
     from graphagent.graph import PathRule
-    from graphagent.log._internal import Called, Frame, RuleScope, Tracked
+    from graphagent.log._executed import Tracked
+    from graphagent.log._replay import Called
+    from graphagent.log._state import Frame, RuleScope
     from graphagent.protocols import Store
 
 

@@ -11,23 +11,12 @@ from graphagent import _clock
 from graphagent._article import kind_of
 from graphagent._options import check_store
 from graphagent.errors import DamagedStoreError, RunNotFoundError
-from graphagent.log._internal import (
-    HEADERS,
-    ROOM,
-    ROWS,
-    THREADS,
-    RunHeader,
-    all_submitted,
-    check_statuses,
-    child_of,
-    header_key,
-    list_runs,
-    read_header,
-    read_part,
-    rows_key,
-    submitted_key,
-)
-from graphagent.run._internal import run_of
+from graphagent.log._header import HEADERS, ROOM, ROWS, THREADS, RunHeader, child_of, header_key, rows_key
+from graphagent.log._listing import list_runs
+from graphagent.log._segments import read_header, read_part
+from graphagent.log._status import check_statuses
+from graphagent.log._submitted import all_submitted, submitted_key
+from graphagent.run._threads import run_of
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store

@@ -12,7 +12,7 @@ from graphagent.llm._json_form import digest_of, dumps, model_json, read_respons
 from graphagent.llm._messages import ModelResponse, Usage
 from graphagent.llm._whole import is_empty
 from graphagent.llm._wrappers import check_model, tells_cost
-from graphagent.store._internal import Cache, asker, erase_expired
+from graphagent.store._cache import Cache, asker, erase_expired
 
 if TYPE_CHECKING:
     from graphagent.llm._messages import ModelRequest

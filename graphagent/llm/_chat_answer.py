@@ -33,7 +33,6 @@ def from_body(data: object, server: str, family: ModelFamily | None = None) -> M
     """Read a server's JSON answer; `server` says in errors who answered, `family` what it wants returned.
 
     Raises:
-        ContentFilterError: the server's content filter withheld the answer.
         ModelRequestError: it is an error, was broken off, or is not the protocol.
     """
     body = mapping(data)

@@ -108,11 +108,7 @@ def read_response(data: Json) -> ModelResponse:
 
 
 def dumps(data: Json, *, indent: int | None = None) -> bytes:
-    """Return JSON data as UTF-8. Half a surrogate pair, which UTF-8 cannot express, makes all of it ASCII.
-
-    Raises:
-        SerializationError: something in it is not JSON.
-    """
+    """Return JSON data as UTF-8. Half a surrogate pair, which UTF-8 cannot express, makes all of it ASCII."""
     separators = None if indent else (",", ":")
     try:
         text = json.dumps(data, ensure_ascii=False, indent=indent, separators=separators, default=_plain)
@@ -127,11 +123,7 @@ def dumps(data: Json, *, indent: int | None = None) -> bytes:
 
 
 def digest_of(*parts: Json) -> str:
-    """Return the SHA-256 of JSON data, in hexadecimal digits.
-
-    Raises:
-        SerializationError: something in it is not JSON.
-    """
+    """Return the SHA-256 of JSON data, in hexadecimal digits."""
     try:
         content = orjson.dumps(parts, _plain, _STRICT)
     except TypeError:  # half a surrogate pair, or a number of more than 64 bits

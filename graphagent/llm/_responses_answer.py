@@ -30,9 +30,7 @@ def from_body(data: object, server: str, family: str, limit: object = None) -> M
         limit: How many tokens it may have, of a server that may cut it off and say that it was completed, as llama.cpp does.
 
     Raises:
-        ContentFilterError: the server's content filter withheld the answer.
         ModelRequestError: it is an error, is not finished, or is not the protocol.
-        TruncatedError: it was cut off at its limit of tokens before anything was said.
     """
     body = mapping(data)
     status, output, usage = body.get("status"), body.get("output"), read_usage(body.get("usage"))

@@ -75,9 +75,7 @@ def check_whole(response: ModelResponse, request: ModelRequest, *, half_text: bo
         half_text: Whether half a text is of use. Half a JSON, half a tool call and nothing are not.
 
     Raises:
-        TruncatedError: it was cut off at its limit of tokens.
         OutputError: the model refused to answer in JSON, or there is neither text nor a tool call.
-        ContentFilterError: the content filter of the server withheld it.
     """
     check_said(response)
     check_answered(response)

@@ -44,7 +44,6 @@ async def response_of(model: Model, answer: Awaitable[ModelResponse]) -> ModelRe
 
     Raises:
         ModelRequestError: the model raised a cancellation that nobody asked for, as a client does whose connection has ended.
-        Exception: as the model raises it.
     """
     try:
         return await answer

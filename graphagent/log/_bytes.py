@@ -15,13 +15,15 @@ import msgspec
 from msgspec import Raw, structs
 from msgspec.msgpack import Decoder, Encoder
 
-from graphagent.codec._internal import DecodeError, decode, encode, read_usage, undeclared, usage_json
+from graphagent.codec._errors import DecodeError
+from graphagent.codec._values import decode, encode, read_usage, undeclared, usage_json
 from graphagent.errors import StoreError
 from graphagent.llm import Message, ModelResponse
 from graphagent.log._entries import AgentStarted, AgentStopped, AnyEntry, Carried, LibraryObject, Started, Stopped
 from graphagent.memory import Step
-from graphagent.memory._internal import Source, Versions, read_step, write_step
-from graphagent.store._internal import checked, is_intact
+from graphagent.memory.transcript._fields import Source, read_step, write_step
+from graphagent.memory.transcript._prompt import Versions
+from graphagent.store._checksum import checked, is_intact
 
 if TYPE_CHECKING:
     from graphagent.log._entries import Entry
@@ -119,11 +121,7 @@ class EntryCodec:
     # ---- values of users' types
 
     def keep(self, value: Any, kind: Any = Any) -> Raw:
-        """Return a value as an entry has it.
-
-        Raises:
-            SerializationError: it cannot be stored.
-        """
+        """Return a value as an entry has it."""
         return Raw(
             _encoder.encode(value if type(value) in _PLAIN and _fits(value) else encode(value, self.blobs, kind))
         )
@@ -169,11 +167,7 @@ class EntryCodec:
     # ---- entries
 
     def write(self, entry: Entry, state: State) -> tuple[bytes, Entry]:
-        """Return the bytes of an entry, and the entry as it is applied: no value in it is an object that somebody else has.
-
-        Raises:
-            SerializationError: a value in it cannot be stored.
-        """
+        """Return the bytes of an entry, and the entry as it is applied: no value in it is an object that somebody else has."""
         names = _OBJECTS.get(type(entry))
         if not names:
             return _encoder.encode(entry), entry

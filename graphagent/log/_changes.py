@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 import anyio
 
 from graphagent._concurrency import Reply
-from graphagent.store._internal import place_in_process
+from graphagent.store._claims import place_in_process
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store

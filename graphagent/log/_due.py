@@ -14,7 +14,9 @@ from msgspec.msgpack import Decoder, Encoder
 
 from graphagent import _clock
 from graphagent.store import Delete, Put
-from graphagent.store._internal import checked, claims_of, collect, is_intact
+from graphagent.store._bulk import collect
+from graphagent.store._checksum import checked, is_intact
+from graphagent.store._claims import claims_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

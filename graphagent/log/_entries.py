@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 import msgspec
 from msgspec import Raw, structs
 
-from graphagent.codec._internal import DecodeError
+from graphagent.codec._errors import DecodeError
 from graphagent.errors import QuestionExpiredError
 from graphagent.graph import Outline
 from graphagent.llm import Message, ToolResult
-from graphagent.llm._internal import BROKEN_OFF
+from graphagent.llm._tools import BROKEN_OFF
 from graphagent.log._executed import began, ended, scope_of, take_back
 from graphagent.log._ledger import Charge, spent
 from graphagent.log._state import Activation, Frame, Occurrences, OpenQuestion, QuestionKind
 from graphagent.log._visits import PLACED, TASK, UNSET, Effect, Source
 from graphagent.memory import ActionStep
-from graphagent.memory._internal import FORGOTTEN, Edit, Item, MessageStep, Transcript
+from graphagent.memory._blocks import FORGOTTEN
+from graphagent.memory.steps._types import MessageStep
+from graphagent.memory.transcript._transcript import Edit, Item, Transcript
 
 if TYPE_CHECKING:
     from graphagent.log._state import State

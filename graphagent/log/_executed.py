@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from graphagent.graph._internal import declaration_of, is_tool
+from graphagent.graph._rules import declaration_of, is_tool
 from graphagent.log._state import Occurrences, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from graphagent.graph._internal import RuleNode
+    from graphagent.graph._rules import RuleNode
     from graphagent.log._state import Frame, RuleScope
 
 _CALLED = "()"

@@ -13,7 +13,8 @@ from graphagent import _clock
 from graphagent.errors import DamagedStoreError, RunClaimedError
 from graphagent.log._claim import LEASE, Claim
 from graphagent.log._status import Status
-from graphagent.store._internal import checked, collect, is_intact
+from graphagent.store._bulk import collect
+from graphagent.store._checksum import checked, is_intact
 
 if TYPE_CHECKING:
     from graphagent.llm import Usage

@@ -22,7 +22,9 @@ from graphagent._article import counted
 from graphagent._concurrency import Reply
 from graphagent.errors import StoreError
 from graphagent.log._header import HEADERS, ROOM, RunHeader, header_key
-from graphagent.store._internal import claims_of, collect, register
+from graphagent.store._bulk import collect
+from graphagent.store._claims import claims_of
+from graphagent.store._fork_safety import register
 
 if TYPE_CHECKING:
     from graphagent.protocols import Claims, Store

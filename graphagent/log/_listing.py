@@ -10,7 +10,8 @@ from graphagent.errors import DamagedStoreError
 from graphagent.log._header import HEADERS, ROOM, RunHeader, child_of
 from graphagent.log._lease import judged
 from graphagent.log._status import Status, check_statuses
-from graphagent.store._internal import checked_limit, collect
+from graphagent.store._bulk import collect
+from graphagent.store._encoding import checked_limit
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store

@@ -17,7 +17,8 @@ import anyio
 from msgspec import structs
 
 from graphagent import _clock
-from graphagent.codec._internal import DecodeError, item_data
+from graphagent.codec._errors import DecodeError
+from graphagent.codec._values import item_data
 from graphagent.errors import (
     ConflictError,
     DamagedStoreError,
@@ -38,7 +39,7 @@ from graphagent.log._lease import Lease
 from graphagent.log._segments import Segment, read_header, read_segments
 from graphagent.log._state import State
 from graphagent.store import Delete, Exists, Put
-from graphagent.store._internal import claims_of
+from graphagent.store._claims import claims_of
 
 if TYPE_CHECKING:
     from graphagent.log._bytes import Types
@@ -174,7 +175,6 @@ class Log:
 
         Raises:
             SerializationError: a value in it cannot be stored; nothing has changed.
-            JournalError: a commit failed, so that the state may be ahead of the store.
         """
         if self.durable:
             if self.stale is not None:
@@ -230,7 +230,6 @@ class Log:
         Raises:
             RunClaimedError: somebody else continued the run.
             RunNotFoundError: the run was removed.
-            JournalError: the store failed, now or in an earlier commit. The log is stale.
         """
         if self.store is None:
             return
@@ -281,11 +280,7 @@ class Log:
                 await lease.release()
 
     def check_claim(self) -> None:
-        """Check, before something is done, that the claim of this process is not over.
-
-        Raises:
-            LeaseLostError: it may be.
-        """
+        """Check, before something is done, that the claim of this process is not over."""
         if self.lease is not None and self.lease.is_over:
             self.lost = True
             raise LeaseLostError(self.header.run_id)

@@ -8,7 +8,7 @@ from graphagent._options import check_store, check_text
 from graphagent.errors import DamagedStoreError, RunError, RunNotFoundError, RunQueuedError
 from graphagent.log._header import RunHeader, header_key, place_of, rows_key
 from graphagent.log._lease import judged
-from graphagent.store._internal import collect, get_many
+from graphagent.store._bulk import collect, get_many
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -46,7 +46,6 @@ async def read_written(store: Store, owner: str, run_id: str) -> tuple[RunHeader
 
     Raises:
         RunNotFoundError: the run does not exist.
-        RunError: it is that of a sub-agent, which is a part of another one.
         DamagedStoreError: it is not what was written.
     """
     check_store(store)

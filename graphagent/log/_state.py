@@ -15,7 +15,7 @@ import msgspec
 from graphagent.llm import Usage
 from graphagent.log._ledger import NOTHING, Charge
 from graphagent.log._visits import TASK, UNSET, Source, Visit
-from graphagent.memory._internal import Transcript
+from graphagent.memory.transcript._transcript import Transcript
 
 QuestionKind = Literal["question", "approval", "result", "in_flight"]
 

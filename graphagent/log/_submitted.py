@@ -13,7 +13,7 @@ from graphagent.log._header import SUBMITTED, rows_key
 from graphagent.log._log import Log
 from graphagent.log._segments import read_header
 from graphagent.store import DeleteAll, Put
-from graphagent.store._internal import checked, is_intact
+from graphagent.store._checksum import checked, is_intact
 
 if TYPE_CHECKING:
     from graphagent.log._bytes import Types
@@ -37,11 +37,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     """The payloads of that row, by their numbers."""
 
     def pack(self, run_id: str) -> bytes:
-        """Return it as bytes.
-
-        Raises:
-            SubmissionSizeError: there are too many.
-        """
+        """Return it as bytes."""
         data = _encoder.encode(self)
         if len(data) > LARGEST:
             raise SubmissionSizeError(run_id, len(data), LARGEST)
@@ -131,7 +127,6 @@ async def place_at_end(
     """Return the change that puts a run at the end of those that wait in its thread; none for one that is in no thread.
 
     Raises:
-        ThreadFullError: as many wait as may.
         DamagedStoreError, StoreError: they cannot be read.
     """
     if not header.thread:

@@ -40,7 +40,7 @@ from pydantic import AfterValidator, AnyUrl, BaseModel, Field, ValidationError
 from graphagent import _clock
 from graphagent.mcp._responses import read
 from graphagent.store import Put
-from graphagent.store._internal import grants_of
+from graphagent.store._grants import grants_of
 
 if TYPE_CHECKING:
     from graphagent.mcp._responses import Refused
@@ -239,7 +239,6 @@ class Access(httpx2.Auth):
 
         Raises:
             ToolServerError: there is none.
-            Suspend: the run waits.
         """
         async with self._alone() as grant:
             if grant.token not in ("", refused.token):
@@ -353,7 +352,6 @@ class Access(httpx2.Auth):
 
         Raises:
             ToolServerError: The flow failed, or the owner does not grant access.
-            Suspend: the run waits for the visit.
         """
         if ctx is None:
             raise ToolServerError(

@@ -25,7 +25,7 @@ from graphagent._raised import awaited
 from graphagent.errors import DeclinedError, ToolError
 from graphagent.events import ToolProgressed
 from graphagent.llm import Approve
-from graphagent.llm._internal import BROKEN_OFF
+from graphagent.llm._tools import BROKEN_OFF
 from graphagent.mcp._tools import checker_of, mismatches, problem_of
 
 if TYPE_CHECKING:

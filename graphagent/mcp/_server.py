@@ -268,7 +268,6 @@ class MCPServer:
         """Call a tool of the server. If the run stops meanwhile, the call is held, unless it may be made `again`.
 
         Raises:
-            ToolError: the server refuses the call.
             ToolServerError: the connection ended, or the answer is not valid.
         """
         result = await self._granted(context, partial(self._made, name, again, arguments, context))
@@ -304,7 +303,6 @@ class MCPServer:
 
         Raises:
             ToolServerError: Access is missing.
-            Suspend: the run waits for its owner.
         """
         if self._auth is None:
             return await ask(None)
@@ -329,7 +327,6 @@ class MCPServer:
         A call that could not ask the user is made on a connection that can, if it may be made again.
 
         Raises:
-            ToolError: it refuses the call.
             ToolServerError: the connection ended, or the answer is not valid.
         """
         again = True

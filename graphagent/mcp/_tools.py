@@ -23,7 +23,7 @@ from referencing.exceptions import Unresolvable
 
 from graphagent.errors import ArgumentsError, ToolServerError
 from graphagent.llm import Image, Tool, ToolResult
-from graphagent.llm._internal import image_of
+from graphagent.llm._images import image_of
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
@@ -58,19 +58,12 @@ class MCPTool(Tool):
         """Check the arguments, and call the tool of the server, again where `retry` says so.
 
         Raises:
-            ArgumentsError: the arguments do not fit.
-            ToolTimeoutError: the last attempt took longer than `timeout`.
-            ToolError: the server refuses the call.
             ToolServerError: the connection ended, or the answer is not valid.
         """
         return await super().call(self._fitted(arguments), context)
 
     def _fitted(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return arguments as the server takes them: without the nulls that models write for what they leave out.
-
-        Raises:
-            ArgumentsError: they do not fit the schema, or cannot be sent.
-        """
+        """Return arguments as the server takes them: without the nulls that models write for what they leave out."""
         try:
             # Half a surrogate pair, such as a model makes of a cut emoji, would end the connection of all calls.
             to_json(arguments)

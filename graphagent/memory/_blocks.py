@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 
 from graphagent.llm import Message, Text
-from graphagent.llm._internal import dumps
+from graphagent.llm._json_form import dumps
 
 if TYPE_CHECKING:
     from graphagent.memory.facts._types import Fact, Scope, Subject

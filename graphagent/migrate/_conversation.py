@@ -13,7 +13,8 @@ from typing import Any, cast
 
 from graphagent._article import kind_of
 from graphagent.llm import Image, Message, Part, Text, ToolCall, ToolResult, Usage
-from graphagent.llm._internal import read_arguments, sendable
+from graphagent.llm._messages import sendable
+from graphagent.llm._wire import read_arguments
 from graphagent.memory import ActionStep, MessageStep, RunMemory, Step, TaskStep, Timing
 from graphagent.migrate._records import loaded
 

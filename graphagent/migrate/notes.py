@@ -22,8 +22,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import kind_of
-from graphagent.memory.notes._internal import ROOT, Collected, Imported, path_of, to_json
-from graphagent.memory.notes._internal import name as checked_name
+from graphagent.memory.notes._scopes import ROOT, path_of
+from graphagent.memory.notes._validation import name as checked_name
+from graphagent.memory.notes.index._storage import to_json
+from graphagent.memory.notes.write._import import Collected, Imported
 from graphagent.migrate._records import loaded, read
 from graphagent.migrate._texts import decoded, note_of, rows_of, sections_of
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent._options import check_path, check_text
 from graphagent.errors import StoreNotFoundError
 from graphagent.llm import Image, Part, Reasoning, Text, ToolResult
-from graphagent.llm._internal import part_of
+from graphagent.llm._responses_items import part_of
 from graphagent.migrate._conversation import (
     Conversation,
     WrongMessage,

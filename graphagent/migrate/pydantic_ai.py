@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from graphagent.llm import Image, Part, Reasoning, Text, ToolResult
-from graphagent.llm._internal import sendable
+from graphagent.llm._messages import sendable
 from graphagent.memory import RunMemory, SystemPromptStep
 from graphagent.migrate._conversation import (
     Conversation,

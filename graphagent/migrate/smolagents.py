@@ -17,9 +17,9 @@ from typing import Any, cast
 
 from graphagent._article import kind_of
 from graphagent.llm import Image, Message, Part, Text, ToolCall, Usage
-from graphagent.llm._internal import image_of
+from graphagent.llm._images import image_of
 from graphagent.memory import ActionStep, FinalAnswerStep, PlanningStep, RunMemory, Step, StepFailure, TaskStep, Timing
-from graphagent.memory._internal import Prompt
+from graphagent.memory.transcript._prompt import Prompt
 
 _log = logging.getLogger("graphagent")
 

@@ -17,7 +17,6 @@ async def decide(ctx: Context[Any], key: str, question: str, output: OutputForma
 
     Raises:
         OutputError: no answer fits.
-        ModelError, BudgetError: as raised by a request.
     """
 
     def parse(message: Message) -> T:

@@ -121,11 +121,7 @@ def tools_of(ctx: Context[Any], finish: Tool | None = None) -> tuple[Tool, ...]:
 
 
 async def add_prompt(ctx: Context[Any], prompt: Prompt) -> None:
-    """Add a prompt to the transcript, unless it is there and has no answer yet.
-
-    Raises:
-        TypeError: a model cannot be asked with it.
-    """
+    """Add a prompt to the transcript, unless it is there and has no answer yet."""
     if isinstance(prompt, ToolResults):
         await ctx.add_results(prompt)
         return
@@ -223,11 +219,7 @@ def llm_request(
 
 
 def checked_parameters(node: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a copy of the parameters that a node passes to the model.
-
-    Raises:
-        TypeError: the parameters are not a dictionary.
-    """
+    """Return a copy of the parameters that a node passes to the model."""
     if given is not None and not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{node!r}: parameters= is a dict, such as {{'temperature': 0}}, not {type(given).__name__}")
     return dict(given or {})

@@ -22,10 +22,6 @@ async def plan_if_due(ctx: Context[Any], tools: Sequence[Tool]) -> bool:
     """Let the model make a plan if one is due: before the first turn of the run, and before every n-th turn after it.
 
     A plan does not count as a turn in the budget; its tokens and its money count. Return whether the transcript changed.
-
-    Raises:
-        BudgetError: no turn is left to carry out the plan, or all tokens or money are spent.
-        ModelError: as raised by the model; the transcript is not changed.
     """
     interval = ctx.planning_interval
     if interval is None:

@@ -18,19 +18,12 @@ from msgspec import structs
 from graphagent._features import implementing
 from graphagent._raised import awaited
 from graphagent.errors import BudgetError, RunClaimedError, RunNotFoundError, StoreError
-from graphagent.log._internal import (
-    LEARNING,
-    TASK,
-    UNSET,
-    Learned,
-    Log,
-    Spent,
-    Token,
-    cost_of,
-    mark_key,
-    read_header,
-    read_marks,
-)
+from graphagent.log._claim import Token
+from graphagent.log._entries import Learned, Spent
+from graphagent.log._header import LEARNING, cost_of, mark_key, read_marks
+from graphagent.log._log import Log
+from graphagent.log._segments import read_header
+from graphagent.log._visits import TASK, UNSET
 from graphagent.run._concurrently import together
 from graphagent.run._deps import make_deps
 from graphagent.run._effects import Effects
@@ -111,9 +104,6 @@ async def settle(config: RunConfig, owner: str | None = None) -> int:
     """Do the learning that is due from runs of a strategy, of one owner or of all. Return the number of runs with nothing left to learn.
 
     The runs of an owner come in the order in which they ended, and are left to whoever learns from one of them already.
-
-    Raises:
-        Exception: what was raised for one of the runs, other than that a model or a memory failed, once the others are through.
     """
     store = config.runs
     failed: list[Exception] = []

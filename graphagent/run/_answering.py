@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from graphagent._functions import abandoned
 from graphagent._raised import awaited
 from graphagent.errors import CheckError
-from graphagent.graph._internal import fits
-from graphagent.log._internal import Placed, TaskShown
+from graphagent.graph._types import fits
+from graphagent.log._entries import Placed, TaskShown
 from graphagent.memory import FinalAnswerStep, TaskStep
 from graphagent.run._callbacks import call_all
 from graphagent.run._compiled import DONE

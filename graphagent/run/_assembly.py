@@ -11,17 +11,13 @@ from graphagent._features import implementing
 from graphagent._options import check_tools
 from graphagent.errors import ArgumentsError, SerializationError, StrategyError, ToolError, UnpricedModelError
 from graphagent.graph import CachePolicy, Node, Problem, Retry, Strategy
-from graphagent.graph._internal import (
-    LEVELS_OF_AGENT,
-    MOST_LEVELS,
-    fits,
-    is_about,
-    is_tool,
-    name_of,
-    too_deep,
-)
+from graphagent.graph._check import too_deep
+from graphagent.graph._declarations import LEVELS_OF_AGENT, MOST_LEVELS
+from graphagent.graph._rules import is_about, is_tool, name_of
+from graphagent.graph._types import fits
 from graphagent.llm import Tool, ToolCalls, tool
-from graphagent.llm._internal import problems, tells_cost
+from graphagent.llm._validation_messages import problems
+from graphagent.llm._wrappers import tells_cost
 from graphagent.memory import FinalAnswerStep
 from graphagent.protocols import ToolServer
 from graphagent.run._beginning import begin
@@ -33,7 +29,7 @@ from graphagent.run._sites import AgentNode, AgentTool, as_tool, sites
 
 if TYPE_CHECKING:
     from graphagent._agent import Agent
-    from graphagent.graph._internal import RuleNode
+    from graphagent.graph._rules import RuleNode
     from graphagent.run._callbacks import Callback
     from graphagent.run._config import RunConfig
     from graphagent.run._sites import Site
@@ -43,7 +39,6 @@ def check_tool_edges(all_sites: Iterable[Site]) -> None:
     """Check that an edge takes tool calls wherever tools are offered.
 
     Raises:
-        StrategyError: there is none.
         TypeError: the tools of a subgraph are not tools.
         ValueError: a model is to choose the tools of the agent's own strategy.
     """
@@ -63,11 +58,7 @@ def check_tool_edges(all_sites: Iterable[Site]) -> None:
 
 
 def check_plans(own: Sequence[Site]) -> None:
-    """Check that a node of an agent makes plans.
-
-    Raises:
-        StrategyError: none does.
-    """
+    """Check that a node of an agent makes plans."""
     if not any(getattr(getattr(site.element, "function", None), "plans", False) for site in own):
         strategy = cast("Strategy[Any, Any]", own[0].element)
         said = "no node of the strategy would make a plan: llm_request and task do; ask the model with one of them, or leave it out"
@@ -75,11 +66,7 @@ def check_plans(own: Sequence[Site]) -> None:
 
 
 def check_levels(own: Sequence[Site]) -> int:
-    """Return how many levels of strategies, forks and agents are inside one another in an agent, among its tools too.
-
-    Raises:
-        StrategyError: there are too many.
-    """
+    """Return how many levels of strategies, forks and agents are inside one another in an agent, among its tools too."""
     strategy = cast("Strategy[Any, Any]", own[0].element)
     called = ((name, each.agent.levels) for site in own for name, each in site.agents if isinstance(each, AgentTool))
     name, inside = max(called, key=lambda each: each[1], default=("", -LEVELS_OF_AGENT))
@@ -100,11 +87,7 @@ def takes_calls(strategy: Strategy[Any, Any]) -> bool:
 
 
 def check_prices(sites: Iterable[Site]) -> None:
-    """Check that a budget of money has prices to count with.
-
-    Raises:
-        UnpricedModelError: a model does not say what its answers cost.
-    """
+    """Check that a budget of money has prices to count with."""
     for site in sites:
         used = [(site.model, site.max_cost)]
         if site.selection is not None and site.outer is not None:
@@ -120,7 +103,7 @@ def check_storable(sites: Iterable[Site]) -> None:
     Raises:
         SerializationError: one cannot.
     """
-    from graphagent.codec._internal import check_type
+    from graphagent.codec._values import check_type
 
     for site in sites:
         element = site.element
@@ -137,11 +120,7 @@ def check_storable(sites: Iterable[Site]) -> None:
 
 
 def check_features(sites: Iterable[Site]) -> None:
-    """Check that nodes find the features that they need: their agent's own, or those of the agents that call it.
-
-    Raises:
-        FeatureError: one is missing.
-    """
+    """Check that nodes find the features that they need: their agent's own, or those of the agents that call it."""
     for site in sites:
         for kind in site.element.needs:
             if kind not in site.features:
@@ -149,11 +128,7 @@ def check_features(sites: Iterable[Site]) -> None:
 
 
 def check_models(sites: Iterable[Site]) -> None:
-    """Check that there is a model where one is used.
-
-    Raises:
-        FeatureError: there is none.
-    """
+    """Check that there is a model where one is used."""
     for site in sites:
         if site.element.asks_model and site.model is None:
             raise no_model(site.path)
@@ -175,11 +150,7 @@ def check_offers(sites: Iterable[Site]) -> None:
 
 
 def check_nothing_cached(sites: Iterable[Site]) -> None:
-    """Check that neither nodes nor tools are cached, for an agent without a store.
-
-    Raises:
-        FeatureError: one is.
-    """
+    """Check that neither nodes nor tools are cached, for an agent without a store."""
     for site in sites:
         if any(isinstance(policy, CachePolicy) for policy in site.element.policies):
             raise no_store(site.node)
@@ -219,9 +190,6 @@ def check_path_rules(own: Sequence[Site], checks: Sequence[object], callbacks: S
 
     Where a check or a callback may refuse the answer, the model is asked again, in the node that asked it last: a way from END.
     And where a subgraph has tools of its own, its nodes that execute tool calls may call each of them.
-
-    Raises:
-        StrategyError: a run may break one.
     """
     refusable = bool(checks) or any(issubclass(FinalAnswerStep, each.kinds) for each in callbacks)
     for site in own:
@@ -231,7 +199,7 @@ def check_path_rules(own: Sequence[Site], checks: Sequence[object], callbacks: S
         refused = refusable and site.outer is None and bool(strategy.path_rules)
         calls = partial(_calls_in, site, own)
         if refused or any(calls(node) for rule in strategy.path_rules for node in rule.nodes):
-            from graphagent.graph.rules._internal import check_rules
+            from graphagent.graph.rules._proof import check_rules
 
             tried_again = any(isinstance(each, Retry) and each.attempts > 1 for each in strategy.policies)
             problems = check_rules(
@@ -246,9 +214,6 @@ def check_ruled_tools(every: Iterable[Site]) -> None:
 
     Args:
         every: The sites of an agent and of its sub-agents, with the features that are installed.
-
-    Raises:
-        StrategyError: one does not.
     """
     every = list(every)
     ruled = [site.element for site in every if isinstance(site.element, Strategy) and site.element.path_rules]

@@ -20,18 +20,12 @@ from graphagent.errors import (
 )
 from graphagent.events import RunEnded, RunResumed, RunStarted
 from graphagent.llm import Deny
-from graphagent.log._internal import (
-    EffectRecorded,
-    Log,
-    Resumed,
-    RunHeader,
-    Started,
-    Token,
-    header_key,
-    read_header,
-    time_of,
-    title_of,
-)
+from graphagent.log._claim import Token
+from graphagent.log._due import time_of
+from graphagent.log._entries import EffectRecorded, Resumed, Started
+from graphagent.log._header import RunHeader, header_key, title_of
+from graphagent.log._log import Log
+from graphagent.log._segments import read_header
 from graphagent.memory import TaskStep
 from graphagent.run._after import settle_quietly
 from graphagent.run._answering import begin_features
@@ -46,7 +40,8 @@ from graphagent.run._threads import NEXT_CAME, continued, continued_by_steps
 
 if TYPE_CHECKING:
     from graphagent.memory import Step
-    from graphagent.memory._internal import Prompt, RunMemory
+    from graphagent.memory.transcript._memory import RunMemory
+    from graphagent.memory.transcript._prompt import Prompt
     from graphagent.protocols import Store
     from graphagent.run._config import RunConfig
 
@@ -96,9 +91,6 @@ async def begin_or_resume(run: Runtime) -> None:
     """Begin the run, or resume it. Errors before it is claimed change nothing.
 
     Raises:
-        RunExistsError: there is a run of this id.
-        DamagedStoreError: there is something of a run of this id, or what it continues is not what was written.
-        ThreadBusyError: the last run of its thread has not ended.
         RunClaimedError: somebody executes it, or resumed it since it was read.
         StoreError: it could not be read or written.
     """
@@ -201,12 +193,7 @@ async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> str:
 
 
 async def _check_free(run: Runtime, store: Store) -> None:
-    """Check that the store has nothing of a run of this id, before the features begin and nodes are executed.
-
-    Raises:
-        RunExistsError: there is a run of this id.
-        DamagedStoreError: its header is not what was written, or missing.
-    """
+    """Check that the store has nothing of a run of this id, before the features begin and nodes are executed."""
     try:
         await read_header(store, run.owner, run.run_id)
     except RunNotFoundError:
@@ -254,7 +241,6 @@ async def _claim(run: Runtime, store: Store) -> None:
 
     Raises:
         RunClaimedError: somebody executes it, or resumed it since it was read.
-        RunEndedError: somebody ended it since.
         StoreError: it could not be read or written.
     """
     header, log, token = await _free(run, store), run.log, Token()
@@ -278,7 +264,6 @@ async def queue_again(run: Runtime, queue: str) -> RunHeader:
 
     Raises:
         RunClaimedError: somebody executes it, or resumed it since it was read.
-        RunEndedError: somebody ended it since.
         StoreError: it could not be read or written.
     """
     store = run.config.runs
@@ -294,7 +279,6 @@ async def _free(run: Runtime, store: Store) -> RunHeader:
 
     Raises:
         RunClaimedError: somebody executes it, or resumed it since it was read.
-        RunEndedError: somebody ended it since.
         StoreError: it could not be read.
     """
     header, version = await read_header(store, run.owner, run.run_id)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import NodeFailedError, RunError
 from graphagent.graph import Node, Strategy, ToolSelection
-from graphagent.graph._internal import Each, Parallel, Race, is_a
-from graphagent.log._internal import BranchesStarted
+from graphagent.graph._forks import Each, Parallel, Race
+from graphagent.graph._types import is_a
+from graphagent.log._entries import BranchesStarted
 from graphagent.run._compiled import (
     DONE,
     Call,
@@ -32,7 +33,8 @@ from graphagent.run._selection import choose_tools
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from graphagent.graph._internal import Declaration, Element
+    from graphagent.graph._declarations import Declaration
+    from graphagent.graph._strategy import Element
     from graphagent.run._walk import Walk
 
 

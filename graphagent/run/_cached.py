@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, final
 
 import orjson
 
-from graphagent.codec._internal import HeldBlobs, decode, encode
+from graphagent.codec._blobs import HeldBlobs
+from graphagent.codec._values import decode, encode
 from graphagent.errors import FeatureError
-from graphagent.log._internal import header_key
-from graphagent.store._internal import Cache
+from graphagent.log._header import header_key
+from graphagent.store._cache import Cache
 
 if TYPE_CHECKING:
-    from graphagent.codec._internal import Json
+    from graphagent.codec._values import Json
     from graphagent.graph import CachePolicy
     from graphagent.run._runtime import Runtime
 
@@ -40,7 +41,6 @@ class CacheEntry:
         """Find the place of what `identity` computes from a value of a declared type; errors name it as `what`.
 
         Raises:
-            FeatureError: the run is in no store.
             SerializationError: the input cannot be stored.
         """
         if run.log.store is None:

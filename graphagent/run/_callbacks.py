@@ -16,7 +16,7 @@ from graphagent.errors import HandlerError, ScriptError, Veto, VetoError
 from graphagent.graph import type_hints
 from graphagent.llm import ToolCall
 from graphagent.memory import Step
-from graphagent.memory._internal import FieldError
+from graphagent.memory.transcript._fields import FieldError
 
 
 @dataclass(frozen=True, slots=True)

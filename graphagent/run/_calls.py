@@ -14,8 +14,9 @@ from graphagent._raised import leaves
 from graphagent.errors import FeatureError, RunError, ScriptError, ToolError
 from graphagent.events import CacheUsed, ToolCalled, ToolReturned
 from graphagent.llm import Approve, Deny, ToolResult
-from graphagent.llm._internal import BROKEN_OFF, because, error_text
-from graphagent.llm._internal import call_tool as execute_tool
+from graphagent.llm._messages import error_text
+from graphagent.llm._tools import BROKEN_OFF, because
+from graphagent.llm._tools import call_tool as execute_tool
 from graphagent.run._cached import CacheEntry
 from graphagent.run._callbacks import call_all
 from graphagent.run._middleware import pass_through
@@ -47,11 +48,7 @@ async def check_call(effects: Effects, call: ToolCall, *, changed: bool = False)
 
 
 def check_approval(effects: Effects, call: ToolCall) -> None:
-    """Check that a person may be asked about a tool call: that no rule forbids it.
-
-    Raises:
-        RuleError: one does.
-    """
+    """Check that a person may be asked about a tool call: that no rule forbids it."""
     walk, key = effects.walk, f"{effects.scope}{call.id}"
     if walk.node is not None and walk.node.within and ("tool", key) not in effects.visit.effects:
         for tool in walk.offered:

@@ -21,7 +21,7 @@ from graphagent.errors import (
     ToolError,
 )
 from graphagent.events import RunFailed, RunFinished, RunResumed, RunStarted, RunSuspended
-from graphagent.log._internal import AgentStarted, AgentStopped
+from graphagent.log._entries import AgentStarted, AgentStopped
 from graphagent.memory import TaskStep
 from graphagent.run._after import look_back
 from graphagent.run._answering import begin_features, execute_until_accepted
@@ -93,11 +93,7 @@ async def run_agent(agent: Any, effects: Effects, task: Any) -> Any:
 def _child(
     agent: Any, name: str, config: RunConfig, effects: Effects, task: Any
 ) -> tuple[Runtime, tuple[tuple[str, str], ...]]:
-    """Return the run of a sub-agent that the node has begun under the same key, or begin it; and what rules know it as.
-
-    Raises:
-        RuleError: a rule forbids it.
-    """
+    """Return the run of a sub-agent that the node has begun under the same key, or begin it; and what rules know it as."""
     parent, frame, log = effects.run, effects.frame, effects.log
     key, within = effects.next("agent"), _within(config, effects)
     found = frame.visit.inside.get(f"agent {key}")

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, Union, cast, final, get_args, get_
 from graphagent._article import kind_of
 from graphagent.errors import NodeTypeError
 from graphagent.graph import Node, Strategy, Tap, TapOf
-from graphagent.graph._internal import Each, Edge, End, Parallel, Race, Start, plain_classes, show
+from graphagent.graph._forks import Each, Parallel, Race
+from graphagent.graph._node import End, Start
+from graphagent.graph._types import plain_classes, show
 
 if TYPE_CHECKING:
-    from graphagent.graph._internal import Element, Rule
+    from graphagent.graph._node import Rule
+    from graphagent.graph._strategy import Edge, Element
     from graphagent.run._ruled import Ruled, Within
 
 Call = Callable[[Any, Any], Awaitable[Any]]
-"""Executes a node: `async (execution, input) -> output`."""
+"""Executes a node: `async (walk, input) -> output`."""
 Function = Callable[[Any, Any], Awaitable[Any]]
 """A user's function: `async (ctx, input) -> output`."""
 

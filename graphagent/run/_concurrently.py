@@ -25,10 +25,6 @@ async def together(
         total: How many calls there are.
         limit: How many are made at once; None: all.
         of: The tasks of the run to which these belong, if one of them may wait for a time.
-
-    Raises:
-        BaseException: the first error, as itself and not in a group; the others are cancelled.
-        LeakedCancellationError: among others, if one of its tasks alone was cancelled.
     """
     failed: list[BaseException] = []
     returned: list[bool] = []

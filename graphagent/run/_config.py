@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from graphagent._article import kind_of
 from graphagent._features import implementing
-from graphagent.log._internal import PLACED
+from graphagent.log._visits import PLACED
 from graphagent.run._compiled import CompiledStrategy, stored_type
 
 if TYPE_CHECKING:
     from graphagent._dispatch import Handlers
     from graphagent.graph import Strategy
     from graphagent.llm import ImageLike, Tool
-    from graphagent.log._internal import Activation
+    from graphagent.log._state import Activation
     from graphagent.memory import RunMemory
     from graphagent.protocols import Dispatcher, Feature, Model, Store, ToolServer
     from graphagent.run._budgets import Budgets

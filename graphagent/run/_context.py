@@ -19,7 +19,8 @@ from graphagent._functions import accepts_one
 from graphagent._options import check_word
 from graphagent.errors import FeatureError, UnknownOutcomeError
 from graphagent.llm import Deny
-from graphagent.log._internal import Charge, EffectRecorded, Spent
+from graphagent.log._entries import EffectRecorded, Spent
+from graphagent.log._ledger import Charge
 from graphagent.memory import ActionStep, PlanningStep
 from graphagent.run._calls import call_tool, check_approval, check_call
 from graphagent.run._children import run_agent
@@ -49,9 +50,9 @@ if TYPE_CHECKING:
         ToolResults,
         Usage,
     )
-    from graphagent.log._internal import Visit
+    from graphagent.log._visits import Visit
     from graphagent.memory import Step
-    from graphagent.memory._internal import RunMemory
+    from graphagent.memory.transcript._memory import RunMemory
     from graphagent.protocols import Model, Store
     from graphagent.run._budgets import Budgets
     from graphagent.run._walk import Walk
@@ -527,11 +528,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
 
 
 async def _start(effects: Effects, key: str, in_flight: str) -> None:
-    """Record that something is about to be done under a key, unless it was begun before, and must not be done again.
-
-    Raises:
-        UnknownOutcomeError: it must not.
-    """
+    """Record that something is about to be done under a key, unless it was begun before, and must not be done again."""
     times = effects.times_started("once", key)
     if times:
         again: Approve | Deny = Deny("")

@@ -12,7 +12,7 @@ from graphagent._article import a, kind_of
 from graphagent._functions import call, name_of
 from graphagent._raised import awaited
 from graphagent.graph import Strategy
-from graphagent.graph._internal import is_a, show
+from graphagent.graph._types import is_a, show
 from graphagent.llm import Tool
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ async def make_deps(run: Runtime) -> None:
 
     Raises:
         TypeError: they are not of the type that a node or a tool takes.
-        Exception: what the function raises.
     """
     config = run.config
     if config.deps is None and config.make_deps is not None:

@@ -10,13 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from graphagent.errors import DivergedError, RunError
-from graphagent.log._internal import EffectRecorded, EffectStarted, LibraryObject, TranscriptEdited
-from graphagent.memory._internal import Detached, RunMemory
+from graphagent.log._entries import EffectRecorded, EffectStarted, LibraryObject, TranscriptEdited
+from graphagent.memory.transcript._memory import Detached, RunMemory
 
 if TYPE_CHECKING:
     from graphagent.llm import ToolCall
-    from graphagent.log._internal import Effect, Entry, Frame, Log, Visit
-    from graphagent.memory._internal import Edit, Transcript
+    from graphagent.log._entries import Entry
+    from graphagent.log._log import Log
+    from graphagent.log._state import Frame
+    from graphagent.log._visits import Effect, Visit
+    from graphagent.memory.transcript._transcript import Edit, Transcript
     from graphagent.run._runtime import Runtime
     from graphagent.run._walk import Walk
 
@@ -158,7 +161,6 @@ class Effects:
 
         Raises:
             SerializationError: a value in it cannot be stored; nothing has changed.
-            EndedError: the visit has ended.
         """
         log = self.walk.run.log
         if self.visit is not self.walk.frame.visit:

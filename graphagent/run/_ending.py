@@ -13,19 +13,10 @@ from msgspec import structs
 from graphagent import _clock
 from graphagent.errors import GraphAgentError, NodeFailedError, RunClaimedError
 from graphagent.events import RunEnded, RunFailed, RunFinished, RunSuspended
-from graphagent.log._internal import (
-    LEARNING,
-    RETAINED,
-    WAITING,
-    Ended,
-    LearningDue,
-    Stopped,
-    asked_key,
-    cost_of,
-    mark_key,
-    mark_of,
-    storable,
-)
+from graphagent.log._asked import asked_key
+from graphagent.log._entries import Ended, LearningDue, Stopped
+from graphagent.log._header import LEARNING, WAITING, cost_of, mark_key, mark_of, storable
+from graphagent.log._status import RETAINED
 from graphagent.run._after import learners, look_back, named
 from graphagent.run._final_errors import is_of_store
 from graphagent.run._reading import read_any_log, read_run, runtime_over
@@ -35,7 +26,7 @@ from graphagent.store import Delete, Put
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from graphagent.log._internal import Log
+    from graphagent.log._log import Log
     from graphagent.memory import FinalAnswerStep
     from graphagent.run._config import RunConfig
     from graphagent.run._runtime import Runtime
@@ -227,7 +218,6 @@ async def end_here(config: RunConfig, owner: str, run_id: str, reason: str) -> R
     Raises:
         RunNotFoundError: the run does not exist.
         RunClaimedError: somebody executes it.
-        DamagedStoreError: it is not what was written.
         StoreError: it could not be read or written.
     """
     while True:

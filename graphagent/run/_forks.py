@@ -14,7 +14,7 @@ from graphagent._article import kind_of
 from graphagent._raised import leak_of_task
 from graphagent.errors import NodeFailedError, NodeTypeError
 from graphagent.llm import ToolResults
-from graphagent.log._internal import (
+from graphagent.log._entries import (
     BranchesJoined,
     BranchesStarted,
     BranchFailed,
@@ -32,8 +32,8 @@ from graphagent.run._steps import close_open
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
-    from graphagent.graph._internal import Each, Parallel, Race
-    from graphagent.log._internal import Frame
+    from graphagent.graph._forks import Each, Parallel, Race
+    from graphagent.log._state import Frame
     from graphagent.run._compiled import Call, CompiledNode
     from graphagent.run._walk import Walk
 

@@ -12,12 +12,13 @@ from anyio import sleep
 
 from graphagent._raised import awaited, leak_of_task
 from graphagent.errors import LeakedCancellationError, RunClaimedError, RunNotFoundError
-from graphagent.log._internal import LEASE, read_asked
+from graphagent.log._asked import read_asked
+from graphagent.log._claim import LEASE
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from graphagent.log._internal import Log
+    from graphagent.log._log import Log
     from graphagent.run._runtime import Runtime
 
 T = TypeVar("T")
@@ -35,7 +36,6 @@ async def with_heartbeat(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T
     Raises:
         RunClaimedError: somebody else has continued the run. What was being executed is cancelled.
         RunNotFoundError: the run was removed. What was being executed is cancelled.
-        BaseException: what was raised while it was executed, as itself and not in a group.
     """
     given: list[T] = []
     lost: list[Exception] = []

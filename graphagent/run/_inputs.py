@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 from graphagent.run._compiled import items_of
 
 if TYPE_CHECKING:
-    from graphagent.log._internal import Log
+    from graphagent.log._log import Log
 
 _UNREAD: Any = object()
 

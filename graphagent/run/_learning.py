@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from graphagent._raised import awaited
 from graphagent.errors import ModelError, NoteError, StoreError
 from graphagent.events import ExtractionFailed
-from graphagent.log._internal import EffectRecorded, LearningDue
+from graphagent.log._entries import EffectRecorded, LearningDue
 from graphagent.run._final_errors import matching
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from graphagent.events import NodeFailed as NodeFailedEvent
 from graphagent.events import NodeFinished as NodeFinishedEvent
 from graphagent.events import NodeStarted, PathTaken
 from graphagent.graph import Node
-from graphagent.graph._internal import is_a, show
-from graphagent.log._internal import NO_VALUE, NodeFailed, NodeFinished, NodeSkipped, Visit
+from graphagent.graph._types import is_a, show
+from graphagent.log._entries import NO_VALUE, NodeFailed, NodeFinished, NodeSkipped
+from graphagent.log._visits import Visit
 from graphagent.run._compiled import DONE, wrong_output
 from graphagent.run._context import Context
 from graphagent.run._effects import Effects
@@ -26,7 +27,7 @@ from graphagent.run._rules import check_rules
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
-    from graphagent.graph._internal import Rule
+    from graphagent.graph._node import Rule
     from graphagent.protocols import Feature
     from graphagent.run._compiled import CompiledEdge, CompiledNode
     from graphagent.run._walk import Walk
@@ -268,7 +269,6 @@ def _chosen(node: CompiledNode, walk: Walk, output: Any) -> tuple[CompiledEdge, 
     """Return the first edge that takes an output, and the value that it passes on.
 
     Raises:
-        NoPathError: none does.
         NodeFailedError: a condition or a change raised.
     """
     for edge in node.edges:
@@ -284,11 +284,7 @@ def _no_path(node: CompiledNode, walk: Walk, output: Any) -> NoPathError:
 
 
 def _after_error(node: CompiledNode, walk: Walk, error: Exception, given: Any) -> tuple[CompiledNode, Any]:
-    """Record that an error of a node was caught by one of its edges. Return the next node, and the value that it gets.
-
-    Raises:
-        Exception: no edge takes the error.
-    """
+    """Record that an error of a node was caught by one of its edges. Return the next node, and the value that it gets."""
     log = walk.run.log
     if log.stale is not None:
         raise error
@@ -419,9 +415,6 @@ def _recover(node: CompiledNode, walk: Walk, error: Exception, given: Any) -> tu
     """Return the error edge for an error, the part of the error that it takes, and the value that it passes on.
 
     The edge of a tap passes on the input of the tap.
-
-    Raises:
-        Exception: the error, if no edge takes it.
     """
     run = walk.run
     path = run.path_of(walk.frame) + node.name

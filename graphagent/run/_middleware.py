@@ -47,11 +47,6 @@ async def pass_through(
         kind: The type of what each of them returns.
         kept_on: If one of these ends the features, what `proceed` returned is recorded, and is not done again when the run is
             resumed. A `ToolError` is not among them: it is an outcome, and may withhold the result.
-
-    Raises:
-        FeatureError: one returned something of another type.
-        Exception: as a feature or `proceed` raises it. The error of a feature names it, in a note. An error of `proceed` that
-            stops the run is raised whatever the features make of it.
     """
     raised: list[BaseException] = []
     done: list[Any] = []

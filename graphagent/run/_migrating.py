@@ -5,23 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import MigrationError
-from graphagent.graph._internal import is_a
-from graphagent.llm._internal import problems
-from graphagent.log._internal import PLACED, UNSET, Migrated
+from graphagent.graph._types import is_a
+from graphagent.llm._validation_messages import problems
+from graphagent.log._entries import Migrated
+from graphagent.log._visits import PLACED, UNSET
 from graphagent.run._past import place_of
 
 if TYPE_CHECKING:
-    from graphagent.log._internal import Frame, Log
+    from graphagent.log._log import Log
+    from graphagent.log._state import Frame
     from graphagent.run._migration import Migration
     from graphagent.run._runtime import Runtime
 
 
 def migrate(run: Runtime, log: Log) -> bool:
-    """Append how a run of an earlier version is moved to that of its agent. Return False if no migration leads from its version.
-
-    Raises:
-        MigrationError: a function of a migration raised, or returned what the node does not take.
-    """
+    """Append how a run of an earlier version is moved to that of its agent. Return False if no migration leads from its version."""
     config, header = run.config, log.header
     by_version = {each.before: each for each in config.migrations}
     version = header.version or header.strategy_digest

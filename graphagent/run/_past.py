@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from graphagent.log._internal import Replay, scope_of
+from graphagent.log._executed import scope_of
+from graphagent.log._replay import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from graphagent.graph import Outline
-    from graphagent.log._internal import Activation, Called, Frame, Occurrences, RuleScope, State, Watch
+    from graphagent.log._log import Watch
+    from graphagent.log._replay import Called
+    from graphagent.log._state import Activation, Frame, Occurrences, RuleScope, State
     from graphagent.run._compiled import KnownAs
 
 

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, get_args
 
 from graphagent import _clock
-from graphagent.codec._internal import HeldBlobs, encode
+from graphagent.codec._blobs import HeldBlobs
+from graphagent.codec._values import encode
 from graphagent.errors import (
     AnswerError,
     ArgumentsError,
@@ -20,7 +21,7 @@ from graphagent.errors import (
     SerializationError,
 )
 from graphagent.llm import Approve, Deny, Tool, ToolCall
-from graphagent.log._internal import NO_VALUE, Asked, Expired
+from graphagent.log._entries import NO_VALUE, Asked, Expired
 from graphagent.run._questions import Question, open_question, stored_answer_type
 from graphagent.run._schemas import schema_of
 from graphagent.run._sites import sites
@@ -29,7 +30,7 @@ from graphagent.run._suspend import Suspend
 from graphagent.run._times import Deadline, moment_of
 
 if TYPE_CHECKING:
-    from graphagent.log._internal import Effect
+    from graphagent.log._visits import Effect
     from graphagent.run._effects import Effects
     from graphagent.run._runtime import Runtime
 
@@ -107,8 +108,6 @@ def _answer(effects: Effects, found: Effect, question: str, type_: Any, kind: An
     """Return the answer that was recorded.
 
     Raises:
-        DeclinedError: a person declined to answer.
-        QuestionExpiredError: nobody answered in time.
         AnswerError: it does not fit the type.
     """
     if found.error is not None and found.error[0] == QuestionExpiredError.__name__:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from graphagent._raised import translate
-from graphagent.codec._internal import outline
+from graphagent.codec._typed_objects import outline
 from graphagent.errors import CacheError, NodeTimeoutError
 from graphagent.events import CacheUsed, NodeFailed
 from graphagent.graph import CachePolicy, Node, Retry
-from graphagent.graph._internal import Timeout
-from graphagent.log._internal import EffectRecorded, NodeRetried
+from graphagent.graph._policies import Timeout
+from graphagent.log._entries import EffectRecorded, NodeRetried
 from graphagent.run._cached import CacheEntry
 from graphagent.run._compiled import Call, counts
 from graphagent.run._deadlines import earlier
@@ -21,7 +21,7 @@ from graphagent.run._held_back import REPEATED, HeldBack
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
-    from graphagent.graph._internal import Element
+    from graphagent.graph._strategy import Element
     from graphagent.run._walk import Walk
 
 
@@ -156,11 +156,7 @@ def _with_cache(call: Call, policy: CachePolicy, element: Node[Any, Any], path: 
 
 
 def _check_silent(walk: Walk) -> None:
-    """Check that a cached node did nothing that would be missing in a run that finds its output.
-
-    Raises:
-        CacheError: it added to the transcript, or asked a model or a person.
-    """
+    """Check that a cached node did nothing that would be missing in a run that finds its output."""
     kinds = {kind for kind, _ in walk.frame.visit.effects}
     if kinds & {"add", "edit"}:
         what = "adds to the transcript"

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent._article import a, kind_of
 from graphagent.errors import AnswerError, ToolError
-from graphagent.graph._internal import show
+from graphagent.graph._types import show
 from graphagent.llm import Approve, Deny, ToolCall, ToolResult
-from graphagent.llm._internal import problems, with_images
+from graphagent.llm._images import with_images
+from graphagent.llm._validation_messages import problems
 from graphagent.run._schemas import misfits, schema_of
 from graphagent.run._times import moment_of
 
 if TYPE_CHECKING:
-    from graphagent.log._internal import Log, OpenQuestion, QuestionKind
+    from graphagent.log._log import Log
+    from graphagent.log._state import OpenQuestion, QuestionKind
 
 VERDICT: Any = bool | Approve | Deny
 """The type of the answer to whether something may be done."""

@@ -8,17 +8,28 @@ from typing import TYPE_CHECKING, Any
 from graphagent._article import a
 from graphagent._features import implementing
 from graphagent.errors import DamagedStoreError, RunError, RunNotFoundError, RunQueuedError, StrategyChangedError
-from graphagent.graph._internal import Each, differences, is_a, show
-from graphagent.log._internal import PLACED, UNSET, Log, Source, may_refer, plain, read_unbegun, root_of
-from graphagent.memory._internal import known_in, name_of, note_name, note_references, references, show_again
+from graphagent.graph._forks import Each
+from graphagent.graph._outline import differences
+from graphagent.graph._types import is_a, show
+from graphagent.log._bytes import may_refer, plain
+from graphagent.log._log import Log
+from graphagent.log._segments import root_of
+from graphagent.log._submitted import read_unbegun
+from graphagent.log._visits import PLACED, UNSET, Source
+from graphagent.memory.facts._references import name_of, references
+from graphagent.memory.steps._note_references import note_name, note_references
+from graphagent.memory.transcript._again import known_in, show_again
 from graphagent.run._compiled import CompiledStrategy, items_of
 from graphagent.run._migrating import migrate
 from graphagent.run._past import Past, place_of
 from graphagent.run._runtime import Runtime
 
 if TYPE_CHECKING:
-    from graphagent.log._internal import Activation, EntryCodec, Frame, RunHeader, Watch
-    from graphagent.memory._internal import Transcript
+    from graphagent.log._bytes import EntryCodec
+    from graphagent.log._header import RunHeader
+    from graphagent.log._log import Watch
+    from graphagent.log._state import Activation, Frame
+    from graphagent.memory.transcript._transcript import Transcript
     from graphagent.protocols import Feature
     from graphagent.run._config import RunConfig
 
@@ -30,7 +41,6 @@ async def read_log(
 
     Raises:
         RunNotFoundError: the run does not exist.
-        DamagedStoreError: it is not what was written.
         StoreError: it could not be read.
     """
 
@@ -49,7 +59,6 @@ async def read_any_log(config: RunConfig, owner: str, run_id: str) -> Log:
 
     Raises:
         RunNotFoundError: the run does not exist.
-        DamagedStoreError: it is not what was written.
         StoreError: it could not be read.
     """
 
@@ -74,7 +83,6 @@ async def read_run(config: RunConfig, owner: str, run_id: str, *, allow_changed:
         RunError: it is that of an agent that a node runs by itself, of which nothing is known here.
         StrategyChangedError: the strategy is another one, and the run did not end with it.
         ToolServerError: the settings of a server do not fit the tools that the run has of it.
-        DamagedStoreError: it is not what was written.
     """
     past = Past(config.ruled_in) if config.has_rules else None
     root = await root_of(config.runs, owner, run_id)
@@ -229,7 +237,6 @@ def value_at(run: Runtime, frame: Frame) -> Any:
 
     Raises:
         StrategyChangedError: it does not fit the declared type any more.
-        DamagedStoreError: it is not what was written.
     """
     codec, source = run.log.codec, frame.visit.source
     try:

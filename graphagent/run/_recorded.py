@@ -16,13 +16,11 @@ from msgspec import structs
 
 from graphagent.errors import DivergedError
 from graphagent.llm import Approve, Deny, ModelResponse, ToolCalls, Usage
-from graphagent.log._internal import (
-    UNDONE_BY_RETRY,
-    UNSET,
+from graphagent.log._bytes import payloads_in
+from graphagent.log._entries import (
     AgentStopped,
     BranchesJoined,
     BranchFailed,
-    Charge,
     EffectRecorded,
     EffectStarted,
     Expired,
@@ -32,16 +30,17 @@ from graphagent.log._internal import (
     Spent,
     Started,
     ToolsListed,
-    name_of_effect,
-    payloads_in,
-    spent,
 )
+from graphagent.log._ledger import Charge, spent
+from graphagent.log._visits import UNDONE_BY_RETRY, UNSET, name_of_effect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from graphagent.llm import ToolCall, ToolResult
-    from graphagent.log._internal import Entry, Frame, Log, State
+    from graphagent.log._entries import Entry
+    from graphagent.log._log import Log
+    from graphagent.log._state import Frame, State
     from graphagent.memory import Step
     from graphagent.run._config import RunConfig
 
@@ -311,11 +310,7 @@ class Recording:
                 self._pay(log, frame, [*visit.take_owed(), *visit.take([*visit.costs])])
 
     def _take(self, frame: Frame, kind: str, key: str, *, call: ToolCall | None = None) -> Any:
-        """Return a recorded outcome, once; None if it may be caused live.
-
-        Raises:
-            DivergedError: something else was recorded.
-        """
+        """Return a recorded outcome, once; None if it may be caused live."""
         name = (kind, key)
         found = self._find(frame, name)
         shown = name_of_effect(kind, key if call is None else call.id)

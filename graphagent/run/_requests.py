@@ -21,12 +21,18 @@ from graphagent.events import (
     TextStreamed,
 )
 from graphagent.llm import ModelResponse
-from graphagent.llm._internal import PartialOutput, check_whole, failures, fitted, response_of
-from graphagent.log._internal import Charge, EffectRecorded, Spent, header_key
+from graphagent.llm._attempts import failures
+from graphagent.llm._partial import PartialOutput
+from graphagent.llm._tools import fitted
+from graphagent.llm._whole import check_whole
+from graphagent.llm._wrappers import response_of
+from graphagent.log._entries import EffectRecorded, Spent
+from graphagent.log._header import header_key
+from graphagent.log._ledger import Charge
 from graphagent.run._held_back import HeldBack, report
 from graphagent.run._middleware import pass_through
 from graphagent.run._suspend import Suspend
-from graphagent.store._internal import Asker, asker
+from graphagent.store._cache import Asker, asker
 
 if TYPE_CHECKING:
     from graphagent.events import Event, ModelOutput
@@ -235,11 +241,7 @@ class ModelCall:
 
 
 async def _response_of(model: Model, answer: object) -> ModelResponse:
-    """Return the response of a model, which users may have written.
-
-    Raises:
-        FeatureError: it is none.
-    """
+    """Return the response of a model, which users may have written."""
     response = await response_of(model, answer) if isawaitable(answer) else answer
     if isinstance(response, ModelResponse) and response is not answer:
         return response

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from graphagent._article import counted
 from graphagent.errors import RunError
-from graphagent.log._internal import OVER, Charge, Ledger
+from graphagent.log._ledger import Charge, Ledger
+from graphagent.log._status import OVER
 
 if TYPE_CHECKING:
     from datetime import datetime
     from typing import Any
 
     from graphagent.llm import Usage
-    from graphagent.log._internal import Status
+    from graphagent.log._status import Status
     from graphagent.memory import RunMemory
     from graphagent.run._questions import Question
 
@@ -121,7 +122,7 @@ class RunResult(Generic[O]):
 
     def replay(self, *, detailed: bool = False) -> None:
         """Print what happened, step by step, and why the run did not end; `detailed` adds what the model was sent."""
-        from graphagent.memory._internal import stopped_text
+        from graphagent.memory.steps._render import stopped_text
         from graphagent.run._replay import replayed
 
         text = replayed(self.memory, self.children, detailed=detailed)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graphagent.graph._internal import declaration_of, is_named, is_tool
-from graphagent.log._internal import known_as, name_of_tool
+from graphagent.graph._rules import declaration_of, is_named, is_tool
+from graphagent.log._executed import known_as, name_of_tool
 
 if TYPE_CHECKING:
     from graphagent.graph import PathRule, Strategy
-    from graphagent.graph._internal import Declaration, Element, RuleNode
+    from graphagent.graph._declarations import Declaration
+    from graphagent.graph._rules import RuleNode
+    from graphagent.graph._strategy import Element
 
 
 class _Check(NamedTuple):

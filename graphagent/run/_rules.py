@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import RuleError
-from graphagent.graph._internal import is_about, reason
-from graphagent.log._internal import RuledExecution, continues, scope_of, standing, violation
+from graphagent.graph._rules import is_about, reason
+from graphagent.log._entries import RuledExecution
+from graphagent.log._executed import continues, scope_of, standing, violation
 from graphagent.run._ruled import Ruled
 
 if TYPE_CHECKING:
-    from graphagent.graph._internal import RuleNode
+    from graphagent.graph._rules import RuleNode
     from graphagent.llm import Tool
-    from graphagent.log._internal import Frame
+    from graphagent.log._state import Frame
     from graphagent.run._compiled import Call
     from graphagent.run._runtime import Runtime
     from graphagent.run._walk import Walk
@@ -37,21 +38,13 @@ def ruled(call: Call, of: Sequence[Ruled]) -> Call:
 
 
 def begin_tool(walk: Walk, tool: Tool, key: str) -> tuple[tuple[str, str], ...]:
-    """Note that a tool call begins, and return what the rules know it as; nothing if none names the tool.
-
-    Raises:
-        RuleError: it would break a rule.
-    """
+    """Note that a tool call begins, and return what the rules know it as; nothing if none names the tool."""
     found = check_tool(walk, tool, key)
     return _note(walk, found, key) if found else ()
 
 
 def check_tool(walk: Walk, tool: Tool, key: str) -> list[Ruled]:
-    """Check that a tool may be called, and return what rules say of it; nothing if none names it.
-
-    Raises:
-        RuleError: it would break a rule.
-    """
+    """Check that a tool may be called, and return what rules say of it; nothing if none names it."""
     found = _rules_about(walk, tool)
     check_rules(walk, found, tool.name, f"{walk.frame.node_path}:{key}")
     return found
@@ -66,9 +59,6 @@ def check_agent(walk: Walk, agent: Any, name: str, key: str, inside: Frame | Non
         name: How it is called.
         key: Its key among the effects of the node.
         inside: Its frame, if it has begun.
-
-    Raises:
-        RuleError: it would break a rule.
     """
     if walk.node is None or not walk.node.within:
         return []
@@ -123,11 +113,7 @@ def end_tool(walk: Walk, named: tuple[tuple[str, str], ...], key: str) -> None:
 
 
 def check_rules(walk: Walk, of: Sequence[Ruled], call: str = "", path: str = "") -> None:
-    """Check that something may begin, or might: the current node, or the call of a tool or an agent of some name at a path.
-
-    Raises:
-        RuleError: it would break a rule.
-    """
+    """Check that something may begin, or might: the current node, or the call of a tool or an agent of some name at a path."""
     run, frame = walk.run, walk.frame
     path = path if call else frame.node_path
     for levels, _, checks in of:

@@ -24,10 +24,14 @@ from graphagent._features import implementing
 from graphagent.errors import BudgetError, HandlerError, RunEndedError, SerializationError
 from graphagent.events import OutputStreamed, RunAnswered, StepCommitted, TextStreamed, ThreadAbandoned
 from graphagent.llm import Message, Tool, ToolCall
-from graphagent.llm._internal import fresh_ids
-from graphagent.log._internal import OVER, UNSET, Charge, is_part
+from graphagent.llm._tools import fresh_ids
+from graphagent.log._ledger import Charge
+from graphagent.log._segments import is_part
+from graphagent.log._status import OVER
+from graphagent.log._visits import UNSET
 from graphagent.memory import ActionStep, FinalAnswerStep
-from graphagent.memory._internal import RunMemory, Transcript
+from graphagent.memory.transcript._memory import RunMemory
+from graphagent.memory.transcript._transcript import Transcript
 from graphagent.run._effects import RunEditor
 from graphagent.run._inputs import StoredInput
 from graphagent.run._questions import Question, answer_type, open_question
@@ -47,9 +51,14 @@ if TYPE_CHECKING:
     from graphagent.errors import RunError
     from graphagent.events import Event, ModelOutput
     from graphagent.llm import ModelResponse
-    from graphagent.log._internal import Activation, Frame, Log, RunHeader, Source, Token, Wish
+    from graphagent.log._asked import Wish
+    from graphagent.log._claim import Token
+    from graphagent.log._header import RunHeader
+    from graphagent.log._log import Log
+    from graphagent.log._state import Activation, Frame
+    from graphagent.log._visits import Source
     from graphagent.memory import Step
-    from graphagent.memory._internal import Item
+    from graphagent.memory.transcript._transcript import Item
     from graphagent.protocols import Feature, ToolServer
     from graphagent.run._callbacks import Callback
     from graphagent.run._config import RunConfig

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent._article import counted
 
 if TYPE_CHECKING:
-    from graphagent.log._internal import QuestionKind
+    from graphagent.log._state import QuestionKind
 
 _PLAIN: Mapping[str, Any] = {
     "string": str,

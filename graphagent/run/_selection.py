@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from graphagent.graph import ToolSelection
-    from graphagent.graph._internal import Setting
+    from graphagent.graph._policies import Setting
     from graphagent.llm import Tool
     from graphagent.memory import RunMemory
     from graphagent.run._context import Context

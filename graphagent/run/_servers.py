@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from graphagent._features import implementing
 from graphagent.errors import ToolServerError
 from graphagent.events import ToolServerSkipped
-from graphagent.log._internal import ToolsListed
+from graphagent.log._entries import ToolsListed
 from graphagent.protocols import ToolServer
 from graphagent.run._concurrently import together
 from graphagent.run._effects import Effects

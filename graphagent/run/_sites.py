@@ -8,14 +8,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from graphagent.graph import Node, Strategy, ToolSelection
-from graphagent.graph._internal import LEVELS_OF_AGENT, Declaration, inside
+from graphagent.graph._declarations import LEVELS_OF_AGENT, Declaration
+from graphagent.graph._strategy import inside
 from graphagent.llm import Tool
 from graphagent.run._budgets import Budgets
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from graphagent.graph._internal import Element
+    from graphagent.graph._strategy import Element
     from graphagent.protocols import Feature, Model, ToolServer
     from graphagent.run._config import RunConfig
 

@@ -18,8 +18,8 @@ from anyio.lowlevel import checkpoint
 from graphagent import _clock
 from graphagent._concurrency import Reply
 from graphagent.errors import JournalError, StoreError
-from graphagent.log._internal import EffectRecorded
-from graphagent.log._internal import time_of as store_time
+from graphagent.log._due import time_of as store_time
+from graphagent.log._entries import EffectRecorded
 from graphagent.run._suspend import Suspend
 from graphagent.run._times import milliseconds_of
 
@@ -123,11 +123,7 @@ def longest_wait() -> float:
 
 
 async def now(run: Runtime) -> int:
-    """Return the time by the clock of the run's store, or else of this process, in milliseconds UTC.
-
-    Raises:
-        JournalError: the store cannot be read. No code of users takes that for an error of its own.
-    """
+    """Return the time by the clock of the run's store, or else of this process, in milliseconds UTC."""
     store, header = run.log.store, run.log.header
     if store is None:
         return _clock.now()

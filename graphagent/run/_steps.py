@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.errors import VetoError
 from graphagent.llm import ToolResults
-from graphagent.log._internal import EffectRecorded, LibraryObject, ResultsAdded, StepFinished
+from graphagent.log._entries import EffectRecorded, LibraryObject, ResultsAdded, StepFinished
 from graphagent.memory import ActionStep, PlanningStep, StepFailure
-from graphagent.memory._internal import Item, check_step
+from graphagent.memory.transcript._fields import check_step
+from graphagent.memory.transcript._transcript import Item
 from graphagent.run._callbacks import call_all
 
 if TYPE_CHECKING:
@@ -69,11 +70,7 @@ async def close_open(effects: Effects) -> None:
 
 
 async def finish_step(effects: Effects, kind: str, key: str, *, fresh: bool = False) -> Any:
-    """Let the callbacks see a step that was recorded, put it among the steps, and return it.
-
-    Raises:
-        VetoError: a callback refused the turn.
-    """
+    """Let the callbacks see a step that was recorded, put it among the steps, and return it."""
     run, frame = effects.run, effects.frame
     id_ = cast("int", frame.visit.effects[kind, key].value)
     transcript = frame.transcript

@@ -178,11 +178,7 @@ class _RunTask:
         return self.run
 
     def begin(self) -> None:
-        """Begin it.
-
-        Raises:
-            RuntimeError: it was begun already.
-        """
+        """Begin it."""
         if self._task is not None:
             raise RuntimeError(
                 "these events were read already; for those that come when the run continues: RunStream(events.run)"

@@ -6,16 +6,12 @@ from typing import TYPE_CHECKING
 
 from graphagent import _clock
 from graphagent.errors import RunQueuedError
-from graphagent.log._internal import (
-    Log,
-    RunHeader,
-    Submitted,
-    read_header,
-    read_submitted,
-    row_of,
-    submitted_key,
-    time_of,
-)
+from graphagent.log._bytes import row_of
+from graphagent.log._due import time_of
+from graphagent.log._header import RunHeader
+from graphagent.log._log import Log
+from graphagent.log._segments import read_header
+from graphagent.log._submitted import Submitted, read_submitted, submitted_key
 from graphagent.run._beginning import start_of
 from graphagent.run._reading import look_up_references, read_run, runtime_over, value_at
 from graphagent.run._runtime import Beginning, Draft, Queued, Runtime
@@ -43,7 +39,6 @@ async def log_of(config: RunConfig, header: RunHeader, submitted: Submitted) -> 
     """Return a log that has what a submitted run begins with, to be read.
 
     Raises:
-        DamagedStoreError: it is not what was written.
         StoreError: facts and notes to which it refers cannot be read.
     """
     log = submitted.opened(config.store, header, config.kind_of_step)

@@ -7,23 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.msgpack import Decoder, Encoder
 
 from graphagent.errors import DamagedStoreError, RunClaimedError, RunExistsError, RunNotFoundError, ThreadBusyError
-from graphagent.log._internal import (
-    OVER,
-    Log,
-    RunHeader,
-    header_key,
-    payloads_in,
-    plain,
-    read_header,
-    read_segment,
-    rows_key,
-    thread_key,
-)
-from graphagent.memory._internal import Transcript
+from graphagent.log._bytes import payloads_in, plain
+from graphagent.log._header import RunHeader, header_key, rows_key, thread_key
+from graphagent.log._log import Log
+from graphagent.log._segments import read_header, read_segment
+from graphagent.log._status import OVER
+from graphagent.memory.transcript._transcript import Transcript
 from graphagent.run._ending import ended_here
 from graphagent.run._reading import look_up_references, read_log
 from graphagent.store import Exists, Put
-from graphagent.store._internal import checked, is_intact
+from graphagent.store._checksum import checked, is_intact
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -88,8 +81,6 @@ async def continued(run: Runtime, store: Store) -> Continued:
     """Return what the run continues: the last run of its thread that is over. Those that failed or were cancelled are left out.
 
     Raises:
-        ThreadBusyError: the last run of the thread has not ended.
-        RunExistsError: that is this very run.
         DamagedStoreError: the earlier run is not what was written, or the row that names the last run is missing.
         StoreError: the store cannot be read.
     """
@@ -158,7 +149,6 @@ async def _ended_for(run: Runtime, last: str) -> Runtime | None:
     """Return the last run of a thread with its end, which is committed with the beginning of a run; None if it is over already.
 
     Raises:
-        ThreadBusyError: somebody executes it.
         DamagedStoreError: it is not what was written.
     """
     try:

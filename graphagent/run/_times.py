@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from graphagent._article import kind_of
 from graphagent._options import check_number, check_zone
-from graphagent.graph._internal import is_a, show
+from graphagent.graph._types import is_a, show
 from graphagent.llm import Deny
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,8 +10,11 @@ from graphagent import _clock
 from graphagent._features import implementing
 from graphagent.errors import ModelError, ModelRequestError, OutputError, PromptTooLongError
 from graphagent.llm import Message, Usage
-from graphagent.llm._internal import asked_again, check_answered, empty_answer, is_overflow
-from graphagent.log._internal import LibraryObject, spent
+from graphagent.llm._context_overflow import is_overflow
+from graphagent.llm._repair import asked_again, empty_answer
+from graphagent.llm._whole import check_answered
+from graphagent.log._entries import LibraryObject
+from graphagent.log._ledger import spent
 from graphagent.memory import ActionStep, PlanningStep, StepFailure, Timing
 from graphagent.run._held_back import REFUSED
 from graphagent.run._requests import ModelCall
@@ -20,7 +23,7 @@ from graphagent.run._steps import close_open, finish_step
 if TYPE_CHECKING:
     from graphagent.events import ModelOutput
     from graphagent.llm import ModelRequest, ModelResponse
-    from graphagent.log._internal import Effect
+    from graphagent.log._visits import Effect
     from graphagent.protocols import Model
     from graphagent.run._effects import Effects
 

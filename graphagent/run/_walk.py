@@ -12,16 +12,16 @@ from anyio.lowlevel import checkpoint
 from graphagent._features import implementing
 from graphagent.errors import BudgetError, UnpricedModelError
 from graphagent.graph import ToolSelection
-from graphagent.llm._internal import tells_cost
-from graphagent.log._internal import UNSET
+from graphagent.llm._wrappers import tells_cost
+from graphagent.log._visits import UNSET
 from graphagent.run._budgets import Budgets
 from graphagent.run._inputs import StoredInput
 from graphagent.run._sites import as_tool
 
 if TYPE_CHECKING:
-    from graphagent.graph._internal import Setting
+    from graphagent.graph._policies import Setting
     from graphagent.llm import Tool
-    from graphagent.log._internal import Frame
+    from graphagent.log._state import Frame
     from graphagent.protocols import Model, ToolServer
     from graphagent.run._compiled import CompiledNode, CompiledStrategy
     from graphagent.run._held_back import HeldBack
@@ -150,11 +150,7 @@ class Limits:
             limits = limits.parent
 
     def check_priced(self, model: Model) -> None:
-        """Check that a model says what its answers cost, if a budget of money counts them.
-
-        Raises:
-            UnpricedModelError: it does not.
-        """
+        """Check that a model says what its answers cost, if a budget of money counts them."""
         limits: Limits | None = self
         while limits is not None:
             if limits.max_cost != _UNLIMITED and not limits.run.allows_unpriced and not tells_cost(model):

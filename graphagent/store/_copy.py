@@ -106,11 +106,7 @@ async def _bring(source: Store, target: Store) -> tuple[int, int]:
 
 
 async def _check(source: Store, target: Store) -> None:
-    """Check that a store keeps the versions of items.
-
-    Raises:
-        DamagedStoreError: it does not.
-    """
+    """Check that a store keeps the versions of items."""
     for item in [item async for item in source.scan((), limit=1)]:
         found = await target.get(item.key)
         if found is not None and (found.value, found.version) == (item.value, item.version):

@@ -11,7 +11,7 @@ from anyio import to_thread
 
 from graphagent import _clock
 from graphagent.store import Claimed
-from graphagent.store._internal import claims_of
+from graphagent.store._claims import claims_of
 from graphagent.testing._promise import accepts, answer, keeps, promise
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from graphagent._raised import one_of
 from graphagent.errors import NoPathError
 from graphagent.graph import Strategy
-from graphagent.run._internal import matching
+from graphagent.run._final_errors import matching
 
 if TYPE_CHECKING:
-    from graphagent.graph._internal import Edge
+    from graphagent.graph._strategy import Edge
 
 
 def next_node(strategy: Strategy[Any, Any], node: str, output: object, *, ctx: Any = None) -> str:

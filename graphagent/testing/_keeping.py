@@ -29,20 +29,12 @@ _KeepingCheck = Callable[[KeepingProvider, Scope, str], Awaitable[None]]
 
 
 async def check_abilities(make: Callable[[], FactProvider]) -> None:
-    """Check that every method can be called as the protocol says.
-
-    Raises:
-        AssertionError: a promise is not kept; the text says which.
-    """
+    """Check that every method can be called as the protocol says."""
     await _check(make, _abilities)
 
 
 async def check_keeping(make: Callable[[], FactProvider]) -> None:
-    """Check what a KeepingProvider promises besides the promises of FactProvider.
-
-    Raises:
-        AssertionError: a promise is not kept; the text says which.
-    """
+    """Check what a KeepingProvider promises besides the promises of FactProvider."""
     await _check(make, _owners, _history, _union, _forgetting, _careful, _export, _together, _closing)
     await _check(make, *_facts_in_time.CHECKS)
 

@@ -22,11 +22,7 @@ def promise(kept: bool, text: str) -> None:
 async def keeps(
     who: str, check: Callable[_Given, Awaitable[None]], *given: _Given.args, **options: _Given.kwargs
 ) -> None:
-    """Check one promise, or several that belong together. The docstring of `check` says it in a sentence.
-
-    Raises:
-        AssertionError: it is not kept, or what is checked raised an error; the text says which promise this was.
-    """
+    """Check one promise, or several that belong together. The docstring of `check` says it in a sentence."""
     try:
         await check(*given, **options)
     except _BrokenPromiseError:
@@ -49,11 +45,7 @@ def accepts(method: object, *given: object, **options: object) -> bool:
 
 
 async def answer(method: Any, text: str, *given: object, **options: object) -> Any:
-    """Return what an async method returns.
-
-    Raises:
-        AssertionError: it is none, or takes other arguments. `text` is the promise.
-    """
+    """Return what an async method returns."""
     promise(accepts(method, *given, **options), text)
     waiting = method(*given, **options)
     promise(inspect.isawaitable(waiting), text)

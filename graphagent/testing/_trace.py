@@ -19,15 +19,17 @@ from graphagent.events import (
     RunStarted,
     RunSuspended,
 )
-from graphagent.graph._internal import is_tool
-from graphagent.log._internal import TASK, UNSET, Frame, began, ended, take_back
-from graphagent.memory._internal import Transcript
+from graphagent.graph._rules import is_tool
+from graphagent.log._executed import began, ended, take_back
+from graphagent.log._state import Frame
+from graphagent.log._visits import TASK, UNSET
+from graphagent.memory.transcript._transcript import Transcript
 
 if TYPE_CHECKING:
     from graphagent._agent import Agent
     from graphagent.graph import BrokenRule, PathRule, Strategy
-    from graphagent.history._internal import RuleCheck
-    from graphagent.log._internal import Occurrences, RuleScope
+    from graphagent.history._rules import RuleCheck
+    from graphagent.log._state import Occurrences, RuleScope
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ class Trace:
             StrategyError: a rule names a node that is not in the strategy.
             ValueError: this is not the record of an agent, or a rule in `rules` names a tool, whose calls are not recorded here.
         """
-        from graphagent.history._internal import RuleCheck
+        from graphagent.history._rules import RuleCheck
 
         if self._strategy is None:
             raise ValueError("this Trace is not the record of an agent; make it with record(agent)")

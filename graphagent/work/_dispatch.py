@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from graphagent import _clock
-from graphagent.store._internal import innermost
+from graphagent.store._claims import innermost
 from graphagent.work._in_process import InProcess
 
 if TYPE_CHECKING:
-    from graphagent.log._internal import RunHeader
+    from graphagent.log._header import RunHeader
     from graphagent.protocols import Dispatcher, Store
-    from graphagent.run._internal import RunConfig
+    from graphagent.run._config import RunConfig
 
 _log = logging.getLogger("graphagent")
 _made: WeakKeyDictionary[Any, Dispatcher] = WeakKeyDictionary()

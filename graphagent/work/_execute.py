@@ -16,14 +16,19 @@ from graphagent.errors import (
     StrategyChangedError,
     ThreadBusyError,
 )
-from graphagent.log._internal import RETAINED, first_in_line, read_header, time_of
-from graphagent.run._internal import read_any, refuse
+from graphagent.log._due import time_of
+from graphagent.log._segments import read_header
+from graphagent.log._status import RETAINED
+from graphagent.log._submitted import first_in_line
+from graphagent.run._ending import refuse
+from graphagent.run._submitting import read_any
 
 if TYPE_CHECKING:
     from graphagent._agent import Agent
-    from graphagent.log._internal import RunHeader
+    from graphagent.log._header import RunHeader
     from graphagent.protocols import Store
-    from graphagent.run._internal import RunConfig, Runtime
+    from graphagent.run._config import RunConfig
+    from graphagent.run._runtime import Runtime
 
 _log = logging.getLogger("graphagent")
 DEATHS = 5
@@ -45,11 +50,7 @@ class Outcome(NamedTuple):
 
 
 def config_of(agent: Agent[Any, Any]) -> RunConfig:
-    """Return the configuration of the runs of an agent that are in its store.
-
-    Raises:
-        RunError: it has no store.
-    """
+    """Return the configuration of the runs of an agent that are in its store."""
     return agent._stored_config()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  workers do what its own methods do
 
 

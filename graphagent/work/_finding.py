@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import anyio
 
 from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError, StoreError
-from graphagent.log._internal import RETAINED, ROOM, Due, RunHeader, due_key, header_key, read_due, read_header, time_of
+from graphagent.log._due import Due, due_key, read_due, time_of
+from graphagent.log._header import ROOM, RunHeader, header_key
+from graphagent.log._segments import read_header
+from graphagent.log._status import RETAINED
 from graphagent.store import Delete
-from graphagent.store._internal import claims_of, get_many
+from graphagent.store._bulk import get_many
+from graphagent.store._claims import claims_of
 from graphagent.work._backlog import Backlog, Found, Name
 
 if TYPE_CHECKING:

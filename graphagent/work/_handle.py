@@ -9,9 +9,15 @@ import anyio
 
 from graphagent._options import check_number, check_text, check_whole
 from graphagent.errors import RunClaimedError, RunNotFoundError, StoreError
-from graphagent.history._internal import Following
-from graphagent.log._internal import Changes, ask, asked_key, first_in_line, read_header, read_written, time_of
-from graphagent.run._internal import end_here, queue_again, read_any
+from graphagent.history._following import Following
+from graphagent.log._asked import ask, asked_key
+from graphagent.log._changes import Changes
+from graphagent.log._due import time_of
+from graphagent.log._segments import read_header, read_written
+from graphagent.log._submitted import first_in_line
+from graphagent.run._beginning import queue_again
+from graphagent.run._ending import end_here
+from graphagent.run._submitting import read_any
 from graphagent.store import Delete
 from graphagent.work._dispatch import tell
 from graphagent.work._submit import DEFAULT
@@ -20,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from graphagent.history import Entry
-    from graphagent.log._internal import Status
+    from graphagent.log._status import Status
     from graphagent.run import RunResult
-    from graphagent.run._internal import RunConfig
+    from graphagent.run._config import RunConfig
 
 O = TypeVar("O", covariant=True)
 _MOVING: tuple[Status, ...] = ("queued", "running", "sleeping", "interrupted")

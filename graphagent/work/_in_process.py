@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from graphagent._concurrency import Reply
-from graphagent.store._internal import innermost, place_in_process
+from graphagent.store._claims import innermost, place_in_process
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store

@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from graphagent import _clock
-from graphagent.log._internal import Lease
-from graphagent.store._internal import claims_of
+from graphagent.log._lease import Lease
+from graphagent.store._claims import claims_of
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store

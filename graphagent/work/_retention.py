@@ -9,9 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from graphagent.errors import DamagedStoreError
-from graphagent.history._internal import prune_fitting
-from graphagent.log._internal import RETAINED, Due, RunHeader, all_due, header_key
-from graphagent.store._internal import get_many
+from graphagent.history._removing import prune_fitting
+from graphagent.log._due import Due, all_due
+from graphagent.log._header import RunHeader, header_key
+from graphagent.log._status import RETAINED
+from graphagent.store._bulk import get_many
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store

@@ -10,29 +10,26 @@ from graphagent import _clock
 from graphagent._article import kind_of
 from graphagent._options import check_limit, check_name, check_whole, check_word, check_zone
 from graphagent.errors import RunClaimedError, RunExistsError, RunNotFoundError, ThreadBusyError
-from graphagent.log._internal import (
-    RETAINED,
-    Log,
-    RunHeader,
-    place_at_end,
-    read_header,
-    read_line,
-    read_submitted,
-    submitted_key,
-    thread_key,
-    time_of,
-    title_of,
-)
-from graphagent.run._internal import log_of, milliseconds_of, read_log, run_of, submission
+from graphagent.log._due import time_of
+from graphagent.log._header import RunHeader, thread_key, title_of
+from graphagent.log._log import Log
+from graphagent.log._segments import read_header
+from graphagent.log._status import RETAINED
+from graphagent.log._submitted import place_at_end, read_line, read_submitted, submitted_key
+from graphagent.run._reading import read_log
+from graphagent.run._submitting import log_of, submission
+from graphagent.run._threads import run_of
+from graphagent.run._times import milliseconds_of
 from graphagent.store import Put
 from graphagent.work._dispatch import tell
 
 if TYPE_CHECKING:
     from graphagent.llm import ImageLike
-    from graphagent.log._internal import Submitted
+    from graphagent.log._submitted import Submitted
     from graphagent.memory import RunMemory
     from graphagent.protocols import Store
-    from graphagent.run._internal import RunConfig, Runtime
+    from graphagent.run._config import RunConfig
+    from graphagent.run._runtime import Runtime
 
 DEFAULT = "default"
 """The queue of runs for which none is given."""
@@ -112,8 +109,6 @@ async def submit(run: Runtime, settings: Settings) -> RunHeader:
     Raises:
         RunExistsError: there is a run of this id with another task.
         ThreadBusyError: its thread has a run that is not over, and it is to be refused then.
-        ThreadFullError: too many runs wait in the queue of its thread.
-        SerializationError, SubmissionSizeError: the task cannot be stored.
         StoreError: the store cannot be read or written.
     """
     config, draft = run.config, run.draft

@@ -17,8 +17,8 @@ from graphagent._article import kind_of
 from graphagent._options import check_limit, check_number, check_path, check_text
 from graphagent._raised import ungrouped
 from graphagent.errors import StoreError, StoreUnavailableError
-from graphagent.log._internal import ROOM
-from graphagent.store._internal import claims_of
+from graphagent.log._header import ROOM
+from graphagent.store._claims import claims_of
 from graphagent.work._backlog import Backlog, Found, Name
 from graphagent.work._dispatch import dispatcher_of
 from graphagent.work._execute import DEATHS, Outcome, can_execute, execute, leave_soon
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from graphagent._agent import Agent
     from graphagent.protocols import Store
-    from graphagent.run._internal import Runtime
+    from graphagent.run._runtime import Runtime
     from graphagent.work._schedules import Schedule
 
 _log = logging.getLogger("graphagent")

@@ -32,7 +32,7 @@ try:
     from psycopg import sql
     from psycopg_pool import AsyncConnectionPool
 
-    from graphagent.store.postgres._internal import read_dsn
+    from graphagent.store.postgres._dsn import read_dsn
 except ImportError:
     raise MissingExtraError("Procrastinate", "workers") from None
 

@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 import orjson
 import pytest
 
-from graphagent.codec._internal import HeldBlobs, decode, encode
+from graphagent.codec._blobs import HeldBlobs
+from graphagent.codec._values import decode, encode
 from graphagent.errors import NodeFailedError
 from graphagent.llm import (
     Approve,

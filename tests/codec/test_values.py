@@ -26,17 +26,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from graphagent.codec._internal import (
-    HeldBlobs,
-    check_type,
-    decode,
-    encode,
-    hash_of,
-    message_json,
-    read_message,
-    read_usage,
-    usage_json,
-)
+from graphagent.codec._blobs import HeldBlobs, hash_of
+from graphagent.codec._values import check_type, decode, encode, message_json, read_message, read_usage, usage_json
 from graphagent.errors import NodeFailedError, SerializationError
 from graphagent.llm import (
     Image,
@@ -264,7 +255,8 @@ def test_a_set_takes_little_more_memory_than_its_members():
     """Writing a hundred thousand numbers needs some tens of megabytes, not hundreds."""
     program = """
 import resource
-from graphagent.codec._internal import HeldBlobs, encode
+from graphagent.codec._blobs import HeldBlobs
+from graphagent.codec._values import encode
 members, before = set(range(100_000)), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 encode(members, HeldBlobs())
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)

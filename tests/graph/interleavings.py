@@ -25,7 +25,7 @@ from graphagent.graph import (
     precedes,
     race,
 )
-from graphagent.graph._internal import Each, Parallel, Race
+from graphagent.graph._forks import Each, Parallel, Race
 from graphagent.graph.rules._proof import patterns
 from tests.graph.parts import steps
 

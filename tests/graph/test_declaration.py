@@ -11,7 +11,7 @@ from inline_snapshot import snapshot
 from graphagent import Agent
 from graphagent.errors import StrategyError
 from graphagent.graph import END, START, Node, Retry, Strategy, Tap, _types, each, node, parallel, race, tap
-from graphagent.graph._internal import Timeout
+from graphagent.graph._policies import Timeout
 from graphagent_strategies import single_run
 from tests.counting import calls
 from tests.graph.parts import nothing, step, steps, taps

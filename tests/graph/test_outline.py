@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from inline_snapshot import snapshot
 
 from graphagent.graph import END, START, Outline, Strategy, each, parallel, race
-from graphagent.graph._internal import differences
+from graphagent.graph._outline import differences
 from tests.graph.interleavings import small_strategies
 from tests.graph.parts import step, steps, taps
 from tests.thorough import examples

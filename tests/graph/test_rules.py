@@ -27,7 +27,7 @@ from graphagent.graph import (
     precedes,
     race,
 )
-from graphagent.graph._internal import fits
+from graphagent.graph._types import fits
 from graphagent.graph.rules._proof import patterns, shortest_break
 from graphagent.nodes import ask_human
 from tests.counting import calls

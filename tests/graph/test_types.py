@@ -19,7 +19,7 @@ from inline_snapshot import snapshot
 
 from graphagent import Context
 from graphagent.graph import Node, Tap, _types, node, tap, type_hints
-from graphagent.graph._internal import is_a
+from graphagent.graph._types import is_a
 from tests.graph.parts import step
 
 if typing.TYPE_CHECKING:

@@ -19,7 +19,7 @@ from graphagent.errors import (
 from graphagent.events import ModelRequestFailed, NodeFailed
 from graphagent.graph import Retry
 from graphagent.llm import FailedRequest, FallbackModel, Message, ModelRequest, PricedModel, Prices, RetryModel
-from graphagent.llm._internal import is_overflow
+from graphagent.llm._context_overflow import is_overflow
 from graphagent.llm.openai import OpenAIModel
 from graphagent.nodes import llm_request
 from graphagent.testing import Cut, RawResponse, ScriptedModel, openai_server

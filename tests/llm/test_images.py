@@ -16,7 +16,7 @@ from PIL import Image as Pillow
 
 from graphagent import END, START, Agent, Strategy, node, tool
 from graphagent.llm import Image, Message, ToolCall, ToolResult
-from graphagent.llm._internal import call_tool
+from graphagent.llm._tools import call_tool
 from graphagent.memory import ActionStep, RunMemory, TaskStep
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel

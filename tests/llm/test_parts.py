@@ -7,7 +7,8 @@ from typing import get_args
 
 import pytest
 
-from graphagent.codec._internal import HeldBlobs, message_json, read_message
+from graphagent.codec._blobs import HeldBlobs
+from graphagent.codec._values import message_json, read_message
 from graphagent.llm import (
     Image,
     Message,

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from graphagent.errors import ArgumentsError, ToolError
 from graphagent.llm import Image, Tool, ToolCall, tool
-from graphagent.llm._internal import call_tool, fresh_ids
+from graphagent.llm._tools import call_tool, fresh_ids
 from graphagent.testing import fixed_ids
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import pytest
 
 from graphagent.errors import NoteError
 from graphagent.memory import Notes
-from graphagent.migrate._internal import origin_of
+from graphagent.migrate._records import origin_of
 from graphagent.migrate.notes import (
     by_owner,
     from_crewai,

@@ -13,7 +13,7 @@ from graphagent.errors import BudgetError, ModelRequestError, NodeFailedError, S
 from graphagent.events import ToolCalled, ToolReturned
 from graphagent.graph import Retry
 from graphagent.llm import Message, ModelRequest, ModelResponse, Tool, ToolCall, ToolCalls, Usage
-from graphagent.llm._internal import call_tool
+from graphagent.llm._tools import call_tool
 from graphagent.nodes import execute_tools, llm_request
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel

@@ -15,7 +15,7 @@ from graphagent.embed import CallableEmbedder
 from graphagent.errors import AbandonedThreadsError, BudgetError, NodeFailedError, ToolTimeoutError
 from graphagent.events import ThreadAbandoned
 from graphagent.llm import ToolCall, ToolCalls
-from graphagent.llm._internal import call_tool
+from graphagent.llm._tools import call_tool
 from graphagent.memory import NoteMemory
 from graphagent.memory.notes import Notes
 from graphagent.nodes import execute_tools, llm_request

@@ -275,7 +275,7 @@ class Colour(Enum):
 
 def test_types_of_another_form_are_told_apart():
     """The outline of a type has its classes with their fields, also of itself, in containers and in unions."""
-    from graphagent.codec._internal import outline
+    from graphagent.codec._typed_objects import outline
 
     assert outline(dict[str, list[Colour | None]]) == ["dict[str, list[Colour | None]]", "Colour: RED, BLUE"]
     assert outline(CachePolicy) == ["CachePolicy", "CachePolicy: ttl float | None, key str, version str | int"]

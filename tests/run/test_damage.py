@@ -8,11 +8,11 @@ from msgspec import msgpack
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.errors import DamagedStoreError, RunExistsError
 from graphagent.history import export_runs, forget_runs, read_run, verify_runs
-from graphagent.log._internal import WAITING, RunHeader, header_key, mark_key, rows_key, thread_key
+from graphagent.log._header import WAITING, RunHeader, header_key, mark_key, rows_key, thread_key
 from graphagent.nodes import ask_human, llm_request
 from graphagent.run import list_runs
 from graphagent.store import Delete, Item, MemoryStore, Put
-from graphagent.store._internal import checked
+from graphagent.store._checksum import checked
 from graphagent.testing import ScriptedModel
 from tests.run.test_journal import copy_of, rows
 from tests.store.sealed.test_store import put_rows, rows_of, sealed

@@ -8,10 +8,11 @@ from msgspec import structs
 
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.history import export_runs, forget, forget_runs, import_runs, prune_runs
-from graphagent.log._due import due_changes
-from graphagent.log._internal import DUE, Log, RunHeader, due_key, read_due
+from graphagent.log._due import DUE, due_changes, due_key, read_due
+from graphagent.log._header import RunHeader
+from graphagent.log._log import Log
 from graphagent.store import EncryptedStore, MemoryStore, Put, new_key
-from graphagent.store._internal import collect
+from graphagent.store._bulk import collect
 
 
 @node

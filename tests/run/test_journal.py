@@ -20,7 +20,7 @@ from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.errors import DamagedStoreError, JournalError, NodeFailedError, SerializationError, StoreError
 from graphagent.history import read_run, verify_runs
 from graphagent.llm import ToolCall, ToolCalls
-from graphagent.log._internal import RunHeader, header_key, rows_key
+from graphagent.log._header import RunHeader, header_key, rows_key
 from graphagent.nodes import ask_human, execute_tools, llm_request
 from graphagent.run import list_runs
 from graphagent.store import Delete, MemoryStore, Put, SqliteStore

@@ -18,7 +18,7 @@ from graphagent.history import (
     prune_runs,
 )
 from graphagent.llm import ToolCall
-from graphagent.log._internal import WAITING, mark_key
+from graphagent.log._header import WAITING, mark_key
 from graphagent.nodes import ask_human
 from graphagent.store import MemoryStore, Put
 from graphagent.testing import ScriptedModel, fixed_clock

@@ -24,16 +24,15 @@ from graphagent.errors import (
 )
 from graphagent.events import NodeFailed, NodeFinished, NodeStarted
 from graphagent.graph import BrokenRule, Node, each, guarded, never_together, precedes, race
-from graphagent.graph._internal import Each, Parallel, Race
-from graphagent.graph.rules._internal import check_rules
-from graphagent.graph.rules._proof import patterns
+from graphagent.graph._forks import Each, Parallel, Race
+from graphagent.graph.rules._proof import check_rules, patterns
 from graphagent.history import broken_rules
 from graphagent.llm import ToolCall, ToolCalls
-from graphagent.log._internal import Log
+from graphagent.log._log import Log
 from graphagent.memory import ActionStep, FinalAnswerStep  # noqa: TC001  annotations choose the steps that callbacks see
 from graphagent.nodes import execute_tools, llm_request
 from graphagent.protocols import Feature
-from graphagent.run._internal import Past
+from graphagent.run._past import Past
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel, Trace, record
 from tests.graph.interleavings import rules_of, small_strategies

@@ -26,16 +26,17 @@ from graphagent.history import (
     read_run,
     run_owners,
 )
-from graphagent.history._internal import family
+from graphagent.history._runs import family
 from graphagent.llm import ToolCall, ToolCalls
-from graphagent.llm._internal import chat_messages
-from graphagent.log._internal import header_key, payloads_in, plain, rows_key
+from graphagent.llm._chat_messages import chat_messages
+from graphagent.log._bytes import payloads_in, plain
+from graphagent.log._header import header_key, rows_key
 from graphagent.memory import ActionStep
 from graphagent.nodes import ask_human
 from graphagent.run import RunHeader as Head
 from graphagent.run import list_runs
 from graphagent.store import EncryptedStore, MemoryStore, Put, SqliteStore, new_key
-from graphagent.store._internal import checked
+from graphagent.store._checksum import checked
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
 from tests.run.test_journal import rows

@@ -32,7 +32,7 @@ from graphagent.history import (
     verify_runs,
 )
 from graphagent.llm import Image, Message, ModelResponse, ProviderData, ToolCall
-from graphagent.log._internal import header_key, rows_key
+from graphagent.log._header import header_key, rows_key
 from graphagent.memory import (
     AgentMemory,
     Concept,

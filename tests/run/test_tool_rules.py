@@ -13,7 +13,7 @@ from inline_snapshot import snapshot
 from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.errors import RuleError, StrategyError, Veto
 from graphagent.graph import guarded, never_together, parallel, precedes, select_tools
-from graphagent.graph.rules._internal import check_rules
+from graphagent.graph.rules._proof import check_rules
 from graphagent.history import broken_rules
 from graphagent.llm import ToolCall, ToolCalls, ToolResult
 from graphagent.nodes import execute_tools, llm_request, task

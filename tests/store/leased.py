@@ -10,8 +10,8 @@ from anyio import to_thread
 
 from graphagent import _clock
 from graphagent.store import Claimed
+from graphagent.store._bulk import get_many
 from graphagent.store._encoding import decode, encode_key
-from graphagent.store._internal import get_many
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS claims (

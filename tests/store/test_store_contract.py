@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from graphagent.store import Delete, DeleteAll, MemoryStore, Put
-from graphagent.store._internal import collect, get_many
+from graphagent.store._bulk import collect, get_many
 from graphagent.testing import check_store
 from tests import postgres
 

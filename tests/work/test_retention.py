@@ -10,7 +10,7 @@ import pytest
 from graphagent import END, START, Agent, Context, Strategy, _clock, node
 from graphagent.errors import NodeFailedError
 from graphagent.history import prune_runs
-from graphagent.log._internal import header_key
+from graphagent.log._header import header_key
 from graphagent.run import list_runs
 from graphagent.store import EncryptedStore, MemoryStore, Put
 from graphagent.testing import fixed_clock

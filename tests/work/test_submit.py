@@ -39,7 +39,7 @@ from graphagent.history import (
     read_run,
     verify_runs,
 )
-from graphagent.log._internal import SUBMITTED
+from graphagent.log._header import SUBMITTED
 from graphagent.memory import Concept, Scope, SingleFact, StoreMemoryProvider, Subject
 from graphagent.nodes import ask_human
 from graphagent.protocols import Feature

@@ -117,7 +117,7 @@ def _read(file: Path, origin: From | None, scope: str, owner: str | None) -> lis
         StoreError: The file or folder cannot be read, or contains something that is not a note.
     """
     from graphagent.migrate import notes
-    from graphagent.migrate._internal import origin_of
+    from graphagent.migrate._records import origin_of
 
     origin = origin or (From.MARKDOWN if file.is_dir() else _ENDINGS.get(file.suffix.lower()))
     if origin is From.MARKDOWN:

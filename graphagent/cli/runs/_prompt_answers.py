@@ -18,7 +18,7 @@ import typer
 from graphagent.cli import _output
 from graphagent.cli._prompts import ask
 from graphagent.errors import AnswerError
-from graphagent.graph._internal import show
+from graphagent.graph._types import show
 from graphagent.llm import Approve, Deny
 
 if TYPE_CHECKING:

@@ -69,7 +69,7 @@ def export(
 
 def _readable(stored: StoredRun) -> dict[str, object]:
     """Return a run as JSON data for people, which cannot be imported."""
-    from graphagent.memory._internal import plain as readable
+    from graphagent.memory.steps._dump import plain as readable
 
     entries = [
         {
@@ -119,7 +119,7 @@ def prune(
 ) -> None:
     """Remove runs permanently, with those of their sub-agents. Runs that a process is executing stay."""
     from graphagent.history import choose_runs, prune_runs
-    from graphagent.history._internal import family
+    from graphagent.history._runs import family
     from graphagent.run import list_runs
 
     owner, wanted, age = target.owner, states(status), age_of(older_than)

@@ -32,7 +32,7 @@ from graphagent.cli.runs._target import (
     with_parts,
 )
 from graphagent.llm import Message
-from graphagent.llm._internal import chat_messages
+from graphagent.llm._chat_messages import chat_messages
 from graphagent.memory import ActionStep
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def list_(
 ) -> None:
     """List the runs of an owner, newest first, with the runs of sub-agents below their callers."""
     from graphagent.history import measure_runs
-    from graphagent.history._internal import family
+    from graphagent.history._runs import family
     from graphagent.run import list_runs
 
     wanted = states(status)

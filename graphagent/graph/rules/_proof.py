@@ -94,10 +94,6 @@ def resolved(
         strategy: The strategy or outline.
         rules: The rules.
         names: Returns the names by which a log knows a node or tool, wherever it is executed.
-
-    Raises:
-        StrategyError: a rule names a node that is not in the strategy, or one twice.
-        TypeError: an item of `rules` is not a rule.
     """
     if isinstance(rules, PathRule) or not all(isinstance(each, PathRule) for each in rules):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("rules= is a list of rules, such as [precedes(approve, send)]")
@@ -397,9 +393,6 @@ def check_rules(
         refused: Whether its answers may be refused, and a model be asked again.
         calls: Returns the paths of the nodes that may call a tool that executes something. Of other calls nothing is proven: they are
             checked as they begin.
-
-    Raises:
-        TypeError: one of them is not a rule.
     """
     if isinstance(rules, PathRule) or not all(isinstance(each, PathRule) for each in rules):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(

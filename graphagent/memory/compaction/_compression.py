@@ -12,7 +12,7 @@ from graphagent._article import kind_of
 from graphagent.errors import OutputError, PromptTooLongError
 from graphagent.events import CompressionFailed, ExtractionFailed, HistoryCompressed
 from graphagent.llm import Image, Message, ModelRequest, Text, ToolCall, ToolResult, Usage
-from graphagent.llm._internal import shortened
+from graphagent.llm._tool_limits import shortened
 from graphagent.memory._blocks import KnownFact, block
 from graphagent.memory.compaction._cuts import covered_steps, first_cut, is_turn
 from graphagent.memory.compaction._size import estimate

@@ -13,7 +13,7 @@ from graphagent._options import check_can
 from graphagent.errors import ArgumentsError, FeatureError, ModelError, PromptTooLongError, ToolError
 from graphagent.events import CompressionFailed
 from graphagent.llm import Image, Text, Tool, ToolResult
-from graphagent.llm._internal import SHORTEST, shortened
+from graphagent.llm._tool_limits import SHORTEST, shortened
 from graphagent.memory.compaction._compression import WholeHistory, compress
 from graphagent.memory.compaction._cuts import covered_steps, cuts
 from graphagent.memory.compaction._size import estimate, is_turn, largest_part, prompt_size, tools_size
@@ -223,11 +223,7 @@ def _chosen(memory: RunMemory, places: Sequence[int], limit: int, tools: Sequenc
 
 
 async def _read_on(arguments: Mapping[str, Any], context: Any, *, most: int) -> str:
-    """Return a part of a tool result.
-
-    Raises:
-        ToolError: the result, or this part of it, does not exist.
-    """
+    """Return a part of a tool result."""
     given: dict[str, Any] = {"length": most, **arguments}
     kinds = {"call_id": str, "start": int, "length": int}
     problems = [

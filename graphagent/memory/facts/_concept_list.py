@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from graphagent.errors import DamagedStoreError
 from graphagent.memory.facts._types import Concept
 from graphagent.store import Item, Key, Put
-from graphagent.store._internal import checked, unchecked
+from graphagent.store._checksum import checked, unchecked
 
 CONCEPTS = ""
 """The text that keys of the list have in the place of a keyword."""
@@ -23,11 +23,7 @@ _BETWEEN = b"\xff"
 
 
 def keywords_of(item: Item) -> list[str]:
-    """Return the keywords in a row.
-
-    Raises:
-        DamagedStoreError: the item is not a row of the list.
-    """
+    """Return the keywords in a row."""
     try:
         return [Concept(each.decode()).keyword for each in unchecked(item.value).split(_BETWEEN)]
     except ValueError:
@@ -35,11 +31,7 @@ def keywords_of(item: Item) -> list[str]:
 
 
 def number_of(item: Item | None) -> int:
-    """Return the number at the end of a key: a version, or the number of a row; 0 without an item.
-
-    Raises:
-        DamagedStoreError: the key does not end in a number.
-    """
+    """Return the number at the end of a key: a version, or the number of a row; 0 without an item."""
     if item is None:
         return 0
     number = item.key[-1]

@@ -25,8 +25,7 @@ from graphagent.memory.facts._types import (
     stamped,
 )
 from graphagent.memory.facts._withdrawing import erased_bytes, of_known, without_value
-from graphagent.store import Receipt
-from graphagent.store._internal import durable_files as _durable_files
+from graphagent.store import Receipt, _durable_files
 
 if TYPE_CHECKING:
     from graphagent.memory.facts._json import Place
@@ -124,7 +123,6 @@ class FactFiles:
         """Add a withdrawal as the next version of its concept.
 
         Raises:
-            ValueNotFoundError: a value is not known.
             ValueError: the concept has one value.
         """
         keyword = withdrawal.concept.keyword
@@ -179,12 +177,7 @@ class FactFiles:
         return [(place, fact) for fact in found.facts] if place and found else []
 
     def verify(self) -> int:
-        """Read and check every file. Return the number of facts, all versions counted.
-
-        Raises:
-            StoreNotFoundError: the folder does not exist.
-            DamagedStoreError: a line is damaged, or a torn line was or will be moved to another file.
-        """
+        """Read and check every file. Return the number of facts, all versions counted."""
         with _durable_files.typed_errors("read", self.root):
             if not os.path.lexists(self.root):
                 raise StoreNotFoundError("memory", os.fspath(self.root), "give the folder of an existing memory")

@@ -20,7 +20,7 @@ from graphagent._article import counted
 from graphagent.errors import DamagedStoreError
 from graphagent.memory.facts._json import Place, fact_record, has_fact_keys, place_record, read_fact, read_place
 from graphagent.memory.facts._known import Known, Moment, known_at, size_of
-from graphagent.store._internal import durable_files
+from graphagent.store import _durable_files as durable_files
 
 if TYPE_CHECKING:
     from graphagent.memory.facts._types import Fact, FactVersion
@@ -199,11 +199,7 @@ class Page:
 
 
 def read_place_of(file: int, path: str) -> Place:
-    """Return the owner, scope and subject of a file.
-
-    Raises:
-        DamagedStoreError: the first line is damaged.
-    """
+    """Return the owner, scope and subject of a file."""
     first, newline, _ = os.pread(file, 1 << 16, 0).partition(b"\n")
     if not newline:
         raise DamagedStoreError(f"{path}, line 1", "it does not say whose facts these are")
@@ -214,10 +210,6 @@ def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> 
     """Read all lines of a file, or the lines added to a page.
 
     An incomplete last line, left by a crash, is ignored.
-
-    Raises:
-        DamagedStoreError: a line before the last is damaged, a line does not follow the line before it, or the file belongs to
-            another place.
     """
     page = page or Page()
     data = durable_files.read_from(file, page.end)
@@ -254,11 +246,7 @@ def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> 
 
 
 def histories_of(file: int, page: Page, keywords: AbstractSet[str], path: str) -> dict[str, list[FactVersion]]:
-    """Return every version of the facts about some concepts, in the order of saving, from a file whose page was just read.
-
-    Raises:
-        DamagedStoreError: a line that may be about one of the concepts is damaged.
-    """
+    """Return every version of the facts about some concepts, in the order of saving, from a file whose page was just read."""
     found: dict[str, list[FactVersion]] = {keyword: [] for keyword in keywords}
     name = orjson.dumps(next(iter(keywords))) if len(keywords) == 1 else b""
     for number, line in enumerate(durable_files.read_from(file, 0)[: page.end].split(b"\n")[1:], 2):

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from graphagent._concurrency import turn
-from graphagent.codec._internal import DataclassCodec
+from graphagent.codec._dataclasses import DataclassCodec
 from graphagent.memory.facts._moments import read_moment
 from graphagent.memory.facts._types import (
     Concept,

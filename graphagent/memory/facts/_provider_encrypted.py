@@ -13,7 +13,7 @@ from graphagent.memory._byte_cache import check_cache_bytes
 from graphagent.memory.facts._file_folder import SEALED_FILE
 from graphagent.memory.facts._provider_store import StoreMemoryProvider
 from graphagent.store import EncryptedStore, SqliteStore
-from graphagent.store._internal import durable_files
+from graphagent.store import _durable_files as durable_files
 
 if TYPE_CHECKING:
     from graphagent.protocols import Anchor

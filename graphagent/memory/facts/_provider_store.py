@@ -34,7 +34,8 @@ from graphagent.memory.facts._types import (
 )
 from graphagent.memory.facts._withdrawing import erased_bytes, of_known, without_value
 from graphagent.store import Change, DeleteAll, Exists, Item, Key, Put, Receipt
-from graphagent.store._internal import cached_of, collect, get_many
+from graphagent.store._bulk import collect, get_many
+from graphagent.store._cache import cached_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -423,9 +424,6 @@ class StoreMemoryProvider:
         """Return whether a concept that seemed to be in no list is in one; if it is not, it was forgotten meanwhile.
 
         Two processes that forget one concept at the same time may leave its name in the list, but no fact is ever missing from it.
-
-        Raises:
-            DamagedStoreError: the concept has facts, and is not in the list.
         """
         async for item in self._store.scan((*keys[:-1], CONCEPTS)):
             if keys[-1] in keywords_of(item):

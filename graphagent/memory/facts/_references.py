@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from graphagent.codec._internal import as_list
+from graphagent.codec._errors import as_list
 from graphagent.memory._blocks import FORGOTTEN, KnownFact
 from graphagent.memory.facts._json import SOURCE, fact_record, fact_with, validity_of
 from graphagent.memory.facts._known import Moment, known_at
@@ -27,7 +27,7 @@ from graphagent.memory.facts._types import (
 from graphagent.protocols import FactProvider, KeepingProvider
 
 if TYPE_CHECKING:
-    from graphagent.codec._internal import Json
+    from graphagent.codec._values import Json
     from graphagent.memory.facts._resolve import Found
 
 UNREAD = "[kept elsewhere]"

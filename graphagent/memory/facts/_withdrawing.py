@@ -18,7 +18,6 @@ def of_known(withdrawal: Withdrawal, known: Iterable[Fact]) -> Withdrawal:
     """Return a withdrawal with the concept as it is stored.
 
     Raises:
-        ValueNotFoundError: a value is not among the known values.
         ValueError: the concept has one value.
     """
     found = list(known)

@@ -63,7 +63,6 @@ async def forget_owner(place: Store | NoteView, owner: str, also: Sequence[Chang
 
     Raises:
         ValueError: as in `notes_of`.
-        NotErasedError: the notes are forgotten, but bytes of them may still be on the disk.
         StoreError: the notes could not be forgotten.
     """
     if isinstance(place, NoteView):

@@ -38,12 +38,7 @@ class Visibility:
     # Views
 
     def scope(self, scope: str) -> Visibility:
-        """Return the notes visible in one of the scopes.
-
-        Raises:
-            PermissionError: the scope is outside this view.
-            ScopeError: the text is not a scope.
-        """
+        """Return the notes visible in one of the scopes."""
         path = self._inside(scope)
         return replace(self, within=(path,), home=path)
 
@@ -51,8 +46,6 @@ class Visibility:
         """Return the notes visible in several of the scopes.
 
         Raises:
-            PermissionError: a scope is outside this view; or this view is read-only, and the slice is not.
-            ScopeError: a text is not a scope, or no scope is given.
             NoteError: a category is not valid, or the list of categories is empty.
         """
         if isinstance(scopes, str):
@@ -70,7 +63,6 @@ class Visibility:
 
         Raises:
             NoteError: the source is not valid.
-            PermissionError: this is what another source sees.
         """
         if not _validation.name("source", source).strip():
             raise NoteError(f"source={source!r} is blank; give the name of who speaks, such as 'ana'")
@@ -93,11 +85,7 @@ class Visibility:
     # Paths
 
     def path(self, scope: str) -> str:
-        """Return the whole path of a scope that was given to the view.
-
-        Raises:
-            ScopeError: the path is not a scope.
-        """
+        """Return the whole path of a scope that was given to the view."""
         return path_of(scope, self.home if self.home is not None else ROOT)
 
     def holds(self, path: str) -> bool:
@@ -111,12 +99,7 @@ class Visibility:
         return path
 
     def target(self, scope: str | None) -> str:
-        """Return the scope in which to save a note that was given with this scope.
-
-        Raises:
-            PermissionError: the view is read-only, or the scope is outside of it.
-            ScopeError: the path is not a scope, or no path was given and the view has no home.
-        """
+        """Return the scope in which to save a note that was given with this scope."""
         self.check_writable()
         if scope is not None:
             return self._inside(scope)
@@ -126,11 +109,7 @@ class Visibility:
         return self.home
 
     def author(self, source: str | None) -> str:
-        """Return the source of a note that was given with this one.
-
-        Raises:
-            PermissionError: this is the view of another source, which saves its own notes.
-        """
+        """Return the source of a note that was given with this one."""
         if source is None or self.source in (None, source):
             return source if source is not None else self.source or ""
         raise NotePermissionError(
@@ -138,11 +117,7 @@ class Visibility:
         )
 
     def check_writable(self) -> None:
-        """Check that the view may change notes.
-
-        Raises:
-            PermissionError: the view is read-only.
-        """
+        """Check that the view may change notes."""
         if self.read_only:
             raise NotePermissionError(
                 "this view of the notes is read-only; take notes.slice(…, read_only=False), or the notes"
@@ -207,7 +182,6 @@ class Visibility:
 
         Raises:
             NoteError: the note is private, and has no source.
-            PermissionError: the view would not see it.
         """
         if record.private and not record.source:
             raise NoteError("a private note is seen by its source alone, and this one has none; say source=")

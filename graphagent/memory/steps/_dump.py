@@ -11,7 +11,7 @@ from datetime import date, time, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.llm import Image, Message, Part, ToolCall, ToolCalls, ToolResult, ToolResults, Usage
-from graphagent.llm._internal import part_fields
+from graphagent.llm._messages import part_fields
 from graphagent.memory._blocks import FactsMessage, KnownFact, NotesMessage
 from graphagent.memory.steps._types import (
     ActionStep,

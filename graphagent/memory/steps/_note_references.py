@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from graphagent.codec._internal import DataclassCodec, as_int, as_str
+from graphagent.codec._dataclasses import DataclassCodec
+from graphagent.codec._errors import as_int, as_str
 from graphagent.memory._blocks import FORGOTTEN, KnownNote
 from graphagent.memory.facts._references import UNREAD, objects
 
 if TYPE_CHECKING:
-    from graphagent.codec._internal import Json
+    from graphagent.codec._values import Json
 
 NoteName = tuple[str, int]
 """A reference to a note: id, version."""

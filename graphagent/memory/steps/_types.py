@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 from weakref import ref
 
 from graphagent._article import a, kind_of
-from graphagent.codec._internal import cached
+from graphagent.codec._annotations import cached
 from graphagent.llm import Image, Message, ToolCall, ToolResult, Usage
-from graphagent.llm._internal import fresh_ids, images_of
+from graphagent.llm._images import images_of
+from graphagent.llm._tools import fresh_ids
 from graphagent.memory._blocks import KnownFact, KnownNote, facts_message, notes_message, summary_message
 from graphagent.memory.transcript._prompt import Prompt
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from graphagent.codec._internal import cached
+from graphagent.codec._annotations import cached
 from graphagent.llm import Message
 from graphagent.memory._blocks import FactsMessage, KnownFact, KnownNote, NotesMessage, facts_message, notes_message
 from graphagent.memory.steps._note_references import shortened_note

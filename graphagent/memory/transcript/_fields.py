@@ -13,23 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, get_args, get
 
 from graphagent._annotations import union_members
 from graphagent._article import a, kind_of
-from graphagent.codec._internal import (
-    DecodeError,
-    as_int,
-    as_list,
-    as_str,
-    cached,
-    decode,
-    defaults_of,
-    encode,
-    hints,
-    made,
-    message_json,
-    read_message,
-    read_usage,
-    readable,
-    usage_json,
-)
+from graphagent.codec._annotations import cached, hints
+from graphagent.codec._errors import DecodeError, as_int, as_list, as_str, readable
+from graphagent.codec._typed_objects import defaults_of, made
+from graphagent.codec._values import decode, encode, message_json, read_message, read_usage, usage_json
 from graphagent.errors import SerializationError
 from graphagent.llm import Image, Message, ToolResult, Usage
 from graphagent.memory._blocks import FactsMessage, KnownFact, KnownNote, NotesMessage, facts_message, notes_message
@@ -39,7 +26,8 @@ from graphagent.memory.steps._types import Step, StepFailure, Timing, fields_of
 from graphagent.memory.transcript._prompt import Prompt, Range, Versions
 
 if TYPE_CHECKING:
-    from graphagent.codec._internal import Blobs, Json
+    from graphagent.codec._blobs import Blobs
+    from graphagent.codec._values import Json
     from graphagent.memory.facts._references import Name
     from graphagent.memory.steps._note_references import NoteName
 

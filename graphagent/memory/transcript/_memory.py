@@ -336,11 +336,7 @@ def _restored(rules: str, steps: list[Step], open_step: Step | None, floor: str,
 
 
 def _checked(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """Return checked copies of steps, as a transcript keeps them.
-
-    Raises:
-        TypeError: a value is not a step, or a field does not have its declared type.
-    """
+    """Return checked copies of steps, as a transcript keeps them."""
     given = tuple(steps)
     for step in given:
         if not isinstance(step, Step):  # pyright: ignore[reportUnnecessaryIsInstance]

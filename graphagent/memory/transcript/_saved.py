@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from graphagent.codec._internal import (
-    DecodeError,
-    HeldBlobs,
-    as_int,
-    as_list,
-    as_str,
-    decode,
-    encode,
-    hash_of,
-    readable,
-)
+from graphagent.codec._blobs import HeldBlobs, hash_of
+from graphagent.codec._errors import DecodeError, as_int, as_list, as_str, readable
+from graphagent.codec._values import decode, encode
 from graphagent.errors import SerializationError
 from graphagent.memory.facts._types import TRUST_LEVELS
 from graphagent.memory.transcript._fields import Source, read_step, write_step
@@ -26,7 +18,8 @@ from graphagent.memory.transcript._transcript import Item, Transcript
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from graphagent.codec._internal import Blobs, Json
+    from graphagent.codec._blobs import Blobs
+    from graphagent.codec._values import Json
     from graphagent.memory.transcript._prompt import Versions
 
 _FORMAT = "graphagent steps"

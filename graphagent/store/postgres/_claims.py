@@ -42,11 +42,7 @@ class PostgresClaims:
         """How long after it was taken or renewed a claim is renewed, in milliseconds."""
 
     async def now(self) -> int:
-        """Return the time of the server, in milliseconds UTC.
-
-        Raises:
-            StoreError: the server cannot be reached.
-        """
+        """Return the time of the server, in milliseconds UTC."""
         at = _fixed()
         if at[1] is not None:
             return number_of(at[1])
@@ -55,11 +51,7 @@ class PostgresClaims:
         return number_of(now)
 
     async def take(self, key: Key, holder: str, lease: int, *, after: int = 0, note: bytes = b"") -> Claimed | None:
-        """Claim a key, and return the claim; None if somebody else has it. Its number is above `after` and all before.
-
-        Raises:
-            StoreError: the store cannot be read or written. It is not known whether the claim was taken.
-        """
+        """Claim a key, and return the claim; None if somebody else has it. Its number is above `after` and all before."""
         encode_key(key)
         place, whole = place_of(key), encode(key)
         given = [
@@ -86,11 +78,7 @@ class PostgresClaims:
         return next((Claimed(key, holder, number_of(fence), number_of(until), note) for fence, until in rows), None)
 
     async def renew(self, claims: Iterable[Claimed], lease: int) -> list[Claimed]:
-        """Have claims end one lease from now, and return those that were lost: lapsed, released, or taken.
-
-        Raises:
-            StoreError: the store cannot be read or written. It is not known which claims were renewed.
-        """
+        """Have claims end one lease from now, and return those that were lost: lapsed, released, or taken."""
         several = list(claims)
         if not several:
             return []
@@ -99,21 +87,13 @@ class PostgresClaims:
         return [each for each in several if place_of(each.key) not in renewed]
 
     async def release(self, claims: Iterable[Claimed]) -> None:
-        """End claims, so that others can take them at once. Those that were lost are left alone.
-
-        Raises:
-            StoreError: the store cannot be read or written.
-        """
+        """End claims, so that others can take them at once. Those that were lost are left alone."""
         several = list(claims)
         if several:
             await self._change("SELECT {s}.release($1, $2, $3)", several)
 
     async def holders(self, keys: Iterable[Key]) -> dict[Key, Claimed]:
-        """Return the claims of keys, in one operation. Claims that lapsed and were not taken since are among them.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """Return the claims of keys, in one operation. Claims that lapsed and were not taken since are among them."""
         places = {place_of(key): key for key in keys}
         if not places:
             return {}
@@ -121,11 +101,7 @@ class PostgresClaims:
         return {key: found[key] for key in places.values() if key in found}
 
     async def lapsed(self, room: str, limit: int) -> list[Claimed]:
-        """Return claims that lapsed and that nobody has taken since, the earliest first.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """Return claims that lapsed and that nobody has taken since, the earliest first."""
         low, high = bounds_of((room,), None, reverse=False)
         return await self._held(_LAPSED, (BYTEA, low), (BYTEA, high), int8(limit))
 

@@ -49,12 +49,7 @@ class Database:
         return statement.replace("{s}", self._name).encode()
 
     def is_ready(self, connection: Connection, *, new: bool) -> bool:
-        """Return whether the schema is there, after making or migrating it if that may be: nothing is made for whoever only reads.
-
-        Raises:
-            NewerFormatError: a newer graphagent has migrated it.
-            StoreError: it cannot be made or migrated, or has tables and not the one of its migrations.
-        """
+        """Return whether the schema is there, after making or migrating it if that may be: nothing is made for whoever only reads."""
         if self._prepared:
             return True
         with self._lock:

@@ -43,11 +43,7 @@ _CHECKED = (
 
 
 def read(link: Link, function: Callable[[Connection], T], absent: T) -> T:
-    """Return what a function reads, or `absent` if there is no store yet.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
+    """Return what a function reads, or `absent` if there is no store yet."""
     database = link.database
     return link.read(lambda connection: function(connection) if database.is_ready(connection, new=False) else absent)
 
@@ -141,7 +137,6 @@ def check_whole(connection: Connection, database: Database) -> int:
     """Return the number of items, all of which were read.
 
     Raises:
-        DamagedStoreError: a row is not one that a store writes.
         Failure: the server cannot read a row.
     """
     last, count = b"", 0

@@ -295,11 +295,7 @@ class PostgresStore:
                 continue
 
     def _open(self) -> _Opened:
-        """Return what is open, which waits for nothing: connections are made in the threads.
-
-        Raises:
-            StoreError: the variable that is to have the DSN is not set, or has none.
-        """
+        """Return what is open, which waits for nothing: connections are made in the threads."""
         opened = self._opened or self._open_new()
         if opened.database.pid != os.getpid():
             raise StoreError(

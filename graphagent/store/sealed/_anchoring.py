@@ -69,7 +69,6 @@ class Anchoring:
         """Compare the store with its anchor, before anything else of it is read.
 
         Raises:
-            RolledBackError: the store is older than its anchor.
             AnchorError: the anchor is missing, damaged or of another store.
         """
         if self.accepts or self.held is None:

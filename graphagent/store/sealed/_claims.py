@@ -85,7 +85,6 @@ class SealedClaims:
         """Return the claims of keys.
 
         Raises:
-            DamagedStoreError: a note is not what its holder has written.
             StoreError: the store cannot be opened or read.
         """
         session = await self._ready()
@@ -99,7 +98,6 @@ class SealedClaims:
         """Return claims that lapsed and that nobody has taken since, the earliest first.
 
         Raises:
-            DamagedStoreError: a note is not what its holder has written.
             StoreError: the store cannot be opened or read.
         """
         session = await self._ready()
@@ -127,11 +125,7 @@ def _bound_to(session: SealedSession, place: Key) -> bytes:
 
 
 def _opened(session: SealedSession, claimed: Claimed) -> Claimed:
-    """Return a claim of the inner store with what it says to the holder of the key.
-
-    Raises:
-        DamagedStoreError: it is not what its holder has written.
-    """
+    """Return a claim of the inner store with what it says to the holder of the key."""
     try:
         plain = unseal([_key_of(session)], _bound_to(session, claimed.key), claimed.note)
         size = _SIZE.size + _SIZE.unpack_from(plain)[0]

@@ -153,7 +153,6 @@ class SealedTransaction:
         Raises:
             ConflictError: the item is not at the version that the change expects.
             OvertakenError: another process has changed the domain meanwhile.
-            DamagedStoreError: what is stored now is not what was put.
         """
         if isinstance(change, DeleteAll):
             await self._delete_all(change.prefix)
@@ -357,7 +356,6 @@ class SealedTransaction:
 
         Raises:
             OvertakenError: others have changed the list meanwhile.
-            DamagedStoreError: one is missing.
         """
         session = self.session
         await session.renew_list()

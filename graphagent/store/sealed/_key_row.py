@@ -52,9 +52,6 @@ async def opened_keyset(found: Item, key: HeldKey, where: str) -> Keyset:
         KeySourceError: the key is not where it is to be.
         WrongKeyError: the store was sealed with another key.
         RemovedKeyError: this key was removed.
-        DestroyedStoreError: the keys were destroyed.
-        NewerFormatError: a newer version has written the row.
-        DamagedStoreError: the row is damaged.
     """
     try:
         return await with_secret(await key.read(), partial(_opened, found, where))

@@ -300,7 +300,6 @@ def put_in_keyring(entry: str, key: str) -> None:
 
     Raises:
         ValueError: `entry` does not have this form.
-        MissingExtraError: the extra `keyring` is not installed.
         KeySourceError: there is such an entry already, or the keyring is locked, or there is none that keeps secrets safely.
     """
     source = f"keyring:{entry}"

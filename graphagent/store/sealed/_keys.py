@@ -269,7 +269,6 @@ def checked_name(name: str) -> str:
     """Return the name of a key in the one form (NFC) in which names that look the same are the same.
 
     Raises:
-        TypeError: it is not text.
         ValueError: it is not 1 to 64 printable characters.
     """
     check_text("name=", name)

@@ -150,11 +150,6 @@ class SealedSession:
             KeySourceError: the key is not where it is to be.
             WrongKeyError: it was sealed with another key.
             RemovedKeyError: the key was removed.
-            DestroyedStoreError: its keys were destroyed.
-            NewerFormatError: a newer version has written its key row.
-            PlainStoreError: it is not empty and was never sealed.
-            DamagedStoreError: its key row or its base row are missing or damaged.
-            RolledBackError: it is older than its anchor, or a part of it is older than the rest.
             AnchorError: its anchor is missing, damaged or of another store.
         """
         for _ in range(TRIES):
@@ -211,8 +206,6 @@ class SealedSession:
 
         Raises:
             RemovedKeyError: the key of this process does not open the store any more.
-            DestroyedStoreError: the keys were destroyed.
-            DamagedStoreError: the key row is missing, damaged, older than it was, or that of another store.
         """
         found = await self.store.get(KEYS)
         if found is None or found.version < self.keys_version:

@@ -23,9 +23,6 @@ async def verify(session: SealedSession) -> int | None:
     """Open every item of a store, in a session that was opened for this alone.
 
     Return the number of items, or None if others have written meanwhile, so that no single state of the store was read.
-
-    Raises:
-        DamagedStoreError: something is not what was stored last.
     """
     domains: list[Domain] = []
     count, known = 0, 1

@@ -129,11 +129,7 @@ class Writers:
     # Reading
 
     async def read(self) -> Rows:
-        """Return the rows as they are.
-
-        Raises:
-            DamagedStoreError: one is missing, was added or changed.
-        """
+        """Return the rows as they are."""
         session, seen = self.session, None
         for _ in range(_TRIES):
             keys = session.keys_version
@@ -210,23 +206,14 @@ class Writers:
         return Rows(found, base, writers, root.domains)
 
     async def renew(self) -> Rows:
-        """Take over what others have changed, and return the rows as they were read.
-
-        Raises:
-            DamagedStoreError: they are not those that there should be.
-            RolledBackError: they are older than they were.
-        """
+        """Take over what others have changed, and return the rows as they were read."""
         seen, keys = self.known, self.session.keys_version
         found = await self.read()
         self.take(seen, found, keys)
         return found
 
     def take(self, seen: Rows | None, found: Rows, keys: int) -> None:
-        """Take over rows that were read; `seen` are those that were known before, `keys` is the version that the key row had then.
-
-        Raises:
-            DamagedStoreError, RolledBackError: they are older than they were.
-        """
+        """Take over rows that were read; `seen` are those that were known before, `keys` is the version that the key row had then."""
         if seen is not None:
             self._check_newer(seen, found)
         session = self.session
@@ -244,12 +231,7 @@ class Writers:
                 self.own = Own(self.own.number, *commits) if commits else Own()
 
     async def contradicted(self, rows: Rows, sums: Sums) -> None:
-        """Raise the error for domains and rooms that add up to other sums, unless others have written since `rows` were read.
-
-        Raises:
-            DamagedStoreError: nobody has, and domains are missing, or were added or put back.
-            RolledBackError: nobody has, and domains are older than they were.
-        """
+        """Raise the error for domains and rooms that add up to other sums, unless others have written since `rows` were read."""
         after = await self.read()
         if after.versions != rows.versions:
             return

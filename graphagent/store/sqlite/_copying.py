@@ -42,9 +42,7 @@ def copy_file(source: Path, target: Path, *, replace: bool, step: Callable[[], o
         step: Called after each part; what it raises ends the copying, and nothing is left of it.
 
     Raises:
-        StoreNotFoundError: there is no store.
         StoreExistsError: there is a file at `target`, and it is not to be replaced or is not a store.
-        StoreInUseError: the store at `target` is open somewhere.
         DamagedStoreError: the store is damaged, which the copy would be too.
         StoreError: it cannot be read, or the copy cannot be written.
     """
@@ -81,7 +79,6 @@ def give_name(part: Path, target: Path) -> None:
 
     Raises:
         StoreExistsError: there is something under that name.
-        StoreInUseError: the store is open somewhere.
         StoreError: it cannot be named.
     """
     try:
@@ -177,11 +174,7 @@ def _check_copy(source: Path, fresh: Path) -> None:
 
 
 def _replace(fresh: Path, target: Path) -> None:
-    """Put a new file in the place of a store that is open nowhere. Until then, the old one is whole.
-
-    Raises:
-        StoreInUseError: it is open.
-    """
+    """Put a new file in the place of a store that is open nowhere. Until then, the old one is whole."""
     with suppress(StoreError), suppress(Exception):  # a damaged store is replaced too
         connection = connect(target, "FULL", writing=True)
         try:
@@ -210,11 +203,7 @@ def _opened(path: Path) -> Generator[Any]:
 
 @contextmanager
 def alone(paths: Iterable[Path]) -> Generator[None]:
-    """Keep stores from being opened by anybody.
-
-    Raises:
-        StoreInUseError: one is open, in another process or in this one.
-    """
+    """Keep stores from being opened by anybody."""
     import apsw
 
     with ExitStack() as stack:

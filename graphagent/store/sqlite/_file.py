@@ -316,7 +316,6 @@ def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:
     """Return a connection to a store that exists.
 
     Raises:
-        ReadOnlyStoreError: it is for `writing`, and this process may only read.
         StoreError: it cannot be opened, or is not a store (DamagedStoreError: it is damaged).
     """
     import apsw

@@ -18,7 +18,7 @@ import pytest
 from graphagent._clock import clock
 from graphagent.history import import_runs
 from graphagent.store import MemoryStore, Put, SqliteStore, new_key
-from graphagent.store._internal import Cache
+from graphagent.store._cache import Cache
 from tests import forkserver
 
 STORE = ["--store", "runs.db"]

@@ -19,7 +19,7 @@ from graphagent.errors import (
 )
 from graphagent.events import CompressionFailed, HistoryCompressed
 from graphagent.llm import Image, Message, ModelResponse, Tool, ToolCall, ToolCalls, Usage
-from graphagent.llm._internal import is_overflow
+from graphagent.llm._context_overflow import is_overflow
 from graphagent.llm.openai import OpenAIModel
 from graphagent.memory import (
     ActionStep,

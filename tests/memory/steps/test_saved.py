@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from graphagent.codec._internal import HeldBlobs
+from graphagent.codec._blobs import HeldBlobs
 from graphagent.errors import SerializationError
 from graphagent.llm import Image, Message, Reasoning, Text, ToolCall, ToolCalls, ToolResult, ToolResults, Usage
 from graphagent.memory import (

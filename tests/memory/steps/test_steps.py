@@ -33,7 +33,7 @@ from graphagent.memory import (
     TaskStep,
     Timing,
 )
-from graphagent.memory._internal import Prompt
+from graphagent.memory.transcript._prompt import Prompt
 from tests.thorough import examples
 
 PICTURE, OTHER = Image(b"\x89PNG one"), Image(b"\x89PNG two")

@@ -25,7 +25,7 @@ from graphagent.memory import (
     TaskStep,
     Timing,
 )
-from graphagent.memory._internal import Prompt
+from graphagent.memory.transcript._prompt import Prompt
 from graphagent.migrate.smolagents import load_steps
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel

@@ -31,8 +31,8 @@ from graphagent.memory import (
     TaskStep,
     Timing,
 )
-from graphagent.memory._internal import Prompt
 from graphagent.memory.steps._render import step_text
+from graphagent.memory.transcript._prompt import Prompt
 
 CALLS = (ToolCall("look", {"where": "outside"}, "a"), ToolCall("count", {}, "b"))
 PICTURE = Image(b"x" * 12_345)

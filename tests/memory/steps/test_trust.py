@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from graphagent import END, START, Agent, Context, Strategy, node, parallel, race, tool
-from graphagent.codec._internal import hash_of
+from graphagent.codec._blobs import hash_of
 from graphagent.errors import ToolError
 from graphagent.llm import Image, Message, ModelRequest, ToolCall, ToolCalls, ToolResult, ToolResults
 from graphagent.memory import (

@@ -11,8 +11,8 @@ from keyring.errors import InitError, KeyringLocked
 from graphagent.errors import KeySourceError, MissingExtraError, WrongKeyError
 from graphagent.memory import EncryptedMemoryProvider
 from graphagent.store import EncryptedStore, MemoryStore, Put, new_key, new_recovery_key
-from graphagent.store._internal import put_in_keyring
 from graphagent.store.sealed import _key_sources
+from graphagent.store.sealed._key_sources import put_in_keyring
 
 A = ("room", 1)
 

@@ -28,7 +28,7 @@ from graphagent.memory.notes.index._filter import Filter
 from graphagent.memory.notes.index._matrix import vectors_of_texts
 from graphagent.memory.notes.index._vector_bytes import counts_of_words
 from graphagent.memory.notes.recall._search import search
-from graphagent.store._internal import get_many
+from graphagent.store._bulk import get_many
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._settings import NoteSettings
@@ -61,8 +61,6 @@ async def consolidate(repository: NoteRepository, model: ModelClient, settings: 
 
     Raises:
         NoAnswerError: the model gave no usable plan, so none was carried out.
-        EmbedderError: a vector could not be made.
-        StoreError: the store cannot be read or written.
     """
     alike = await like(repository, settings, record)
     for old in alike.same:

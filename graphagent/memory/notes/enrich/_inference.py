@@ -93,11 +93,7 @@ class Inference:
     # Scheduling
 
     async def resume(self) -> None:
-        """Continue in the background what an earlier process left.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """Continue in the background what an earlier process left."""
         if await self._repository.pending(self._owner):
             self.soon()
 
@@ -122,23 +118,13 @@ class Inference:
             self._failures.append(error)
 
     async def infer(self, records: Sequence[Record]) -> list[Record]:
-        """Do the pending work of some notes now, and return the notes as they are then.
-
-        Raises:
-            EmbedderError: a vector could not be made.
-            StoreError: the store cannot be read or written.
-        """
+        """Do the pending work of some notes now, and return the notes as they are then."""
         await self._do({record.id for record in records})
         now = await self._repository.get_many(self._owner, (record.id for record in records))
         return [now.get(record.id, record) for record in records]
 
     async def settle(self, visible: Filter) -> int:
-        """Do all pending work, and return for how many of the visible notes some is left.
-
-        Raises:
-            EmbedderError: a vector could not be made.
-            StoreError: the store cannot be read or written.
-        """
+        """Do all pending work, and return for how many of the visible notes some is left."""
         await self._do()
         pending = await self._repository.pending(self._owner)
         left = await self._repository.get_many(self._owner, (each.id for each in pending))

@@ -12,7 +12,7 @@ from graphagent._raised import awaited
 from graphagent.errors import GraphAgentError, OutputError
 from graphagent.events import InferenceFailed
 from graphagent.llm import structured
-from graphagent.store._internal import Asker, asker
+from graphagent.store._cache import Asker, asker
 
 if TYPE_CHECKING:
     from graphagent.events import Event

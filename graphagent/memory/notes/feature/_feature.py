@@ -13,7 +13,7 @@ from graphagent._options import check_flag, check_limit, check_word
 from graphagent._raised import awaited
 from graphagent.errors import FeatureError
 from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted
-from graphagent.llm._internal import stores_of
+from graphagent.llm._wrappers import stores_of
 from graphagent.memory._blocks import KnownNote, notes_block
 from graphagent.memory.facts import _extraction
 from graphagent.memory.facts._types import TRUST_LEVELS, least_trust

@@ -14,7 +14,8 @@ import anyio.to_thread
 from graphagent.memory.notes.index._chunks import in_parts
 from graphagent.memory.notes.index._connection import damage
 from graphagent.memory.notes.index._fts import CHECKED, SqliteTables
-from graphagent.store._internal import are_sound, in_use
+from graphagent.store._fork_safety import in_use
+from graphagent.store.sqlite._soundness import are_sound
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record

@@ -52,9 +52,6 @@ async def without_duplicates(
         same: Returns the stored records of an owner that have one of these values of `sameness`.
         records: The new records, all of one owner.
         notes: The notes from which these were made. A field that was left out there may have any value in the stored record.
-
-    Raises:
-        StoreError: the store cannot be read.
     """
     there: dict[int, list[Record]] = {}
     numbers: list[int | None] = []

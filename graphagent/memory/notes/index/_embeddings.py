@@ -34,7 +34,8 @@ from graphagent.memory.notes.index._chunks import pieces
 from graphagent.memory.notes.index._vector_bytes import PackedVectors, pack, without_words
 from graphagent.protocols import WordEmbedder
 from graphagent.store import Delete, DeleteAll, Exists, Put
-from graphagent.store._internal import get_many, unchecked
+from graphagent.store._bulk import get_many
+from graphagent.store._checksum import unchecked
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
@@ -121,11 +122,7 @@ class VectorStore:
         return None if item is None else info_of(item)
 
     async def checked_info(self, owner: str) -> VectorInfo | None:
-        """Return the stored information about the vectors, which the current embedder must have made; None without vectors.
-
-        Raises:
-            EmbedderChangedError: another embedder made them.
-        """
+        """Return the stored information about the vectors, which the current embedder must have made; None without vectors."""
         info = await self.info(owner)
         if info is not None and self.embedder is not None and info.name != self.embedder.name:
             raise EmbedderChangedError(self.embedder.name, info.name, info.dimensions)
@@ -174,7 +171,6 @@ class VectorStore:
         """Return the vectors of notes to add to those of an owner, as `vectors_of` does.
 
         Raises:
-            EmbedderChangedError: another embedder made the vectors of other notes.
             EmbedderError: the embedder failed, or did not return such a vector for each text.
         """
         info = await self.checked_info(owner)
@@ -212,11 +208,7 @@ class VectorStore:
     async def added(
         self, owner: str, records: Sequence[Record], vectors: Sequence[PackedVectors], dimensions: int
     ) -> tuple[list[Change], Along]:
-        """Return the changes that store the vectors of notes, and what stores them in the tables.
-
-        Raises:
-            EmbedderChangedError: another embedder made the vectors of other notes.
-        """
+        """Return the changes that store the vectors of notes, and what stores them in the tables."""
         assert self.embedder is not None
         info = await self.checked_info(owner)
         if info is not None:
@@ -265,7 +257,6 @@ class VectorStore:
 
         Raises:
             EmbedderError: no embedder is given, or it failed.
-            StoreError: the store failed, or notes were changed all the time.
         """
         if self.embedder is None:
             raise EmbedderError("no embedder is given to make vectors; give Notes(…, embedder=…)")

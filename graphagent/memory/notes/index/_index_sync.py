@@ -19,7 +19,7 @@ from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.index._chunks import worded
 from graphagent.memory.notes.index._embeddings import changes_of, counted_as, version_of
 from graphagent.store import Delete, DeleteAll, Put
-from graphagent.store._internal import get_many
+from graphagent.store._bulk import get_many
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
@@ -81,11 +81,7 @@ class IndexSync:
         """The state of each owner with notes, if the index is in memory; else empty."""
 
     async def open(self) -> None:
-        """Build the index if there is none.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """Build the index if there is none."""
         while not self._is_open:
             if await self._opening.entered():
                 try:
@@ -95,11 +91,7 @@ class IndexSync:
                     self._opening.leave()
 
     async def rebuild(self) -> None:
-        """Build the index again.
-
-        Raises:
-            StoreError: the store cannot be read or written.
-        """
+        """Build the index again."""
         await self.open()
         await self._backend.drop()
         self._is_open = False
@@ -130,11 +122,7 @@ class IndexSync:
         return self._owners.setdefault(owner, _OwnerState())
 
     async def catch_up(self, owner: str) -> int:
-        """Bring the index up to date with what others changed. Return the number of the owner's changes.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """Bring the index up to date with what others changed. Return the number of the owner's changes."""
         await self.open()
         if self._backend.shared or owner not in self._owners:
             changes = await changes_of(self._store, owner)
@@ -238,7 +226,6 @@ class IndexSync:
 
         Raises:
             ConflictError: an item is not at its expected version; nothing is changed.
-            StoreError: the changes could not be committed.
         """
         if self._backend.shared:
             await self._backend.commit(changes, along)

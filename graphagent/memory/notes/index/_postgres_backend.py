@@ -18,7 +18,7 @@ from graphagent.memory.notes.index._postgres_sql import Statements
 from graphagent.memory.notes.index._postgres_tables import GoneError, PostgresTables
 from graphagent.memory.notes.index._postgres_vectors import PGVECTOR
 from graphagent.memory.notes.index._tokens import Tokens
-from graphagent.store._internal import in_use
+from graphagent.store._fork_safety import in_use
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record

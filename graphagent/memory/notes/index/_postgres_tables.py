@@ -147,7 +147,6 @@ class PostgresTables:
 
         Raises:
             GoneError: there are none.
-            NewerFormatError: a newer graphagent has migrated them.
         """
         import psycopg
 
@@ -179,11 +178,7 @@ class PostgresTables:
             raise NewerFormatError(where, f"with migration {number}, and this one knows {len(MIGRATIONS)}")
 
     def migrate(self) -> bool:
-        """Make or migrate the tables, and return whether they are filled. Others who do it at the same time wait.
-
-        Raises:
-            NewerFormatError: a newer graphagent has migrated them.
-        """
+        """Make or migrate the tables, and return whether they are filled. Others who do it at the same time wait."""
         self._do("SELECT pg_advisory_xact_lock(hashtext('graphagent notes'), hashtext(%s))", [self._schema])
         self._do(
             "CREATE TABLE IF NOT EXISTS {s}.notes_migrations (number int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())"

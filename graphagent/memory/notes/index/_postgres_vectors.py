@@ -83,11 +83,7 @@ class StoredVectors(NamedTuple):
     """What they take of this program's memory."""
 
     def over(self, tables: NoteTables) -> VectorSearch:
-        """Return what searches the vectors together with the tables.
-
-        Raises:
-            RebuiltError: the tables are others, or have no vectors.
-        """
+        """Return what searches the vectors together with the tables."""
         table = tables.vectors
         if tables.made() != self.made or not isinstance(table, PostgresVectors):
             raise RebuiltError

@@ -29,7 +29,9 @@ from graphagent.memory.notes.index._tables import expected
 from graphagent.memory.notes.index._vector_bytes import PackedVectors
 from graphagent.memory.notes.index._words import words_of_name
 from graphagent.store import Delete, DeleteAll, Exists, Put
-from graphagent.store._internal import cached_of, checked, get_many
+from graphagent.store._bulk import get_many
+from graphagent.store._cache import cached_of
+from graphagent.store._checksum import checked
 
 if TYPE_CHECKING:
     from graphagent.memory.notes.index._filter import Filter
@@ -72,19 +74,11 @@ class NoteRepository:
         """The speakers of each owner's notes by the first words of their names, with the number of changes when they were read."""
 
     async def open(self) -> None:
-        """Build the index if there is none.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """Build the index if there is none."""
         await self._sync.open()
 
     async def catch_up(self, owner: str) -> int:
-        """Bring the index up to date with what others changed. Return the number of the owner's changes.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """Bring the index up to date with what others changed. Return the number of the owner's changes."""
         return await self._sync.catch_up(owner)
 
     # Reading
@@ -142,9 +136,6 @@ class NoteRepository:
         """Return the speakers in an owner's notes, of at most 10,000, by the first words of their names, as `words_of_name` has them.
 
         The index is up to date with so many changes of the owner.
-
-        Raises:
-            StoreError: the store cannot be read.
         """
         cached = self._speakers.get(owner)
         if cached is not None and cached[0] == changes:
@@ -159,11 +150,7 @@ class NoteRepository:
         return found
 
     async def owners(self) -> list[str]:
-        """Return all owners that have notes, in alphabetical order.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """Return all owners that have notes, in alphabetical order."""
         found = {str(item.key[1]) async for item in self.store.scan((_storage.ROOM,)) if item.key[2] == _storage.NOTES}
         return sorted(found)
 
@@ -179,12 +166,7 @@ class NoteRepository:
         return sorted(found, key=lambda each: each.id)
 
     async def vectors_of(self, owner: str, changes: int) -> NoteVectors | None:
-        """Return the vectors of all notes; None if there are none. The index is up to date with so many changes of the owner.
-
-        Raises:
-            EmbedderChangedError: another embedder made them.
-            StoreError: they cannot be read.
-        """
+        """Return the vectors of all notes; None if there are none. The index is up to date with so many changes of the owner."""
         while True:
             stamp = (changes, self._sync.edits(owner))
             found = self.vectors.loaded(owner, stamp)
@@ -270,7 +252,6 @@ class NoteRepository:
         Raises:
             ConflictError: a note with one of these ids exists.
             EmbedderError: their vectors could not be made.
-            StoreError: they could not be saved.
         """
         changes: list[Change] = [*also]
         added: list[Record] = []
@@ -300,7 +281,6 @@ class NoteRepository:
         Raises:
             ConflictError: it was changed meanwhile.
             EmbedderError: its vectors could not be made.
-            StoreError: it could not be saved.
         """
         changes: list[Change] = [
             Put(_storage.note_key(owner, new.id), _storage.pack(new), expected=old.version),
@@ -318,7 +298,6 @@ class NoteRepository:
 
         Raises:
             ConflictError: it was changed meanwhile.
-            StoreError: it could not be done.
         """
         changes = [
             Delete(_storage.note_key(owner, record.id), expected=record.version),
@@ -334,7 +313,6 @@ class NoteRepository:
         Raises:
             ConflictError: a note with its id exists.
             EmbedderError: its vectors could not be made.
-            StoreError: it could not be saved.
         """
         # The store counts the versions of a deleted item from 1 again, so the item is put once for each former version.
         data = _storage.pack(record)
@@ -348,10 +326,6 @@ class NoteRepository:
 
         With the last note of an owner, all rows that have the owner's name are erased, but for those that say from which runs notes
         were learned: a run that is asked for again must not bring them back.
-
-        Raises:
-            NotErasedError: it is done, but bytes of it may still be on the disk.
-            StoreError: it could not be done.
         """
         ids = await self._with_retired(owner, ids)
         changes = [*await self.vectors.forgotten(owner, ids), DeleteAll(cached_of(owner))]  # which may repeat them
@@ -365,12 +339,7 @@ class NoteRepository:
         await self._change(owner, changes, remove=ids, erase=True)
 
     async def forget_owner(self, owner: str, also: Sequence[Change]) -> None:
-        """Erase all that the store has of an owner's notes, and make other changes in the same commit.
-
-        Raises:
-            NotErasedError: it is done, but bytes of it may still be on the disk.
-            StoreError: it could not be done.
-        """
+        """Erase all that the store has of an owner's notes, and make other changes in the same commit."""
         await self.open()
         while True:
             before = version_of(await changes_of(self.store, owner))
@@ -458,11 +427,7 @@ class NoteRepository:
     # Rebuilding and verifying
 
     async def reindex(self, owner: str) -> int:
-        """Build the index again, and add an owner's notes to a search engine of its own. Return the number of these notes.
-
-        Raises:
-            StoreError: the store cannot be read or written.
-        """
+        """Build the index again, and add an owner's notes to a search engine of its own. Return the number of these notes."""
         await self._sync.rebuild()
         self._speakers.clear()
         records = await self.all(owner)
@@ -475,7 +440,6 @@ class NoteRepository:
 
         Raises:
             EmbedderError: no embedder is given, or it failed.
-            StoreError: the store failed, or notes were changed all the time.
         """
         await self.open()
         return await self.vectors.reembed(owner, on_progress)
@@ -485,7 +449,6 @@ class NoteRepository:
 
         Raises:
             DamagedStoreError: it does not, or the store is damaged.
-            StoreError: the notes were changed all the time.
         """
         verify: Callable[[], Awaitable[int]] | None = getattr(self.store, "verify", None)
         if verify is not None:

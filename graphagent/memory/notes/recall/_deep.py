@@ -76,10 +76,6 @@ async def deep_recall(service: NoteService, model: ModelClient, request: RecallR
 
     What plain search finds for the question itself is always among the candidates. If the model fails, it is the result.
     Unless the depth is `deep`, the model is not asked about a short question, and only searches further if the result is weak.
-
-    Raises:
-        EmbedderError: the question could not be embedded.
-        StoreError: the store cannot be read.
     """
     settings, text, fits = service.settings, request.text, request.fits
     await service.repository.catch_up(fits.owner)

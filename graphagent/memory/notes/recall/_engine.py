@@ -20,13 +20,7 @@ _COSINE = 1.001
 
 
 async def engine_scores(index: NoteIndex, query: str, fits: Filter, limit: int) -> dict[str, dict[str, float]]:
-    """Return the scores that a search engine gives to notes by their ids: of words as `lexical`, and cosines as `semantic`.
-
-    Raises:
-        NoteError: it failed, or what it returned is not as `NoteIndex.search` says.
-        RunError: it asks the model of a run, which cannot continue, for example because of a used-up budget.
-        MissingExtraError: the extra that it needs is not installed.
-    """
+    """Return the scores that a search engine gives to notes by their ids: of words as `lexical`, and cosines as `semantic`."""
     called = f"{type(index).__name__}.search()"
     found: object = await asked(index, "search", lambda index: index.search(query, fits, limit))
     given = _mapping(found, f"{called} returned", "a dict of scores, such as {'lexical': {id: 2.5}}")

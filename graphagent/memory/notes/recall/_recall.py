@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 
 async def recall(service: NoteService, request: RecallRequest) -> list[Match]:
-    """Return the notes that fit a question best, the best first, and emit the events of that.
-
-    Raises:
-        EmbedderError: the question could not be embedded.
-        RerankerError: the reranker failed, or returned something else than a score for each note.
-        StoreError: the store cannot be read.
-    """
+    """Return the notes that fit a question best, the best first, and emit the events of that."""
     text, run_id = request.text, request.run_id
     began = _clock.ticks()
     service.emit(MemoryQueryStarted(run_id, text, request.limit))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from graphagent.rerank._internal import scores_of
+from graphagent.rerank._scores import scores_of
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Match, Record
@@ -18,11 +18,7 @@ _LONGEST = 2_000
 
 
 async def reranked(reranker: Reranker, query: str, matches: Sequence[Match]) -> list[Match]:
-    """Return the matches by a reranker's scores, the highest first, with `reranker` as first reason. Equal scores keep their order.
-
-    Raises:
-        RerankerError: the reranker failed, or did not return a score for each note.
-    """
+    """Return the matches by a reranker's scores, the highest first, with `reranker` as first reason. Equal scores keep their order."""
     if not matches:
         return []
     scores = await scores_of(reranker, query, [_shown(match.record) for match in matches])

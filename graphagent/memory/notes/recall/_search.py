@@ -80,9 +80,7 @@ async def search(
     """Return the notes that fit a question best, the best first.
 
     Raises:
-        EmbedderError: the question could not be embedded.
         NoteError: the search engine of the user's own failed, or returned something else than scores.
-        StoreError: the store cannot be read.
     """
     most = limit if settings.composite is None else max(_COMPOSED, 2 * limit)
 
@@ -116,12 +114,7 @@ class _Ranked:
 
 
 async def candidates(repository: NoteRepository, text: str, fits: Filter) -> Candidates:
-    """Return the notes that may answer a question.
-
-    Raises:
-        EmbedderError: the question could not be embedded.
-        StoreError: the store cannot be read.
-    """
+    """Return the notes that may answer a question."""
     return await _find(repository, text, fits, POOL, lambda found: found)
 
 

@@ -47,10 +47,7 @@ async def save_conversation(
 
     Raises:
         NoteError: no session is given, or a turn cannot be saved; the message says which.
-        TypeError: a value is not a turn; the message says which.
-        PermissionError: the view is read-only.
         ConflictError: others continued the conversation again and again.
-        StoreError: the store cannot be read.
     """
     if not _validation.name("session", session):
         raise NoteError("a conversation has a session: a name of your own, by which its turns belong together")

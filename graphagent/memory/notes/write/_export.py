@@ -17,11 +17,7 @@ COSTLY = 4
 
 
 async def export(service: NoteService, visible: Filter) -> AsyncGenerator[dict[str, Any]]:
-    """Yield the visible notes, the oldest first, with those of their former versions that are visible.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
+    """Yield the visible notes, the oldest first, with those of their former versions that are visible."""
     for number, record in enumerate(reversed(await service.repository.newest(visible)), 1):
         await turn(number * COSTLY)
         former = [

@@ -32,13 +32,7 @@ async def forget(
     before: datetime | None = None,
     run_id: str | None = None,
 ) -> Receipt:
-    """Erase the notes that fit: only those with these ids, saved before this time, and by this run, as far as these are given.
-
-    Raises:
-        TypeError: an id is not a text.
-        NotErasedError: the notes are forgotten, but bytes of them may still be on the disk.
-        StoreError: the notes could not be forgotten.
-    """
+    """Erase the notes that fit: only those with these ids, saved before this time, and by this run, as far as these are given."""
     doomed: list[Record] = []
     for number, record in enumerate(await _found(repository, fits, ids), 1):
         await turn(number)
@@ -101,7 +95,6 @@ def time_before(older_than: timedelta | datetime) -> datetime:
     """Return the time before which notes were saved that are older than an age or a time.
 
     Raises:
-        TypeError: the value is neither an age nor a time.
         ValueError: the age is below zero, or the time has no zone or is in the future: everything would be older.
     """
     now = moment(_clock.now())

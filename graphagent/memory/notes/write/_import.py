@@ -58,12 +58,8 @@ async def import_notes(
     """Save exported notes in one commit, all or none, and return how many were new. Those whose ids are known are skipped.
 
     Raises:
-        TypeError: a path, a text or one record was given instead of several records.
         ValueError: a record is not valid, or two have one id and differ.
         NoteError: a note is private and has no source.
-        PermissionError: the view is read-only, one is of another owner, or the view would not see one, or a former version.
-        EmbedderError: their vectors could not be made.
-        StoreError: the notes could not be saved.
     """
     visibility.check_writable()
     owner = visibility.owner

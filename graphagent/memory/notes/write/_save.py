@@ -66,9 +66,6 @@ async def save(service: NoteService, visibility: Visibility, request: SaveReques
     Raises:
         ValueError: `infer` is not known.
         NoteError: a note cannot be saved; the message says which.
-        PermissionError: the view is read-only, or would not see a note.
-        EmbedderError: their vectors could not be made.
-        StoreError: the notes could not be saved.
         HandlerError: an event handler raised. If it was that of `MemorySaveCompleted`, the notes are saved nevertheless.
     """
     visibility.check_writable()

@@ -29,9 +29,7 @@ async def update(service: NoteService, visibility: Visibility, id_: str, changes
     """Change the given fields of a note, whose values are already checked. If nothing changes, no new version is saved.
 
     Raises:
-        NoteNotFoundError: the view has no such note.
         NoteError: the note cannot be saved so.
-        PermissionError: the view would not see the note any more.
         ConflictError: others changed it again and again.
     """
     id_, visible, repository = _validation.note_id(id_), visibility.filter(), service.repository
@@ -60,9 +58,7 @@ async def undo(repository: NoteRepository, visible: Filter, id_: str) -> Record:
     """Restore a note as it was before its last change that was not undone, or before it was consolidated.
 
     Raises:
-        NoteNotFoundError: the view has no such note, and had none.
         NoteError: the note has no change to undo.
-        PermissionError: the view did not see the former note.
         ConflictError: others changed it again and again.
     """
     id_, owner = _validation.note_id(id_), visible.owner
@@ -89,7 +85,6 @@ def _before(visible: Filter, now: Record, past: Sequence[FormerNote]) -> Record:
 
     Raises:
         NoteError: the note was never changed, or all its changes are undone.
-        PermissionError: the view did not see the former note.
     """
     left: list[Record] = []
     """The note before each change that is not undone, the first first."""
