@@ -12,8 +12,8 @@ from graphagent.codec._values import encode
 from graphagent.log._bytes import row_of
 from graphagent.log._log import Log
 from graphagent.log._segments import read_segments
-from graphagent.log._state import Activation, Frame, State
-from graphagent.log._visits import UNSET, Visit
+from graphagent.log._state import State
+from graphagent.log._visits import UNSET, Activation, Frame, Visit
 from graphagent.memory.transcript._fields import write_step
 from graphagent.memory.transcript._prompt import Versions
 from graphagent.memory.transcript._transcript import Transcript

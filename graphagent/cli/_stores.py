@@ -1,4 +1,7 @@
-"""Where the data of commands is: folders and files, opened with or without a key."""
+"""Where the data of commands is: folders, files and databases, opened with or without a key.
+
+The file is long because each kind of place has its checks, its errors and its advice.
+"""
 
 from __future__ import annotations
 

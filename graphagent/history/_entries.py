@@ -37,7 +37,8 @@ from graphagent.run._reading import read_log
 if TYPE_CHECKING:
     from graphagent.llm import Usage
     from graphagent.log._entries import Entry as LogEntry
-    from graphagent.log._state import Frame, OpenQuestion, QuestionKind, State
+    from graphagent.log._state import OpenQuestion, QuestionKind, State
+    from graphagent.log._visits import Frame
     from graphagent.protocols import Store
     from graphagent.run._config import RunConfig
 

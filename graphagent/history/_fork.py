@@ -29,7 +29,7 @@ from graphagent.store import Exists, Put
 
 if TYPE_CHECKING:
     from graphagent.history._entries import Entry, Snapshot
-    from graphagent.log._state import Frame
+    from graphagent.log._visits import Frame
     from graphagent.run._config import RunConfig
     from graphagent.run._runtime import Runtime
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from graphagent.log._bytes import EntryCodec
     from graphagent.log._entries import Entry as LogEntry
     from graphagent.log._header import RunHeader
-    from graphagent.log._state import Activation, Frame, State
+    from graphagent.log._state import State
+    from graphagent.log._visits import Activation, Frame
     from graphagent.protocols import Feature, Store
     from graphagent.run._questions import Question
 

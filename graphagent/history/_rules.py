@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from graphagent.graph import PathRule
     from graphagent.log._executed import Tracked
     from graphagent.log._replay import Called
-    from graphagent.log._state import Frame, RuleScope
+    from graphagent.log._state import RuleScope
+    from graphagent.log._visits import Frame
     from graphagent.protocols import Store
 
 

@@ -20,8 +20,8 @@ from graphagent.llm import Message, ToolResult
 from graphagent.llm._tools import BROKEN_OFF
 from graphagent.log._executed import began, ended, scope_of, take_back
 from graphagent.log._ledger import Charge, spent
-from graphagent.log._state import Activation, Frame, Occurrences, OpenQuestion, QuestionKind
-from graphagent.log._visits import PLACED, TASK, UNSET, Effect, Source
+from graphagent.log._state import Occurrences, OpenQuestion, QuestionKind
+from graphagent.log._visits import PLACED, TASK, UNSET, Activation, Effect, Frame, Source
 from graphagent.memory import ActionStep
 from graphagent.memory._blocks import FORGOTTEN
 from graphagent.memory.steps._types import MessageStep

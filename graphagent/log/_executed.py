@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from graphagent.graph._rules import RuleNode
-    from graphagent.log._state import Frame, RuleScope
+    from graphagent.log._state import RuleScope
+    from graphagent.log._visits import Frame
 
 _CALLED = "()"
 

@@ -18,7 +18,7 @@ from graphagent.store._checksum import checked, is_intact
 
 if TYPE_CHECKING:
     from graphagent.llm import Usage
-    from graphagent.log._state import Activation
+    from graphagent.log._visits import Activation
     from graphagent.protocols import Store
     from graphagent.store import Key
 

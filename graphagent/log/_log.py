@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from graphagent.log._bytes import Types
     from graphagent.log._claim import Token
     from graphagent.log._entries import Entry
-    from graphagent.log._state import Activation, Frame
     from graphagent.log._status import Status
+    from graphagent.log._visits import Activation, Frame
     from graphagent.protocols import Store
     from graphagent.store import Change, Key
 

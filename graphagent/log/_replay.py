@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from graphagent.log._entries import Entry
-    from graphagent.log._state import Frame, Occurrences, RuleScope, State
+    from graphagent.log._state import Occurrences, RuleScope, State
+    from graphagent.log._visits import Frame
 
 
 class Called(NamedTuple):

@@ -1,6 +1,6 @@
-"""A visit: one execution of one node, and what it has done so far.
+"""Visits and the frames around them: where a run is, and what it has done there.
 
-A run is a tree of visits, and its log is how they came about. A frame is at one visit at a time; entries of the log change that visit, and
+A visit is one execution of one node. A run is a tree of visits, and its log is how they came about. A frame is at one visit at a time; entries of the log change that visit, and
 put the next one in its place when the node ends or is tried again. So whoever has kept a visit knows by `visit is frame.visit` whether it
 is still being executed.
 """
@@ -9,13 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, final
 
 import msgspec
 from msgspec import structs
 
+from graphagent.log._ledger import NOTHING, Charge
+
 if TYPE_CHECKING:
-    from graphagent.log._state import Frame
+    from collections.abc import Iterator
+
+    from graphagent.graph import Outline
+    from graphagent.llm import Usage
+    from graphagent.log._status import Status
+    from graphagent.memory.transcript._transcript import Transcript
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -142,3 +149,162 @@ def _with(known: Mapping[K, V], key: K, value: V) -> Mapping[K, V]:
     own = {} if known is _NONE else cast("dict[K, V]", known)
     own[key] = value
     return own
+
+
+@final
+class Activation:
+    """One run of an agent: the run itself, or that of a sub-agent inside of it."""
+
+    __slots__ = (
+        "began", "charged", "charges", "children", "declared", "finish_reason", "frame", "last_model_node", "listed", "name", "node", "output", "parent",
+        "ruled", "status", "strategy", "task",
+    )  # fmt: skip
+
+    def __init__(self, frame: Frame, task: Any, parent: Activation | None = None) -> None:
+        self.frame = frame
+        """The frame of its strategy."""
+        self.task = task
+        """The task, as a stored value."""
+        self.began = 0
+        """When that of a sub-agent began, in milliseconds UTC."""
+        self.parent = parent
+        self.name = ""
+        """The name of the sub-agent."""
+        self.node = ""
+        """The path of the node that called it."""
+        self.status: Status = "running"
+        self.strategy: Outline | None = None
+        """The outline of its strategy, with which it was begun or resumed last; None in a run without a store."""
+        self.declared: dict[str, str] = {}
+        """The names of the declarations of its nodes by their paths; none in a run without a store."""
+        self.ruled: tuple[tuple[str, str], ...] = ()
+        """What the rules name of which the log notes each visit: the path of the strategy that has them, and the name."""
+        self.output: Any = None
+        """The answer, as a stored value."""
+        self.last_model_node = ""
+        """The node of its own strategy that asked a model last."""
+        self.finish_reason: str | None = None
+        """Why the model stopped when it was asked for an answer last."""
+        self.charges: list[Charge] = []
+        """The rows of its ledger, without those of its sub-agents."""
+        self.charged = 0 if parent is None else len(parent.charges)
+        """How many rows the ledger around it had when it began."""
+        self.children: list[Activation] = []
+        """The runs of sub-agents that it began, in their order."""
+        self.listed: dict[str, Any] = {}
+        """The tools of servers, by the names of the servers, as stored values."""
+
+    @property
+    def path(self) -> str:
+        """Its name below the run, such as `mid/5`; empty for the run itself."""
+        return "" if self.parent is None else f"{self.parent.path}/{self.name}/{self.frame.born}".lstrip("/")
+
+
+class Frame:
+    """One activation of a strategy, or of a branch of a fork: its place in the run, its transcript, its totals, and its current visit.
+
+    The frames of a run are a tree: those inside a frame are branches, subgraphs and sub-agents of its current visit.
+    """
+
+    __slots__ = (
+        "activation", "born", "ended", "key", "nodes", "owns", "parent", "path", "place", "ran", "transcript", "turns",
+        "usage", "visit", "visits",
+    )  # fmt: skip
+
+    def __init__(self, path: str, parent: Frame | None, transcript: Transcript, born: int = 0) -> None:
+        self.path = path
+        """Such as `count/` or `parallel/0/`; empty for the run's own strategy."""
+        self.parent = parent
+        self.key, self.place = "", 0
+        """Under which key it is inside its parent, and at which place there."""
+        self.transcript = transcript
+        self.owns = parent is None or transcript is not parent.transcript
+        """Whether the frame has its own transcript. If so, the inverses of changes are dropped as soon as a node ends."""
+        self.born = born
+        """The entry with which it began."""
+        self.visit = Visit(None, UNSET, TASK, born, born, born)
+        """Its current visit: also before the first node, and at END."""
+        self.visits: dict[str, int] = {}
+        """How often each node was entered."""
+        self.nodes = self.turns = 0
+        """How many nodes were executed, and how many model turns there were, here and inside, without sub-agents."""
+        self.usage = NOTHING
+        """The tokens and money that were spent here and inside."""
+        self.ended = 0
+        """The entry with which it came to END."""
+        self.ran = 0
+        """For how many milliseconds the run had been executed when it began, where the frame has a budget of time."""
+        self.activation: Activation | None = None
+        """The run of an agent whose strategy this is."""
+
+    @property
+    def node_path(self) -> str:
+        """The path of the current node."""
+        return self.path + (self.visit.node or "")
+
+    @property
+    def agent(self) -> Activation:
+        """The run of an agent to which the frame belongs."""
+        frame: Frame | None = self
+        while frame is not None and frame.activation is None:
+            frame = frame.parent
+        assert frame is not None
+        assert frame.activation is not None
+        return frame.activation
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the current visit has done nothing, so that nothing of it is to be forgotten when it ends."""
+        return self.visit.is_new and not self.transcript.changes
+
+    def counted_around(self) -> Iterator[Frame]:
+        """Yield the frames around this one in which its nodes count too: those of a sub-agent are its own."""
+        frame = self
+        while frame.activation is None and frame.parent is not None:
+            frame = frame.parent
+            yield frame
+
+    def moved(self, node: str, value: Any, source: Source, number: int) -> None:
+        """It is before a node: the first one, or that after one that ended."""
+        self.visit = Visit(node, value, source, number, number, number)
+        if node:
+            self.visits[node] = self.visits.get(node, 0) + 1
+        else:
+            self.ended = number
+        if self.owns and self.transcript.changes:
+            self.transcript.forget_changes()
+
+    def retried(self, number: int, policy: str) -> None:
+        """The current node is tried again: what the attempt did under numbers is taken back."""
+        self.transcript.rewind(self.visit.since)
+        self.visit = self.visit.again(number, policy)
+
+    def count(self, nodes: int = 0, turns: int = 0, usage: Usage | None = None) -> None:
+        """Count what was spent, here and in the frames around. The nodes and turns of a sub-agent are its own."""
+        frame: Frame | None = self
+        while frame is not None:
+            frame.nodes += nodes
+            frame.turns += turns
+            if usage is not None:
+                frame.usage += usage
+            if frame.activation is not None:
+                nodes = turns = 0
+            frame = frame.parent
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the frame and those inside it."""
+        yield self
+        for frames in self.visit.inside.values():
+            for frame in frames:
+                yield from frame.frames()
+
+    def of_agent(self) -> Iterator[Frame]:
+        """Yield the frame and those inside it, without those of sub-agents."""
+        yield self
+        for frames in self.visit.inside.values():
+            for frame in frames:
+                if frame.activation is None:
+                    yield from frame.of_agent()
+
+    def __repr__(self) -> str:
+        return f"<frame {self.path!r} at {self.visit.node!r}, entry {self.visit.entered}>"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from graphagent._dispatch import Handlers
     from graphagent.graph import Strategy
     from graphagent.llm import ImageLike, Tool
-    from graphagent.log._state import Activation
+    from graphagent.log._visits import Activation
     from graphagent.memory import RunMemory
     from graphagent.protocols import Dispatcher, Feature, Model, Store, ToolServer
     from graphagent.run._budgets import Budgets

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from graphagent.llm import ToolCall
     from graphagent.log._entries import Entry
     from graphagent.log._log import Log
-    from graphagent.log._state import Frame
-    from graphagent.log._visits import Effect, Visit
+    from graphagent.log._visits import Effect, Frame, Visit
     from graphagent.memory.transcript._transcript import Edit, Transcript
     from graphagent.run._runtime import Runtime
     from graphagent.run._walk import Walk

@@ -33,7 +33,7 @@ from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
     from graphagent.graph._forks import Each, Parallel, Race
-    from graphagent.log._state import Frame
+    from graphagent.log._visits import Frame
     from graphagent.run._compiled import Call, CompiledNode
     from graphagent.run._walk import Walk
 

@@ -13,7 +13,7 @@ from graphagent.run._past import place_of
 
 if TYPE_CHECKING:
     from graphagent.log._log import Log
-    from graphagent.log._state import Frame
+    from graphagent.log._visits import Frame
     from graphagent.run._migration import Migration
     from graphagent.run._runtime import Runtime
 

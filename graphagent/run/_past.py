@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from graphagent.graph import Outline
     from graphagent.log._log import Watch
     from graphagent.log._replay import Called
-    from graphagent.log._state import Activation, Frame, Occurrences, RuleScope, State
+    from graphagent.log._state import Occurrences, RuleScope, State
+    from graphagent.log._visits import Activation, Frame
     from graphagent.run._compiled import KnownAs
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from graphagent.log._bytes import EntryCodec
     from graphagent.log._header import RunHeader
     from graphagent.log._log import Watch
-    from graphagent.log._state import Activation, Frame
+    from graphagent.log._visits import Activation, Frame
     from graphagent.memory.transcript._transcript import Transcript
     from graphagent.protocols import Feature
     from graphagent.run._config import RunConfig

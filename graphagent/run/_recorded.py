@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from graphagent.llm import ToolCall, ToolResult
     from graphagent.log._entries import Entry
     from graphagent.log._log import Log
-    from graphagent.log._state import Frame, State
+    from graphagent.log._state import State
+    from graphagent.log._visits import Frame
     from graphagent.memory import Step
     from graphagent.run._config import RunConfig
 

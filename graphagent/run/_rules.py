@@ -17,7 +17,7 @@ from graphagent.run._ruled import Ruled
 if TYPE_CHECKING:
     from graphagent.graph._rules import RuleNode
     from graphagent.llm import Tool
-    from graphagent.log._state import Frame
+    from graphagent.log._visits import Frame
     from graphagent.run._compiled import Call
     from graphagent.run._runtime import Runtime
     from graphagent.run._walk import Walk

@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from graphagent.log._claim import Token
     from graphagent.log._header import RunHeader
     from graphagent.log._log import Log
-    from graphagent.log._state import Activation, Frame
-    from graphagent.log._visits import Source
+    from graphagent.log._visits import Activation, Frame, Source
     from graphagent.memory import Step
     from graphagent.memory.transcript._transcript import Item
     from graphagent.protocols import Feature, ToolServer

@@ -21,7 +21,7 @@ from graphagent.run._sites import as_tool
 if TYPE_CHECKING:
     from graphagent.graph._policies import Setting
     from graphagent.llm import Tool
-    from graphagent.log._state import Frame
+    from graphagent.log._visits import Frame
     from graphagent.protocols import Model, ToolServer
     from graphagent.run._compiled import CompiledNode, CompiledStrategy
     from graphagent.run._held_back import HeldBack

@@ -21,8 +21,7 @@ from graphagent.events import (
 )
 from graphagent.graph._rules import is_tool
 from graphagent.log._executed import began, ended, take_back
-from graphagent.log._state import Frame
-from graphagent.log._visits import TASK, UNSET
+from graphagent.log._visits import TASK, UNSET, Frame
 from graphagent.memory.transcript._transcript import Transcript
 
 if TYPE_CHECKING:

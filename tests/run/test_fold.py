@@ -8,8 +8,8 @@ import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.log._log import Log
-from graphagent.log._state import Activation, Frame, State
-from graphagent.log._visits import Visit
+from graphagent.log._state import State
+from graphagent.log._visits import Activation, Frame, Visit
 from graphagent.memory.transcript._prompt import Versions
 from graphagent.memory.transcript._transcript import Transcript
 from graphagent.nodes import ask_human

@@ -50,7 +50,7 @@ _LAST = 12
 """Entries that `runs show` shows without --entries."""
 
 
-def list_(
+def list_(  # long because each option has its help
     target: RunsTarget,
     status: InStates = None,
     thread: InThread = None,
