@@ -705,7 +705,7 @@ class Agent(Generic[I, O]):
         Raises:
             RunNotFoundError: the run is not in the store.
             RunExistsError: a run with this `run_id` exists already.
-            ValueError: not exactly one of `at`, `before` and `after` is passed, or there is no such point.
+            ValueError: not exactly one of `at`, `before` and `after` is passed, or the run has no such point.
         """
         from graphagent.history._fork import fork
 

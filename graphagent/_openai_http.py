@@ -317,7 +317,7 @@ class Server:
         return client
 
     def _has_none(self) -> bool:
-        """Return whether there is no key for this server. A key from the environment is for the server from the environment."""
+        """Return whether this server has no key. A key from the environment is for the server from the environment."""
         named = self._base_url or (address_of_environment() and "OPENAI_API_KEY" not in environ)
         return self._api_key is None and bool(named)
 

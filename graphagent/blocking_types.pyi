@@ -790,7 +790,7 @@ class BlockingEncryptedStore(Protocol):
         """Accept the store as it is, even if it is older than its anchor, and write the anchor anew."""
 
     def aclose(self) -> None:
-        """Close the inner store, if it can be closed, and drop what is cached of it. The anchor knows of all commits then."""
+        """Close the inner store, if it can be closed, and drop its cache. The anchor knows of all commits then."""
 
     def __enter__(self) -> Self: ...
     def __exit__(

@@ -630,7 +630,7 @@ class OutputError(ModelError):
 class TruncatedError(OutputError):
     """The model stopped at its limit of tokens (`finish_reason` is `length`), and half of the requested answer is of no use.
 
-    Raised for JSON, tool calls and summaries, and if there is no text at all. The model is not asked again, since it would stop
+    Raised for JSON, tool calls and summaries, and for an answer without text. The model is not asked again, since it would stop
     at the same place.
     """
 

@@ -83,7 +83,7 @@ def place_of(what: str, given: StorePlace | None, *, new: bool) -> StorePlace:
     In a database, all are together.
 
     Raises:
-        BadParameter: there is no such store, and it is not to be `new`.
+        BadParameter: the store does not exist, and it is not to be `new`.
         StoreError: the default place is meant, and nothing has been kept there yet.
     """
     if given is not None and given.is_server:
@@ -112,7 +112,7 @@ def key_source(key: KeySource, *, new: bool = False, what: str = "The pass phras
     """Return the key that `--key` names; the pass phrase is asked for, twice if it is a new one.
 
     Raises:
-        BadParameter: there is no terminal to ask for a pass phrase at, or it is empty.
+        BadParameter: no terminal can be asked for a pass phrase, or the pass phrase is empty.
         Exit: the person left.
     """
     if key != PASSPHRASE:
@@ -144,7 +144,7 @@ def fact_provider(
     """Return the provider of the facts in a folder: encrypted with a key, readable files without one.
 
     Raises:
-        BadParameter: there is no such folder, and it is not to be `new`, or it is a file; the facts are encrypted and there is no
+        BadParameter: the folder does not exist, and it is not to be `new`, or it is a file; the facts are encrypted and there is no
             key, or they are plain and there is one; or it is not a key.
         StoreError: the default place is meant, and nothing has been kept there yet.
     """
@@ -274,7 +274,7 @@ def opening(what: str, place: StorePlace) -> Generator[None]:
     """Say which option is missing, or too much, where something opens a store within the block.
 
     Raises:
-        BadParameter: it is encrypted and there is no key, or it is plain and there is one.
+        BadParameter: the store is encrypted and no key was given, or it is plain and one was.
     """
     try:
         yield
@@ -316,13 +316,13 @@ async def open_store(
     A store that does not exist is created if it is to be `new`.
 
     Raises:
-        BadParameter: there is no such store; it is encrypted and there is no key, or it is plain and there is one.
+        BadParameter: the store does not exist; it is encrypted and no key was given, or it is plain and one was.
         StoreError: the store cannot be read, or the default place is meant, and nothing has been kept there yet.
     """
     place = place_of(what, store, new=new)
     async with unopened_store(place, key, anchor, new=new) as opened:
         with opening(what, place):
-            await opened.get((what,))  # there is no such item; but a wrong key fails here, before any change
+            await opened.get((what,))  # an item that does not exist; but a wrong key fails here, before any change
         yield opened
 
 
@@ -345,7 +345,7 @@ async def open_everything(
     In a folder, these are the memory that it is or has, and the files of stores in it and in its folder `memory`.
 
     Raises:
-        BadParameter: a path does not exist, or has nothing; or something is sealed, and there is no key.
+        BadParameter: a path does not exist, or has nothing; or something is sealed, and no key was given.
         StoreError: something cannot be read, or the default folder is meant, and nothing has been kept there yet.
     """
     check_anchor(key, anchor)
@@ -392,7 +392,7 @@ def stores_in(given: StorePlace | None, kind: str = "store") -> list[StorePlace]
     They are sealed or not; readable facts are not a store.
 
     Raises:
-        StoreNotFoundError: there is no such file or folder, or the folder has no store.
+        StoreNotFoundError: the file or folder does not exist, or the folder has no store.
     """
     if given is not None and (given.is_server or given.path.is_file()):
         return [given]
@@ -422,7 +422,7 @@ async def open_place(place: StorePlace, key: KeySource | None, anchor: str | Non
     """Open a memory, or a store in a file or a database: encrypted with the key, if it is sealed.
 
     Raises:
-        BadParameter: it is sealed, and there is no key.
+        BadParameter: the store is sealed, and no key was given.
         StoreError: it cannot be read.
     """
     if not place.is_server and place.path.is_dir():
@@ -432,7 +432,7 @@ async def open_place(place: StorePlace, key: KeySource | None, anchor: str | Non
         return
     async with open_plain(place) as plain:
         try:
-            await plain.get(("facts",))  # there is no such item; but what is sealed is refused here
+            await plain.get(("facts",))  # an item that does not exist; but a sealed store is refused here
             store: Store = plain
         except SealedStoreError:
             if key is None:

@@ -65,7 +65,7 @@ class DataclassCodec(Generic[_T]):
     CHARGE.read({"n": 5})                    ValueError, and so for {}, {"n": "ask", "x": 1} and "ask"
     ```
 
-    A field that has its default is left out. The annotation decides how another is written, and what is accepted when it is
+    A field that has its default is left out. The annotation decides how another is written, and which values are accepted when it is
     read: text, numbers, bool and Literal are as they are, a member of an enum is its value, a tuple of any length is a list, a
     dataclass is an object of its own fields, and any of these may be None. For any other annotation, and for text that may not
     be Unicode, a form is needed.

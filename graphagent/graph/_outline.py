@@ -154,7 +154,7 @@ class Outline(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
 
 def differences(before: Outline, after: Outline) -> list[str]:
-    """Return what a strategy has that another one does not (`- …`), and what is new in that (`+ …`); empty if a run can change over."""
+    """Return the differences of two strategies: parts of the first alone (`- …`) and of the second alone (`+ …`); empty if a run can change over."""
     if before.digest == after.digest:
         return []
     old, new = _parts(_essence(before)), _parts(_essence(after))

@@ -258,7 +258,7 @@ class Strategy(Node[I, O]):
 
     def _copy(self) -> Self:
         own = super()._copy()
-        own._outline = None  # noqa: SLF001  the outline says what is about to be changed
+        own._outline = None  # noqa: SLF001  the outline is about to change
         return own
 
     def _with(self, policy: Policy) -> Self:
@@ -298,7 +298,7 @@ class Strategy(Node[I, O]):
             max_size: The number of characters of the answer that the model sees; by default all.
 
         Raises:
-            TypeError: there is no description, or an argument is not of its type.
+            TypeError: the description is missing, or an argument is not of its type.
         """
         if not isinstance(description, str) or not description:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(

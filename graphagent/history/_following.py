@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Following:
     """The entries of a run after one of them, each when it is committed, until the run has another status than some.
 
-    While there are no new ones, a look is one read of two items. It is not an async generator: the garbage collector would have to
+    Without new entries, a look is one read of two items. It is not an async generator: the garbage collector would have to
     close one that a loop abandons.
     """
 

@@ -41,7 +41,7 @@ class CachedModel:
             model: The model that is asked for what the store does not have.
             store: Any store, such as a SqliteStore or an EncryptedStore; it may contain other things too.
             ttl: Seconds for which an answer is kept; None for as long as the store.
-            owner: Whose answers they are, found for the same owner only, and erased with what is forgotten of that owner in this
+            owner: Whose answers they are, found for the same owner only, and erased with the forgotten data of that owner in this
                 store. By default, they belong to the owner of the run or of the notes that ask; a name of your own lets all share them.
 
         Raises:

@@ -80,7 +80,7 @@ _BROKEN_OFF = ("abort", "aborted", "cancelled", "error", "insufficient_system_re
 
 
 def check_error(said: Mapping[str, Any], server: str) -> None:
-    """Check that there is no error in a whole answer, a chunk or a choice, whatever the status.
+    """Check that no error is in a whole answer, a chunk or a choice, whatever the status.
 
     Raises:
         ModelRequestError: there is one. Its status is that of the error, if it has one.
@@ -89,7 +89,7 @@ def check_error(said: Mapping[str, Any], server: str) -> None:
     if not found and mapping(said.get("base_resp")).get("status_code"):  # MiniMax, whose codes are its own; 0 is none
         found = said["base_resp"]
     error = mapping(found)
-    # Servers in Go send an empty object where there is no error.
+    # Servers in Go send an empty object in the place of no error.
     if not found or (error and not any(error.values())):
         return
     codes = [error.get(name) for name in ("code", "status", "status_code")]

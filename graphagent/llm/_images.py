@@ -47,7 +47,7 @@ class Image:
     Args:
         data: The bytes, or anything else that is accepted as an image.
         media_type: Such as `image/png`; by default the first bytes of the data decide.
-        url: The address of the image; sent to the server if there are no data. A `data:` URL becomes data.
+        url: The address of the image; sent to the server if data are missing. A `data:` URL becomes data.
 
     Raises:
         TypeError: it is not accepted as an image.
@@ -60,7 +60,7 @@ class Image:
     media_type: str = ""
     """Such as `image/png`."""
     url: str = ""
-    """The address of the image; used if there are no data."""
+    """The address of the image; used if data are missing."""
 
     def __init__(self, data: ImageLike = b"", media_type: str = "", url: str = "") -> None:
         for name, text in (("media_type", media_type), ("url", url)):

@@ -47,7 +47,7 @@ class LimitedModel:
             concurrency: How many requests may be pending at once.
             per_minute: How many requests may begin within a minute, failed ones included.
             tokens_per_minute: With how many tokens, of prompts and answers, a further request waits. They are known when an answer
-                comes, so what is pending then may exceed the limit.
+                comes, so pending requests may exceed the limit then.
 
         Raises:
             TypeError: `model` is not a model, or no limit is given.

@@ -100,7 +100,7 @@ class PricedModel:
         Raises:
             MissingExtraError: `prices` is None, and `genai-prices` is not installed.
             TypeError: `model` is not a model, or `prices` are not prices.
-            ValueError: there is no price for the model, or for one of the models in it.
+            ValueError: the model, or one of the models in it, has no price.
         """
         example = "PricedModel(model, Prices(input='0.15', output='0.60'))"
         check_model("a PricedModel", model, example)

@@ -1,4 +1,4 @@
-"""Waiting for what is committed to a log: at once where this process commits it, and else at intervals that grow."""
+"""Waiting for commits to a log: woken by commits of this process, and else looking at intervals that grow."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Board:
         self.commits = 0
 
     def subscribe(self, seen: int) -> Reply | None:
-        """Return what is sent at the next commit; None if there were more than those that were seen."""
+        """Return an event that the next commit sets; None if there was another commit since."""
         reply = Reply()
         with self._lock:
             if self.commits != seen:

@@ -233,7 +233,7 @@ class Log:
         """
         if self.store is None:
             return
-        # A task whose entries another one commits waits here. Cancelled in its middle, nobody would know what is stored.
+        # A task whose entries another one commits waits here. If it were cancelled in the middle, nobody would know which entries are stored.
         async with self._lock:
             with anyio.CancelScope(shield=True):
                 if self.lost:

@@ -157,7 +157,7 @@ class MCPConnection:
             cache=CacheConfig(default_ttl_ms=_DAY),
         )
         async with client:
-            client.session.validate_tool_result = _checked_elsewhere  # type: ignore[method-assign]  # there is no option
+            client.session.validate_tool_result = _checked_elsewhere  # type: ignore[method-assign]  # an option does not exist
             limit.deadline = math.inf
             # Some never answer what they do not know: the next connection does not wait for that again.
             self.is_legacy = self._transport.is_legacy = client.protocol_version not in MODERN_PROTOCOL_VERSIONS

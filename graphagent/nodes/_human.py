@@ -128,7 +128,7 @@ def ask_human(
     question: str | Callable[[Any], str], kind: type[T], *, learn: NoteView | None = None,
     deadline: timedelta | datetime | None = None, default: T = ..., name: str = "ask_human",
 ) -> Node[object, T]: ...  # fmt: skip
-@overload  # a union or a Literal, which is no class
+@overload  # a union or a Literal, which is not a class
 def ask_human(
     question: str | Callable[[Any], str], kind: Any, *, learn: NoteView | None = None,
     deadline: timedelta | datetime | None = None, default: Any = ..., name: str = "ask_human",

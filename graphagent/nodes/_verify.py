@@ -51,7 +51,7 @@ class Rejected(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict: `feedback` says what is wrong and how to mend it, empty if nothing is; `passed` is whether all that is required holds."""
+    """The verdict: `feedback` names the faults and how to mend them, or is empty; `passed` is whether all that is required holds."""
 
     # In this order: a model should not decide before it has reasoned.
     feedback: str
@@ -84,7 +84,7 @@ def verify(
     ```
 
     The judging model sees the transcript so far. Its own text does not become part of the transcript, is not an answer for
-    listeners of TextStreamed, and counts in turns, tokens and money. If there is no verdict, the node fails: nothing is
+    listeners of TextStreamed, and counts in turns, tokens and money. Without a verdict, the node fails: nothing is
     accepted then.
 
     Args:

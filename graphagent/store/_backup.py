@@ -75,10 +75,10 @@ async def backup(store: str | os.PathLike[str], to: str | os.PathLike[str], *, r
         replace: Whether a store that is at `to` is replaced, such as an earlier backup, or the backup of another folder.
 
     Raises:
-        StoreNotFoundError: there is no store.
+        StoreNotFoundError: the store does not exist.
         StoreExistsError: there is something at `to`.
         StoreInUseError: the store at `to`, which is to be replaced, is open.
-        DamagedStoreError: the store is damaged; there is no new backup of it.
+        DamagedStoreError: the store is damaged; no backup of it was made.
         StoreError: the store cannot be read, or `to` cannot be written; or it is a database on a server, which has tools of its own.
     """
     source, target = _paths("backup(store, to)", store, to, _dump)
@@ -99,7 +99,7 @@ async def restore(
         replace: Whether a store that is there is replaced; it stays until the restored one was read and checked.
 
     Raises:
-        StoreNotFoundError: there is no backup.
+        StoreNotFoundError: the backup does not exist.
         StoreExistsError: there is something at `store`, and it is not to be replaced.
         StoreInUseError: the store to be replaced is open, in another process or in this one.
         DamagedStoreError: the backup is damaged; the store stays as it is.

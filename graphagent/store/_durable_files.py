@@ -124,7 +124,7 @@ def locked(root: str, *, shared: bool = False, make: bool = False) -> Generator[
         make: Whether a missing folder is created.
 
     Raises:
-        OSError: the lock file cannot be opened (FileNotFoundError: there is no such folder).
+        OSError: the lock file cannot be opened (FileNotFoundError: the folder does not exist).
         StoreError: another process has held it for 30 seconds.
     """
     try:

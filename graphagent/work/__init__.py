@@ -1,7 +1,7 @@
 """Runs that others execute: submitted by any process that has the store, executed by workers.
 
 A task and options come in, headers and items in a store come out, of which workers make runs. Read the files in this order: `_submit`
-(what is committed), `_execute` (beginning and continuing one run that is due), `_handle` (a run that others execute, as users have it);
+(the commit), `_execute` (beginning and continuing one run that is due), `_handle` (a run that others execute, as users have it);
 `_dispatch` and `_in_process` (how workers hear of runs at once), `_worker` with `_finding`, `_backlog` and `_limits` (which run is executed
 next, where and when), `_schedules` (runs that begin at times).
 """

@@ -45,7 +45,7 @@ class Backlog:
         self.changed()
 
     def replace(self, found: Iterable[Found]) -> None:
-        """Replace all by what is due."""
+        """Replace all runs by those that are due."""
         self._found = sorted(found)
         names = {each.name for each in self._found}
         self._put_off = {name: until for name, until in self._put_off.items() if name in names}

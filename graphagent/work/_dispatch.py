@@ -41,7 +41,7 @@ def dispatcher_of(store: Store, given: Dispatcher | None) -> Dispatcher:
 
 
 async def tell(config: RunConfig, header: RunHeader) -> None:
-    """Bring word of a run that is due. What fails is logged, since workers find it in the store; so is what is due later."""
+    """Notify workers of a run that is due. A failure is logged, since workers also find the run in the store, as they find runs that are due later."""
     if header.due > _clock.now():
         return
     dispatcher = dispatcher_of(config.runs, config.dispatcher)

@@ -147,6 +147,6 @@ async def _hindrance(store: Store, header: RunHeader) -> Doing | None:
 
 
 async def _following(run: Runtime, store: Store) -> str:
-    with suppress(StoreError):  # whoever looks for what is due finds it
+    with suppress(StoreError):  # the next look for due runs finds it
         return await first_in_line(store, run.owner, run.thread, await time_of(store)) if run.thread else ""
     return ""

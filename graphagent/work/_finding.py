@@ -181,7 +181,7 @@ class Finder:
                     while True:
                         await self._hear(take)
                         pause = self._pause
-            except Exception as error:  # noqa: BLE001  whatever a dispatcher raises: what is due is looked for, too
+            except Exception as error:  # noqa: BLE001  whatever a dispatcher raises: due runs are looked for, too
                 _log.warning("no word of runs is heard: %s", told(error))
             pause = min(max(pause, 0.05) * 2, _LONGEST)
             await anyio.sleep(pause * random.uniform(0.75, 1.25))
@@ -202,7 +202,7 @@ class Finder:
             self._taking.cancel()
 
     async def word_of(self, owner: str, run_id: str) -> None:
-        """Add a run to the backlog, if it is for this worker; without an id, look for what is due."""
+        """Add a run to the backlog, if it is for this worker; without an id, look for due runs."""
         if not run_id:
             self.look_now()
             return

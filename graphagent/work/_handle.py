@@ -39,7 +39,7 @@ _NO_ANSWER: Any = object()
 class RunHandle(Generic[O]):
     """A run in the store that others execute: `agent.submit(…)` and `agent.handle(run_id)` return one.
 
-    Each method reads the store, so it works in any process, and says what is there now. A `Run` is what executes one, with its state in
+    Each method reads the store, so it works in any process, and returns the state in the store. A `Run` is what executes one, with its state in
     memory.
     """
 

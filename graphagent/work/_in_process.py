@@ -31,7 +31,7 @@ class InProcess:
     async def listening(
         self, queues: Collection[str] | None
     ) -> AsyncGenerator[Callable[[], Awaitable[tuple[str, str]]]]:
-        """Receive what is told within the block, by the function that it has."""
+        """Receive the notifications within the block, by the function of the worker."""
         with _making:
             place = place_in_process(self._store)
             board = _boards.get(place) or _Board()

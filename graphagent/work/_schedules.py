@@ -35,7 +35,7 @@ class Schedule:
     """Has workers begin a run of an agent at each time of a cron line: one run, however many workers there are.
 
     The line is about the clock on the wall. A time that occurs twice, when clocks are set back, counts once; one that is left out, when
-    they are set forward, counts as the end of what is left out. Only lines whose minute or hour begins with `*` are about the hours
+    they are set forward, counts as the end of the time that is left out. Only lines whose minute or hour begins with `*` are about the hours
     that pass, as in cron. A day of the month and a day of the week are alternatives, as in `0 9 13 * 5`, unless one of the two fields
     begins with `*`, as in `0 9 */2 * 1`: then both must fit. Times that passed while no worker was there begin one run together, that
     of the last of them. A schedule counts from when a worker first has it, and anew once its line or its zone is another.

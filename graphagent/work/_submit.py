@@ -139,7 +139,7 @@ async def submit(run: Runtime, settings: Settings) -> RunHeader:
 
 
 async def _same(config: RunConfig, header: RunHeader, submitted: Submitted) -> RunHeader | None:
-    """Return the header of the run of an id, which has the same task and thread; None if there is no such run.
+    """Return the header of the run of an id, which has the same task and thread; None if the run does not exist.
 
     Raises:
         RunExistsError: it has another task, or another thread.

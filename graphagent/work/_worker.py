@@ -167,7 +167,7 @@ class Worker:
         pause = self._sweep
         while True:
             try:
-                await self.store.get((ROOM,))  # there is no such item
+                await self.store.get((ROOM,))  # an item that does not exist
             except StoreUnavailableError as error:
                 _log.warning("the store is waited for: %s", error)
             else:

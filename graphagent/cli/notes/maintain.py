@@ -146,7 +146,7 @@ def _markdown(place: Path) -> dict[str, bytes]:
     """Return the Markdown files of a folder by their paths in it, without hidden ones; or the single file named.
 
     Raises:
-        StoreError: There are no Markdown files, or one cannot be read.
+        StoreError: The folder has no Markdown files, or one cannot be read.
     """
     if not place.is_dir():
         return {place.name: read_whole(place)}

@@ -66,7 +66,7 @@ class _Look:
     lines: list[str]
     """Its label."""
     error: str
-    """The class of what is drawn of an edge for errors, after a space."""
+    """The class of the drawn parts of an edge for errors, after a space."""
 
     @staticmethod
     def of(edge: OutlineEdge, path: str) -> _Look:

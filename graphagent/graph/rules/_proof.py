@@ -4,7 +4,7 @@ All rules come down to one question: can a run start one of some nodes (`then`) 
 START), with no execution of a third one (`between`) that began after that and came to its end? For each node, fork and strategy,
 `_ways` computes the shortest ways through it that matter to this question, from the inside out. So nobody has to try the
 orders in which branches may have their turns: two branches of a fork matter to each other only if one of them starts one of
-`first` and the other one of `then`. `docs/rules.md` says what is assumed of a run.
+`first` and the other one of `then`. `docs/rules.md` lists the assumptions about a run.
 
 The file is long because the proof is one recursion, over elements, edges and forks.
 """
@@ -263,7 +263,7 @@ def _tried_again(ways: _Ways, path: str) -> tuple[Way | None, tuple[Way | None, 
 
 
 def _through(edges: Sequence[Edge], prefix: str, pattern: Pattern, *, refused: bool = False) -> _Ways:
-    """Return the ways through a strategy of these edges. The paths of what is inside begin with `prefix`.
+    """Return the ways through a strategy of these edges. The paths of inner elements begin with `prefix`.
 
     With `refused`, an answer may be refused, and a model be asked again: END leads to each node that asks one.
     """

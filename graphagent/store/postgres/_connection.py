@@ -1,7 +1,7 @@
 """A connection to the server, as a thread uses it: statements in the extended protocol of libpq, with binary values.
 
 The connection is psycopg's. What a commit or a read of items needs is sent by libpq's one call for it, which takes a third of the
-time of psycopg's `execute` and holds no lock of Python while it waits. There is no state in a session that outlasts a transaction:
+time of psycopg's `execute` and holds no lock of Python while it waits. A session has no state that outlasts a transaction:
 no prepared statements, no settings, no advisory locks. So poolers may give each transaction another one.
 """
 

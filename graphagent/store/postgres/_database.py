@@ -69,7 +69,7 @@ class Database:
             return True
 
     def _number(self, connection: Connection) -> int:
-        """Return the number of the last migration that was made; 0 if there is no store."""
+        """Return the number of the last migration that was made; 0 without a store."""
         [(there,)] = connection.run(
             b"SELECT to_regclass($1) IS NOT NULL", [(TEXT, f"{self._name}.migrations".encode())]
         )
@@ -79,7 +79,7 @@ class Database:
         return number_of(number)
 
     def _check_empty(self, connection: Connection) -> None:
-        """Check that nothing is where a store would be made, and that what is there does not pass for an empty store."""
+        """Check that the place of a new store is empty, and that other tables there do not pass for an empty store."""
         found = connection.run(_OTHERS, [(TEXT, self._schema.encode())])
         if found and self._number(connection) == 0:  # and no other process has made the store in between
             raise StoreError(

@@ -1,4 +1,4 @@
-"""The errors of PostgreSQL as those of graphagent: what is wrong, with which store, and what to do."""
+"""The errors of PostgreSQL as those of graphagent: the fault, the store, and what to do."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Link:
         self._connection: Connection | None = None
         self._writer = b""
         self._epoch = 0
-        """What the row of the writer has as its epoch; 0 if there is no row yet."""
+        """The epoch in the row of the writer; 0 without a row."""
         self._number = 0
         """The number of the last commit that was sent."""
         self._in_doubt = False

@@ -43,7 +43,7 @@ _CHECKED = (
 
 
 def read(link: Link, function: Callable[[Connection], T], absent: T) -> T:
-    """Return what a function reads, or `absent` if there is no store yet."""
+    """Return what a function reads, or `absent` if the store does not exist yet."""
     database = link.database
     return link.read(lambda connection: function(connection) if database.is_ready(connection, new=False) else absent)
 

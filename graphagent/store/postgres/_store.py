@@ -49,7 +49,7 @@ class PostgresStore:
     found, and reading makes nothing. A commit is as durable as the server's `synchronous_commit` says: by default, it is on the
     server's disk when it returns. Any number of tasks, event loops, threads, processes and machines may use one schema; a process
     that is forked after the first use makes its own PostgresStore. Nothing needs closing; `async with` closes early, and a closed
-    store opens again when it is used. There is no state in a session, so poolers such as PgBouncer may be in between, also those that
+    store opens again when it is used. Sessions have no state, so poolers such as PgBouncer may be in between, also those that
     give each transaction another connection.
 
     A connection that breaks is made again, for up to `timeout` seconds. A commit that was sent meanwhile is made exactly once: a row
@@ -239,7 +239,7 @@ class PostgresStore:
         The server checks its own pages where its `data_checksums` are on.
 
         Raises:
-            StoreNotFoundError: there is no such schema; none is made.
+            StoreNotFoundError: the schema does not exist; none is made.
             DamagedStoreError: something is damaged.
             StoreError: the store cannot be read.
         """
@@ -295,7 +295,7 @@ class PostgresStore:
                 continue
 
     def _open(self) -> _Opened:
-        """Return what is open, which waits for nothing: connections are made in the threads."""
+        """Return the open database at once: connections are made in the threads."""
         opened = self._opened or self._open_new()
         if opened.database.pid != os.getpid():
             raise StoreError(

@@ -42,18 +42,18 @@ class AnchorState:
 
     @classmethod
     def of(cls, store_id: bytes, base: BaseState, keys: int, writers: Mapping[int, int]) -> AnchorState:
-        """Return what is to be known of a store with this base, version of the key row, and numbers of commits."""
+        """Return the state of a store with this base, version of the key row, and numbers of commits."""
         return cls(store_id, base.line, base.count, base.end, keys, dict(writers))
 
     @classmethod
     def empty(cls, store_id: bytes) -> AnchorState:
-        """Return what is known of a store that is about to be anchored: whatever it has is accepted."""
+        """Return the state of a store that is about to be anchored: whatever it has is accepted."""
         return cls(store_id, bytes(32), 0, bytes(32), 0)
 
     def merged(self, base: BaseState, keys: int, writer: int, commits: int) -> AnchorState | None:
-        """Return what is known after a writer has made some commits, or None if this is an anchor of another line.
+        """Return the state after a writer has made some commits, or None if this is an anchor of another line.
 
-        `base` is as that writer has read it last, and may be older than what is known.
+        `base` is as that writer has read it last, and may be older than the known one.
         """
         if not self.keys:
             return AnchorState.of(self.store_id, base, keys, {writer: commits} if writer else {})

@@ -27,7 +27,7 @@ MAGIC = b"ganchor\0"
 """The first bytes of an anchor."""
 _SLOT = 4096
 _HEAD = struct.Struct(">QI32s")
-"""Number of the writing, length of what is written, and the SHA-256 of all of the slot but this."""
+"""The number of the writing, the length of the contents, and the SHA-256 of the rest of the slot."""
 _SYNC_SECONDS = 1.0
 
 
@@ -44,7 +44,7 @@ class AnchorFile:
         return repr(os.fspath(self._path))
 
     def read(self) -> bytes | None:
-        """Return what was written last, or None if there is no file.
+        """Return the contents that were written last, or None without a file.
 
         Raises:
             AnchorError: it cannot be read, or both slots are damaged.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from graphagent.protocols import Anchor
 
 Change = Callable[[bytes | None], bytes | None]
-"""Returns what is to be written, of what was written last: None for nothing."""
+"""Returns the new contents, given those that were written last; None: nothing is to be written."""
 _KEYRING = "keyring:"
 
 
@@ -30,7 +30,7 @@ def checked_interval(anchor: object, seconds: float) -> float:
     """Return how many seconds an anchor may be behind.
 
     Raises:
-        ValueError: it is no number of seconds, or there is no anchor.
+        ValueError: the value is not a number of seconds, or the store has no anchor.
     """
     if type(seconds) not in (int, float) or not 0 <= seconds < inf:
         raise ValueError(f"anchor_every={seconds!r} is not a number of seconds; it is 0 or more")
@@ -44,7 +44,7 @@ class HeldAnchor:
 
     Raises:
         TypeError: it is neither a path nor an object that reads and writes.
-        ValueError: it is no path of a file, or names no entry of a keyring.
+        ValueError: the value is not the path of a file, or does not name an entry of a keyring.
         MissingExtraError: it is in a keyring, and the extra `keyring` is not installed.
     """
 

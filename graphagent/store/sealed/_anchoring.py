@@ -1,4 +1,4 @@
-"""The anchor of a sealed store in a session: what is compared with it at opening, and writing it.
+"""The anchor of a sealed store in a session: the comparison with it at opening, and writing it.
 
 What it knows of the store is in the rows of the writers (`_writers.py`), of which every commit to an anchored store changes one.
 """

@@ -126,7 +126,7 @@ class Changed(NamedTuple):
     after: int
 
     def named(self, version: int) -> Key | None:
-        """Return the key of the row with the generation that the domain has at a version; None if there is no domain."""
+        """Return the key of the row with the generation that the domain has at a version; None if the domain does not exist."""
         return None if not version else self.row if is_former(self.row) else (*self.row, version >> _VERSIONS)
 
 
@@ -223,7 +223,7 @@ class BaseState:
         return digest
 
     def _after(self, event: Event, writers: tuple[int, ...], sums: Sums) -> BaseState:
-        if not self.anchored:  # there is no anchor that could know of the event
+        if not self.anchored:  # no anchor could know of the event
             return replace(self, sums=sums, writers=writers)
         events, start = (*self.events, event), self.start
         while len(events) > _MOST_EVENTS:

@@ -2,7 +2,7 @@
 
 A commit of the inner store contains the item rows, each with the version that it must have now, and the rows of their domains,
 with the new numbers and sums; and if domains were added or removed, the row of this session, which counts them. So whoever else has changed one of the domains meanwhile causes a conflict, after
-which the transaction is made again from what is stored then. So does whoever has changed the keys: nobody seals with old ones.
+which the transaction is made again from the data that are stored then. So does whoever has changed the keys: nobody seals with old ones.
 
 The file is long because each kind of change plans rows of the same domains, which only together make the commit.
 """

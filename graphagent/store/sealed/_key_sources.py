@@ -39,7 +39,7 @@ class Passphrase:
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]  a caller without type checks
-            raise ValueError(f"a pass phrase is text, not {type(text).__name__}")  # noqa: TRY004  as all that is no key
+            raise ValueError(f"a pass phrase is text, not {type(text).__name__}")  # noqa: TRY004  as everything that is not a key
         if not text.strip():
             raise ValueError("a pass phrase must not be empty; choose five or more random words")
         try:
@@ -68,7 +68,7 @@ KeySource = bytes | str | Passphrase | Callable[[], bytes | Awaitable[bytes]]
 - `env:NAME` or `file:PATH`: a variable, or a file that belongs to this user and that nobody else may read, with base64 text of 32
   bytes or a recovery key;
 - `keyring:SERVICE/NAME`: an entry of the keyring of the operating system, with the same; it needs the extra `keyring`;
-- `passphrase:` before one of these three, such as `passphrase:env:NAME`, if what is there is a pass phrase;
+- `passphrase:` before one of these three, such as `passphrase:env:NAME`, if a pass phrase is there;
 - a function that returns 32 bytes, for example from a KMS. It may be async, and is called by `async with` and whenever a store is opened.
 
 A variable, a file or an entry is read again whenever a store is opened.
@@ -93,7 +93,7 @@ _LONGEST = 4096
 
 
 def new_key() -> str:
-    """Return a new key, as base64 text of 32 random bytes. Store it safely: what is sealed with it cannot be read without it."""
+    """Return a new key, as base64 text of 32 random bytes. Store it safely: data that are sealed with it cannot be read without it."""
     return base64.b64encode(os.urandom(KEY_BYTES)).decode("ascii")
 
 
@@ -111,7 +111,7 @@ class HeldKey:
     """A checked key source. Its repr shows no key, and it cannot be pickled.
 
     Raises:
-        ValueError: it is no key source. The message says what is, and does not show what was given.
+        ValueError: the value is not a key source. The message lists the key sources, and does not show the value.
         KeySourceError: the variable or the file that it names has no key.
         MissingExtraError: it names an entry of a keyring, and the extra `keyring` is not installed.
     """

@@ -106,7 +106,7 @@ class StoreKeys:
         """Have another key open the store too, from now on. A store that does not exist yet is made.
 
         Raises:
-            ValueError: the name is not 1 to 64 printable characters or is that of another key, `key` is no key or is there already,
+            ValueError: the name is not 1 to 64 printable characters or is that of another key, `key` is not a key or is there already,
                 or there are 32 keys.
         """
         name = checked_name(name)
@@ -117,11 +117,11 @@ class StoreKeys:
     async def remove(self, name: str) -> None:
         """Have a key not open the store any more. Its bytes are erased from the files, which are rewritten.
 
-        Somebody who has kept that key and an old copy of the store can still read the copy, and with what the copy contains, what is
+        Somebody who has kept that key and an old copy of the store can still read the copy, and with the keys in the copy, whatever is
         stored later; `rotate_data` ends that.
 
         Raises:
-            ValueError: there is no key of this name, or it is the one with which the store was opened, which `rotate` replaces.
+            ValueError: no key has this name, or it is the one with which the store was opened, which `rotate` replaces.
             NotErasedError: it is removed, but its bytes may still be on the disk.
         """
         wanted = unicodedata.normalize("NFC", name)
@@ -147,7 +147,7 @@ class StoreKeys:
         RemovedKeyError at their next commit. To give processes time, `add` the new key first, give it to them, and `remove` the old one.
 
         Raises:
-            ValueError: the name is not 1 to 64 printable characters or is that of another key, `key` is no key or is there already,
+            ValueError: the name is not 1 to 64 printable characters or is that of another key, `key` is not a key or is there already,
                 or it would replace a recovery key.
             RemovedKeyError: somebody else has rotated or removed this key meanwhile.
             NotErasedError: the key is replaced, but the bytes of the old one may still be on the disk.

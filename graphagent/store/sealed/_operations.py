@@ -1,7 +1,7 @@
 """The operations of an encrypted store: read and check, scan, commit for all tasks together, verify.
 
 Commits that arrive while another one is being made wait, and are then made together, in one commit of the inner store: one of the
-waiting tasks *leads* and does it for the others. There is no thread or task of the store's own, so nothing has to be closed.
+waiting tasks *leads* and does it for the others. The store has no thread or task of its own, so nothing has to be closed.
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ class DataRotation:
         raise session.restless("(any)")
 
     async def _drop_changed(self, part: _Part) -> None:
-        """Leave out the items that others have changed: what is left to do is found when the items of the domain are read back."""
+        """Leave out the items that others have changed: the remaining ones are found when the items of the domain are read back."""
         rows = await get_many(self._session.store, [each.change.key for each in part.items])
         part.items = [
             each for each in part.items if (row := rows.get(each.change.key)) and row.value == each.change.before

@@ -27,7 +27,7 @@ class SealedScan:
     """The position of a scan, which goes through the domains under a prefix, and in each through the members.
 
     The inner store is scanned in step with the members, and the two are compared: an item that the inner scan leaves out, because it
-    was put since, is read by its key, and an item that is no member is skipped, because it was removed since. If items
+    was put since, is read by its key, and an item that is not a member is skipped, because it was removed since. If items
     contradict the members after all, the domain is looked at again: only if it has not changed since is it damaged.
     """
 

@@ -121,7 +121,7 @@ class Slot:
     public: bytes = field(repr=False)
 
     def plain(self) -> bytes:
-        """Return its bytes, without what is sealed to it."""
+        """Return its bytes, without the keys that are sealed to it."""
         return _named(self.kind, self.number, self.added, self.name, self.parameters) + self.public
 
     @classmethod
@@ -139,7 +139,7 @@ class Slot:
         """Return the key that was sealed to this slot.
 
         Raises:
-            UnreadableError: what is sealed was changed.
+            UnreadableError: the sealed keys were changed.
         """
         try:
             return _suite().decrypt(sealed, pair.private, self._info(store_id))
@@ -166,7 +166,7 @@ class RemovedSlot:
 
     @classmethod
     def of(cls, slot: Slot, now: int) -> RemovedSlot:
-        """Return what is left of a slot."""
+        """Return the rest of a slot."""
         fingerprint = fingerprint_of(slot.public)
         return cls(slot.kind, slot.number, slot.added, slot.name, slot.parameters, fingerprint, now)
 

@@ -33,7 +33,7 @@ class EncryptedStore:
     or adds is refused as damage. An old copy of the whole store, put in its place, is a sound store: with `anchor`, it is refused too
     (RolledBackError). `docs/format.md` specifies the format and says what remains visible.
 
-    A domain is what is forgotten together: the items whose keys begin with the same n segments. `domains` contains n for rooms of
+    A domain is the unit of forgetting: the items whose keys begin with the same n segments. `domains` contains n for rooms of
     your own, such as `{"documents": 3}`; it is 5 for `facts` and `runs`, 4 for `cache`, 3 for `waiting` and 2 for others, and cannot
     be changed once the room has been used. The first use of a domain reads all of it; after that no operation gets slower as the
     store grows. `key` is 32 bytes, or one of the other forms of `KeySource`.
@@ -143,7 +143,7 @@ class EncryptedStore:
         Raises:
             WrongKeyError: the store was sealed with another key.
             PlainStoreError: the inner store was never sealed and is not empty.
-            DamagedStoreError: what is stored is not what was stored last.
+            DamagedStoreError: the stored data are not the ones that were stored last.
             StoreError: the inner store cannot be read.
         """
         return self._sealed().scan(prefix, after=after, limit=limit, reverse=reverse)
@@ -155,7 +155,7 @@ class EncryptedStore:
             ConflictError: an item does not have the version that a change expects, or does not exist.
             WrongKeyError: the store was sealed with another key.
             PlainStoreError: the inner store was never sealed and is not empty.
-            DamagedStoreError: what is to be changed is not what was stored last.
+            DamagedStoreError: the data to be changed are not the ones that were stored last.
             NotErasedError: all changes are made, but bytes of what DeleteAll removed may still be on the disk.
             StoreError: the inner store cannot be written.
         """
@@ -201,7 +201,7 @@ class EncryptedStore:
         await self._sealed().anchor_anew()
 
     async def aclose(self) -> None:
-        """Close the inner store, if it can be closed, and drop what is cached of it. The anchor knows of all commits then."""
+        """Close the inner store, if it can be closed, and drop its cache. The anchor knows of all commits then."""
         opened, self._opened = self._opened, None
         if opened is not None:
             await opened.aclose()

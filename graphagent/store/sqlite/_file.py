@@ -90,7 +90,7 @@ class Connection(Protocol):
 
 
 def make(path: Path) -> None:
-    """Make an empty store if there is no file yet, completely or not at all.
+    """Make an empty store if the file does not exist yet, completely or not at all.
 
     Raises:
         StoreError: the folder or the file cannot be made.
@@ -464,7 +464,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def as_store_error(error: BaseException, path: Path) -> StoreError:
-    """Return the StoreError for an error of the driver or the system, which says what is wrong with this file and what to do."""
+    """Return the StoreError for an error of the driver or the system, which names the fault of this file and says what to do."""
     import apsw
 
     if isinstance(error, StoreError):

@@ -116,7 +116,7 @@ class Writer:
           restarts the log, which syncs its head, and moving the log to the file. Both are left to the writer's thread.
         - not for others: whoever has the connection or the file locked leaves the commit to the writer's thread. So does another
           process that has written since the last commit: it may have restarted the log, or sealed the file.
-        - not for much work: what is written is little, and the length of a value that is overwritten is looked at before.
+        - not for much work: little is written, and the length of a value that is overwritten is looked at before.
         """
         if job.done:
             return
@@ -231,7 +231,7 @@ class Writer:
             self._running = True
 
     def close(self, reply: Reply | None) -> bool:
-        """Let the thread end after the queued work; return False if there is no thread, and no reply will come."""
+        """Let the thread end after the queued work; return False without a thread: no reply will come."""
         with self._lock:
             if self._closed or not self._running:
                 self._closed = True
