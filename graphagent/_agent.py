@@ -363,7 +363,7 @@ class Agent(Generic[I, O]):
             raise FeatureError(f"{named} is installed already; install it once, with all its settings")
         if self.store is None and getattr(made, "background", False):
             raise FeatureError(
-                f"{named} learns in the background, and what is left to learn is kept in a store; "
+                f"{named} learns in the background, and learning that is still due is kept in a store; "
                 "give the agent one: Agent(…, store=SqliteStore('runs.db')), or let it learn at its place: learn=True"
             )
         installed.install(self)

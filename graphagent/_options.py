@@ -289,7 +289,7 @@ def check_can(method: str, given: object, what: str, example: str = "") -> None:
     """Check that an object has a method, and that it is an instance, not the class.
 
     Raises:
-        TypeError: it does not; `what` says what is expected, and `example` what to write.
+        TypeError: it does not; `what` names the expected value, and `example` what to write.
     """
     if isinstance(given, type) or not callable(getattr(given, method, None)):
         raise TypeError(f"{what}, not {kind_of(given)}{example and f'; write {example}'}")

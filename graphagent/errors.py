@@ -86,7 +86,7 @@ GraphAgentError
 └ ScriptError (AssertionError)        a test's model was asked for more than its script or recording has
 ```
 
-The file is long because it is the one page of all errors. Messages say what is wrong, which, what exists and what to do. They
+The file is long because it is the one page of all errors. Messages name the fault, its object, the possible values and the remedy. They
 never contain a secret or the value of a fact. All errors can be pickled, if the result that they carry, if any, can be.
 """
 

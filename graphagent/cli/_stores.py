@@ -447,7 +447,7 @@ async def open_place(place: StorePlace, key: KeySource | None, anchor: str | Non
 def check_anchor(key: KeySource | None, anchor: str | None) -> None:
     """Raise a `BadParameter` if there is an anchor and no key."""
     if anchor is not None and key is None:
-        raise typer.BadParameter("only what is encrypted has an anchor; give --key too", param_hint="--anchor")
+        raise typer.BadParameter("only encrypted data have an anchor; give --key too", param_hint="--anchor")
 
 
 def with_store(

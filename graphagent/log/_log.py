@@ -545,7 +545,7 @@ def _older(run_id: str) -> RolledBackError:
     return RolledBackError(
         f"the store of run {run_id!r}",
         "entries that were committed are not in it any more",
-        remedy="An older copy of the store, or a replica that lagged, has taken its place: the run can continue from what is there",
+        remedy="An older copy of the store, or a replica that lagged, has taken its place: the run can continue from the entries that are there",
     )
 
 

@@ -95,7 +95,7 @@ class Conversation:
         said = tuple(parts)
         text = "".join(part.text for part in said if isinstance(part, Text))
         if any(not isinstance(part, Text) for part in said):
-            self.leave_out("what is not text in a message of the system")
+            self.leave_out("parts other than text in a message of the system")
         if self._steps:
             self._steps.append(MessageStep(Message.system(text), at=at))
         else:

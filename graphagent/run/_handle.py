@@ -229,7 +229,7 @@ class Run(Generic[O]):
             AnswerError: an answer does not fit its question. None of the answers is recorded.
         """
         if answer is _NO_ANSWER and answers is None and results is None:
-            raise TypeError("there is no answer: write run.answer(…), or run.answer(answers={id: …})")
+            raise TypeError("no answer was given: write run.answer(…), or run.answer(answers={id: …})")
         self._run.check_continues()
         given = {only_question(self._run): answer} if answer is not _NO_ANSWER else {}
         take_answers(self._run, {**given, **(answers or {}), **results_by_question(self._run, results or {})})

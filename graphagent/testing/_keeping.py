@@ -230,7 +230,7 @@ async def _export(provider: KeepingProvider, scope: Scope, owner: str) -> None:
     whole = [record async for record in provider.export()]
     promise(all(record in whole for record in records), "export without an owner returns the facts of all owners")
     promise(len(whole) > 3, "export without an owner returns the facts of all owners")
-    promise(await provider.import_(records) == 0, "importing what is there already changes nothing")
+    promise(await provider.import_(records) == 0, "importing records that exist already changes nothing")
     await provider.forget(owner=owner, everything=True)
     try:
         await provider.import_([*records, {"nonsense": True}])
@@ -243,7 +243,7 @@ async def _export(provider: KeepingProvider, scope: Scope, owner: str) -> None:
     after = await provider.history(CITY, USER, scope, owner=owner)
     promise(after == before, "import_ keeps ids, versions, timestamps and sources")
     again = [record async for record in provider.export(owner=owner)]
-    promise(sorted(map(repr, again)) == sorted(map(repr, records)), "what is imported is exported the same")
+    promise(sorted(map(repr, again)) == sorted(map(repr, records)), "imported records are exported the same")
     left = values_of(await provider.load_all(USER, scope, owner=other))
     promise(left == [("Paris",)], "import_ changes nothing of other owners")
     promise(await provider.verify() >= 4, "verify returns the number of facts, all versions counted")

@@ -128,7 +128,7 @@ async def _everything(provider: FactProvider, scope: Scope) -> None:
     found.clear()
     (await provider.load(CITY, USER, scope)).clear()
     left = {fact.concept.keyword for fact in await provider.load_all(USER, scope)}
-    promise(left == keywords, "whoever changes a list that was returned changes nothing of what is stored")
+    promise(left == keywords, "whoever changes a list that was returned does not change the stored facts")
 
 
 async def _many(provider: FactProvider, scope: Scope) -> None:
@@ -260,7 +260,8 @@ async def _durable(provider: _Own, reopen: Callable[[_Own], FactProvider], scope
     promise(values_of(await last.load(CITY, USER, scope)) == [("Paris",)], text)
     tools = added_up(await last.load(TOOLS, USER, scope))
     promise(
-        tools == ("vim", "git", "ed", "sed"), "what was saved before adds up with what is saved after opening again"
+        tools == ("vim", "git", "ed", "sed"),
+        "values that were saved before are added to those that are saved after opening again",
     )
     if isinstance(last, KeepingProvider):
         await _cleared(last, scope)

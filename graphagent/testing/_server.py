@@ -51,7 +51,7 @@ class Edit:
 
     reply: ServerReply
     change: _Change
-    """A function of the JSON that would be sent, which returns what is sent instead: of all events or chunks of a streamed answer,
+    """A function of the JSON that would be sent, which returns the JSON to send instead: of all events or chunks of a streamed answer,
     otherwise of a list of one. What it is given, it may change. A RawResponse is sent as it is."""
 
 

@@ -234,7 +234,7 @@ async def _existence(store: Store, room: str) -> None:
             found == (there, version, 3), "the ConflictError of Exists has the key, the required and the found version"
         )
     promise(await store.get(new) == Item(new, b"2", 2), "a commit that raises ConflictError changes nothing")
-    promise(await _refused(store, Exists((room, "nobody"), version=1)) is not None, "what is missing has no version")
+    promise(await _refused(store, Exists((room, "nobody"), version=1)) is not None, "a missing item has no version")
     promise(
         await _refused(store, Put(new, b"3"), Exists(new, version=3)) is None, "Exists sees what its commit has put"
     )
@@ -417,7 +417,7 @@ async def _long_keys(store: Store, room: str) -> None:
     left = {key for key in keys if key[:6] != (room, *names[:5])} - {(room, names[0])}
     promise(
         set(await _keys(store, (room,))) == left,
-        "what is removed is of exactly the key or prefix, also where it is long",
+        "exactly the key or prefix is removed, also where it is long",
     )
 
 

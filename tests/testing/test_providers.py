@@ -633,7 +633,7 @@ class ExportOfNobody(Own):
             yield record
 
 
-@MUTANTS.breaks("importing what is there already changes nothing")
+@MUTANTS.breaks("importing records that exist already changes nothing")
 class ImportForNobody(Own):
     async def import_(self, records):
         return await super().import_([{**record, "owner": ""} if "owner" in record else record for record in records])
@@ -1024,7 +1024,7 @@ class NotJson(Own):
         return await super().import_([{**each, "values": list(each.get("values", ()))} for each in records])
 
 
-@MUTANTS.breaks("importing what is there already changes nothing")
+@MUTANTS.breaks("importing records that exist already changes nothing")
 class ImportTwice(Own):
     async def import_(self, records):
         return await super().import_([{**record, "id": f"{record.get('id')}-2"} for record in records])
@@ -1042,7 +1042,7 @@ class ImportAnything(Own):
         return await super().import_([record for record in records if "keyword" in record])
 
 
-@MUTANTS.breaks("importing what is there already changes nothing")
+@MUTANTS.breaks("importing records that exist already changes nothing")
 class ImportCounted(Own):
     async def import_(self, records):
         await super().import_(records)
@@ -1094,7 +1094,7 @@ class ShortDescriptions(OneDict):
         return [replace(fact, concept=concept) for fact, concept in zip(found, concepts, strict=True)]
 
 
-@MUTANTS.breaks("whoever changes a list that was returned changes nothing of what is stored")
+@MUTANTS.breaks("whoever changes a list that was returned does not change the stored facts")
 class OwnList(OneDict):
     """Gives away the list in which it keeps its facts."""
 

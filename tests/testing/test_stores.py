@@ -459,7 +459,7 @@ class ToldOtherwise(Three):
 MUTANTS.like("ExistsToldOtherwise", ToldOtherwise, "the ConflictError of Exists has the key, the required")
 
 
-@MUTANTS.breaks("what is missing has no version")
+@MUTANTS.breaks("a missing item has no version")
 class FirstVersionMissing(Three):
     """Takes what nobody has put for the first version."""
 

@@ -228,7 +228,7 @@ def _check_place(source: str) -> None:
     if f"{kind}:" not in _PLACES:
         raise ValueError(f"'passphrase:' stands before 'env:NAME', 'file:PATH' or 'keyring:SERVICE/NAME'; {_FORMS}")
     if not name:
-        raise ValueError(f"there is no name after the colon; {_FORMS}")
+        raise ValueError(f"the name after the colon is missing; {_FORMS}")
     if _secret_in(name) is not None or (kind == "env" and not name.isidentifier() and name not in os.environ):
         # Errors show the name of a place, so what may be a secret must not be taken for one.
         _refuse(f"after '{kind}:' stands the name of a place, and this may be a key or a pass phrase itself")

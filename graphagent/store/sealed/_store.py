@@ -197,7 +197,7 @@ class EncryptedStore:
             StoreError: the inner store cannot be written, or others keep writing to it.
         """
         if self._anchor is None:
-            raise ValueError("there is no anchor; give EncryptedStore(…, anchor=PATH)")
+            raise ValueError("the store has no anchor; give EncryptedStore(…, anchor=PATH)")
         await self._sealed().anchor_anew()
 
     async def aclose(self) -> None:

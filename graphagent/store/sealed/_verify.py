@@ -60,7 +60,7 @@ def _beside_plain(session: SealedSession, plain: Counter[object]) -> DamagedStor
     rooms = ", ".join(f"{count} in room {room!r}" for room, count in plain.items())
     return DamagedStoreError(
         session.where,
-        f"besides what is sealed, there are rows in plain text ({rooms}), put there by someone who opened it without its key",
+        f"besides the sealed rows, there are rows in plain text ({rooms}), put there by someone who opened it without its key",
         remedy="What is sealed is sound: export it with the key, import it into a new store, and delete this one with its plain "
         "text. Of a SqliteStore, scan(()) still returns the plain rows",
     )
