@@ -193,7 +193,7 @@ def test_within_its_own_loop_it_refuses_to_wait_for_itself():
 
     model = ScriptedModel([ToolCalls([ToolCall("wait", {})]), "done"])
     result = blocking(Agent(react, model=model, tools=[wait, look])).run("x")
-    assert "await the method itself" in result.memory.steps[1].observations
+    assert "await the async method instead" in result.memory.steps[1].observations
 
 
 def test_an_interrupt_cancels_what_is_waited_for():

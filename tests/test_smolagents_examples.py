@@ -104,7 +104,7 @@ def test_the_screenshots_of_a_model_that_opens_no_page(tmp_path):
     """There are none, which is said."""
     with openai_server(["I would rather not."], model="m") as server:
         text = printed("screenshots.py", tmp_path, "--model", "m", "--base-url", server.base_url)
-    assert text.endswith("the model opened no page, so there is no screenshot\n")
+    assert text.endswith("the model opened no page, so no screenshot was taken\n")
     assert list(tmp_path.iterdir()) == []
 
 

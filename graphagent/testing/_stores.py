@@ -28,6 +28,8 @@ _Own = TypeVar("_Own", bound="Store")
 _TEXTS = ("", "\0", "a\0b", "\0\xff", "\ud800", "é", "e\u0301", "../../x", "/abs", "CON", "🔑" * 500, "\U0010ffff", "1")
 _INTS = (0, 1, 2, 9, 10, 255, 256, 65_536, 2**31, 2**32, 2**63 - 1)
 
+_CUTS = 5
+"""How often connections are cut at least while commits are made."""
 _LONGEST_COMMIT = 60
 """After how many seconds a commit is taken to wait for the scan in which it is made."""
 
@@ -610,11 +612,13 @@ async def _disconnected(store: _Own, disconnect: Callable[[_Own], object], room:
     text = "a commit whose connection is lost is made once and wholly, or not at all"
     head = (room, "head")
     await store.commit(Put(head, b"v"))
-    working, made, unknown = 10, set[Key](), set[Key]()
+    working, cuts, made, unknown = 10, 0, set[Key](), set[Key]()
 
     async def save(number: int) -> None:
         nonlocal working
-        for step in range(40):
+        step = 0
+        while step < 40 or cuts < _CUTS:  # a fast store has made forty commits before the first cut
+            step += 1
             row = (room, "rows", number, step)
             changes = Exists(head), Put(row, b"v", expected=0), Put((room, "count", number), b"v")
             try:
@@ -630,6 +634,7 @@ async def _disconnected(store: _Own, disconnect: Callable[[_Own], object], room:
             group.start_soon(save, number)
         while working:
             await to_thread.run_sync(disconnect, store)
+            cuts += 1
             await anyio.sleep(random.uniform(0, 0.03))
     for tries_left in reversed(range(20)):
         try:

@@ -45,7 +45,7 @@ def test_everything_is_backed_up_damaged_verified_and_restored(run, kept):
     assert run("restore", "away/notes.db", str(kept / "notes.db")).code == 1
     ended = run("restore", "away/notes.db", str(kept / "notes.db"), "--replace")
     assert ended.out == "Restored: 1 store.\n"
-    assert "forgotten since then is there again" in ended.said
+    assert "forgotten since then is back" in ended.said
     assert run("verify", *KEY).out == before.out
 
 
@@ -63,12 +63,12 @@ def test_a_store_is_copied_under_another_key(run, kept):
     assert run(*command).code == 0
     Path("copy.db").rename("copy.db.part")
     assert run("notes", "remember", "Another one.", "--store", str(kept), *KEY).code == 0
-    assert "copy.db.part is there already" in run(*command).said
+    assert "copy.db.part exists already" in run(*command).said
     Path("copy.db.part").unlink()
     assert run(*command).code == 0
     ended = run(*command)
     assert ended.code == 1
-    assert "copy.db is there already" in ended.said
+    assert "copy.db exists already" in ended.said
 
 
 def test_what_cannot_be_backed_up_says_what_to_do(run, kept):

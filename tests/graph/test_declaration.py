@@ -304,7 +304,7 @@ async def test_strategies_and_forks_are_nested_up_to_a_limit():
         inner = parallel(part, name=f"p{level}") if level == 1 else Strategy(f"s{level}", START >> part >> END)
     assert inner.declaration.levels == 60
     assert (await Agent(inner, max_nodes=None).run(1)).done
-    with pytest.raises(StrategyError, match=r"'s59': it has 60 levels .* there may be 60") as raised:
+    with pytest.raises(StrategyError, match=r"'s59': it has 60 levels .* the limit is 60") as raised:
         Strategy("s60", START >> inner >> END)
     assert [problem.node for problem in raised.value.problems] == ["s59"]
 

@@ -54,7 +54,9 @@ async def test_what_is_not_to_be_repeated_fails():
     [store] = await broken_off("fail")
     for _ in range(2):
         payments = Payments(store, "fail")
-        with pytest.raises(UnknownOutcomeError, match="'pay' was broken off during 'pay', and nobody knows") as caught:
+        with pytest.raises(
+            UnknownOutcomeError, match="'pay' was broken off during 'pay', whose outcome is unknown"
+        ) as caught:
             await payments.agent.resume("r")
         assert (caught.value.node, caught.value.key, caught.value.run_id, payments.paid) == ("pay", "pay", "r", [])
     assert (await Payments(store, "fail", catches=True).agent.resume("r")).output == "unknown: pay"

@@ -69,7 +69,7 @@ async def test_an_output_of_another_class_fails_the_node(value, kind, said, stor
     """With a store and without one; the error has no value in it, and its cause is a NodeTypeError."""
     with pytest.raises(NodeFailedError) as caught:
         await Agent(alone(returning(value, kind)), store=store).run("x")
-    assert f"node 'give' failed with NodeTypeError: {said}; return what is declared" in str(caught.value)
+    assert f"node 'give' failed with NodeTypeError: {said}; return the declared type" in str(caught.value)
     assert isinstance(caught.value.__cause__, NodeTypeError)
     assert isinstance(caught.value.__cause__, TypeError)
 

@@ -64,7 +64,7 @@ async def later(event):
 @pytest.mark.parametrize(
     ("kind", "handler", "said"),
     [
-        (dict, print, "an event type of graphagent.events and then a handler, not the class dict"),
+        (dict, print, "an event type of graphagent.events and a handler, not the class dict"),
         ("MemorySaveStarted", print, "an event type of graphagent.events"),
         (MemorySaveStarted, later, "the handler of MemorySaveStarted is async"),
         (MemorySaveStarted, Later(), "the handler of MemorySaveStarted is async"),

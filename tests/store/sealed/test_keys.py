@@ -36,8 +36,8 @@ from graphagent.store.sealed._key_sources import HeldKey
 from graphagent.store.sealed._keyset import Keyset, NoSlotsError, OtherKeyError
 from graphagent.store.sealed._secret import Secret, SlotKind
 from graphagent.store.sealed._slots import NewerSlotError, Slot
-from tests.store.sealed.test_format import ITEMS, frozen_rows
 from tests.store.sealed.test_format import KEY as OLD
+from tests.store.sealed.test_format import frozen_rows, items_of
 from tests.thorough import examples
 
 KEY = bytes(range(32))
@@ -394,7 +394,7 @@ async def test_a_store_of_format_1_is_upgraded_by_the_first_change(tmp_path):
     await store.keys.add("words", Passphrase("some words"))
     assert (await inner.get(KEYS)).value[7] == 2
     for key in (OLD, Passphrase("some words")):
-        assert await EncryptedStore(inner, key).verify() == len(ITEMS)
+        assert await EncryptedStore(inner, key).verify() == len(items_of(1))
     with pytest.raises(WrongKeyError):
         await opens(inner, new_key())
 
