@@ -148,6 +148,19 @@ async def test_the_same_task_under_the_same_id_is_the_same_run(store):
         await agent.submit("other", run_id="a", thread="t")
 
 
+async def test_a_submit_that_is_cancelled_is_made_or_not(store):
+    """Submitted again under its id, it is one run, with its task and its place in the thread."""
+    agent = talker(store)
+    for number in range(12):
+        with anyio.move_on_after(0.0004 * (number % 4)):
+            await agent.submit(str(number), run_id=f"m{number}", thread="t")
+        await agent.submit(str(number), run_id=f"m{number}", thread="t")
+    for number in range(12):
+        await execute(agent, "", f"m{number}")
+    assert (await agent.read("m11")).output.split() == [str(number) for number in range(12)]
+    assert len(await list_runs(store)) == 12
+
+
 async def test_submits_and_workers_that_come_together_lose_and_double_nothing(store):
     """Of ten that submit the same run there is one; of those that execute it one does; a thread has each message once, in some order."""
     agent = talker(store)
