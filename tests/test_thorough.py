@@ -84,4 +84,4 @@ def test_what_is_left_out_are_repetitions():
     assert len(fast) * 3 < len(whole)
     assert {each.partition("[")[0] for each in fast} == {each.partition("[")[0] for each in whole}
     name = min(whole).partition("[")[0]
-    assert collected(name) == {each for each in whole if each.startswith(f"{name}[")}
+    assert collected(name) >= {each for each in whole if each.startswith(f"{name}[")}

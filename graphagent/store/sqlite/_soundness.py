@@ -53,12 +53,20 @@ def check_pages(connection: Connection, path: Path) -> None:
             raise DamagedStoreError(os.fspath(path), "SQLite's own check failed")
 
 
-def are_sound(connection: Connection, path: Path, tables: Iterable[str]) -> bool:
-    """Return the result of SQLite's own check of tables and their indexes, as `is_sound` does; True if the file is large."""
+def are_sound(connection: Connection, path: Path, tables: Iterable[str]) -> bool | None:
+    """Return the result of SQLite's own check of tables and their indexes, as `is_sound` does; True if the file is large.
+
+    The check has a connection of its own, which reads from the disk what the given one may have in memory. None: the schema is another one
+    there, since somebody has changed the tables after the transaction of the given one began.
+    """
     if not _is_small(connection):
         return True
     fresh = connect(path, "FULL", writing=False)
     try:
+        fresh.execute("BEGIN")
+        schema = "PRAGMA schema_version"
+        if fresh.execute(schema).fetchall() != connection.execute(schema).fetchall():
+            return None
         return all(fresh.execute(f"PRAGMA integrity_check({table})").fetchall() == [("ok",)] for table in tables)
     finally:
         fresh.close()

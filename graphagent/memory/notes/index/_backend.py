@@ -191,9 +191,11 @@ class SqliteIndex:
 
     def _check_soundness(self, connection: IndexConnection) -> None:
         if self._sound != self._schema:
-            if not are_sound(cast("Any", connection), self._store.path, CHECKED):
+            sound = are_sound(cast("Any", connection), self._store.path, CHECKED)
+            if sound is False:
                 raise damage(os.fspath(self._store.path), "SQLite's own check failed")
-            self._sound = self._schema
+            if sound:  # else the tables were made anew meanwhile, and the next read checks those
+                self._sound = self._schema
 
     @contextmanager
     def _telling_damage(self) -> Generator[None]:
