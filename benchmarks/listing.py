@@ -1,7 +1,6 @@
 """What it costs to list the runs of an owner and to forget one: a sealed store beside a plain one, in CPU time.
 
-In a sealed store the header of each run has a key of its own, so that two rows are read and opened for each. The files are made where
-TMPDIR says.
+In a sealed store the header of each run lies in a row with a key of its own. The files are made where TMPDIR says.
 """
 
 from __future__ import annotations
