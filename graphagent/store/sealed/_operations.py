@@ -45,7 +45,9 @@ _INLINE_DOMAINS = 32
 """For up to so many domains a commit is applied in the thread of the event loop, for more in a worker thread."""
 _PASSES = 5
 _WAY_SECONDS = 0.02
-"""How long a commit makes way for whoever has changed the keys, who may be rotating the data (`DataRotation` in `_rotation.py`)."""
+"""How long a commit makes way for whoever has changed the keys (`SealedSession.make_way`)."""
+_PATIENCE = 8
+"""How often a commit may be refused, because others were first, until it has them make way."""
 
 
 class SealedStore:
@@ -258,8 +260,15 @@ class SealedStore:
                 await self._catch_up(session, transaction)
             finally:
                 session.flight = None
-            await anyio.sleep(random.uniform(0, min(0.001 * 2**attempt, _LONGEST_PAUSE)))
+            await self._before_next(session, attempt)
         raise session.restless("(several)")
+
+    async def _before_next(self, session: SealedSession, attempt: int) -> None:
+        """Let others commit first after an attempt that was refused; after many of them, have the others wait instead."""
+        if attempt < _PATIENCE:
+            await anyio.sleep(random.uniform(0, min(0.001 * 2**attempt, _LONGEST_PAUSE)))
+        else:
+            await session.make_way()
 
     async def _catch_up(self, session: SealedSession, transaction: SealedTransaction) -> None:
         """Take over what another process has changed."""

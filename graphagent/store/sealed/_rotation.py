@@ -14,7 +14,7 @@ the rotation has come: whoever calls it again, after whatever has interrupted it
 
 What is expensive, sealing items, needs no particular version of the row of their domain. So it is done before, and what others commit to
 the domain meanwhile costs nothing but sealing its row again. Still, whoever writes to a domain all the time would always be first.
-Against that, the key row is put again, as it is: all commits that are under way are refused then, and make way for a moment.
+Against that, a rotation has them make way, as a commit does that was refused again and again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from graphagent.store.sealed._base import path_of
 from graphagent.store.sealed._commit import Resealed, SealedTransaction
 from graphagent.store.sealed._domains import Domain, MismatchError
 from graphagent.store.sealed._format import DomainState, NamedKey, State, item_mark, primary, record_number
-from graphagent.store.sealed._key_row import replacing
 from graphagent.store.sealed._keys import RotationProgress
 from graphagent.store.sealed._keyset import Keyset, Purpose
 from graphagent.store.sealed._scan import open_item
@@ -117,7 +116,7 @@ class DataRotation:
             enabled = [key.number for key in keys if key.state is State.ENABLED]
             if any(key.state is State.OPENS for key in keys):
                 return sealing.number
-            await self._change_keys(
+            await self._session.change_keys(
                 partial(Keyset.promoted, purpose=Purpose.SEAL, number=max(enabled))
                 if enabled
                 else partial(Keyset.with_key, purpose=Purpose.SEAL)
@@ -131,19 +130,7 @@ class DataRotation:
             return keyset
 
         while ended(self._session.keyset) != self._session.keyset:
-            await self._change_keys(ended, erased=True)
-
-    async def _change_keys(self, change: Callable[[Keyset], Keyset], *, erased: bool = False) -> None:
-        """Put a changed keyset in place, unless another process has changed it; in any case the session has the present one then."""
-        session = self._session
-        version = session.keys_version
-        try:
-            await session.store.commit(*replacing(version, change(session.keyset), erased=erased))
-        except ConflictError:
-            pass
-        finally:
-            await session.renew_keys(version)
-            await session.writers.renew()  # a commit wants to know the rows of the writers at least as of the key row
+            await self._session.change_keys(ended, erased=True)
 
     async def _reseal_writers(self) -> None:
         session = self._session
@@ -287,7 +274,7 @@ class DataRotation:
                 return again
             make_way = changed[0] == "d"
             if make_way:
-                await self._change_keys(_same)
+                await session.make_way()
             for part in parts:
                 owns = changed[: part.domain.depth] == ("i", *part.domain.path)
                 if owns:
@@ -346,10 +333,6 @@ class DataRotation:
         self._domains += domains
         if self._report is not None:
             self._report(RotationProgress(min(self._domains, self._total), self._total, self._items))
-
-
-def _same(keyset: Keyset) -> Keyset:
-    return keyset
 
 
 def _begun(keys: tuple[NamedKey, ...], number: int) -> tuple[NamedKey, ...]:

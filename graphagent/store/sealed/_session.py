@@ -68,7 +68,7 @@ from graphagent.store.sealed._format import (
     sum_with,
     unseal,
 )
-from graphagent.store.sealed._key_row import fresh_keyset, opened_keyset, with_secret
+from graphagent.store.sealed._key_row import fresh_keyset, opened_keyset, replacing, with_secret
 from graphagent.store.sealed._keyset import Blinder, Keyset, Purpose
 from graphagent.store.sealed._writers import Writers
 
@@ -220,6 +220,25 @@ class SealedSession:
                     self.keyset, self.keys_version = keyset, found.version
                     self._seal_keys = keyset.keys[Purpose.SEAL]
         return self.keys_version != seen
+
+    async def change_keys(self, change: Callable[[Keyset], Keyset], *, erased: bool = False) -> None:
+        """Put a changed keyset in place, unless another process has changed it; in any case this session has the present one then."""
+        version = self.keys_version
+        try:
+            await self.store.commit(*replacing(version, change(self.keyset), erased=erased))
+        except ConflictError:
+            pass
+        finally:
+            await self.renew_keys(version)
+            await self.writers.renew()  # a commit wants to know the rows of the writers at least as of the key row
+
+    async def make_way(self) -> None:
+        """Have the commits of all other processes refused that are under way: they wait for a moment before they try again.
+
+        Without that, whoever writes to a domain all the time would always be first. The key row is put again, as it is, and each commit
+        requires the key row that its process knows.
+        """
+        await self.change_keys(lambda keyset: keyset)
 
     async def unsealed(self, kind: bytes, found: Item) -> bytes | None:
         """Return the plaintext of a row that is not an item; None if it has to be read again.

@@ -232,6 +232,22 @@ async def test_others_make_way():
     assert {record_number(row.value) for row in rows if row.key[0] in "rdi"} == {2}
 
 
+@pytest.mark.parametrize("change", [DeleteAll(("room", "big")), Put(("room", "big", "x", 2), b"theirs")])
+async def test_a_commit_has_its_turn(change):
+    """Where somebody always commits first, a commit has the others make way after some attempts; nothing of either is lost."""
+    inner = MemoryStore()
+    other = EncryptedStore(inner, KEY)
+    await fill(other)
+    before = await listed(other)
+    overtaken = Overtaken(inner, other)
+    await EncryptedStore(overtaken, KEY).commit(change)
+    assert 1 < overtaken.commits < 20
+    kept = [key for key in before if key[:2] != ("room", "big")] if isinstance(change, DeleteAll) else before
+    assert await other.verify() == len(kept) + overtaken.commits
+    found = await other.get(("room", "big", "x", 2))
+    assert found is None if isinstance(change, DeleteAll) else found.value == b"theirs"
+
+
 async def test_what_is_damaged_keeps_the_keys_that_it_needs():
     """A record that does not open is reported as damage, is left as it is, and what is sound stays readable."""
     inner = MemoryStore()
