@@ -20,7 +20,7 @@ from graphagent.history import forget_runs
 from graphagent.log._header import RunHeader, header_key, rows_key
 from graphagent.run import list_runs
 from graphagent.store import EncryptedStore, Put, SqliteStore, new_key
-from graphagent.store._checksum import checked
+from graphagent.store._items import checked
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from graphagent._options import check_text
 from graphagent.errors import RunClaimedError, RunQueuedError
+from graphagent.log._header import OVER
 from graphagent.log._log import Log
-from graphagent.log._status import OVER
 from graphagent.log._submitted import read_unbegun
 from graphagent.run._ending import append_end
 

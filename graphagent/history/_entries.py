@@ -25,9 +25,9 @@ from graphagent.log._entries import (
     Started,
     Stopped,
 )
+from graphagent.log._header import OVER
 from graphagent.log._log import Log
 from graphagent.log._segments import root_of
-from graphagent.log._status import OVER
 from graphagent.log._visits import UNSET, Source, name_of_effect
 from graphagent.memory.transcript._memory import Detached, RunMemory
 from graphagent.run._compiled import items_of

@@ -16,7 +16,6 @@ from graphagent.history._carried import carried
 from graphagent.history._removing import line_of
 from graphagent.history._runs import run_owners, thread_ends, threads_of
 from graphagent.log._bytes import payloads_in, plain
-from graphagent.log._due import due_changes
 from graphagent.log._header import (
     HEADERS,
     ROOM,
@@ -24,6 +23,7 @@ from graphagent.log._header import (
     THREADS,
     WAITING,
     RunHeader,
+    due_changes,
     header_key,
     mark_key,
     mark_of,
@@ -31,13 +31,12 @@ from graphagent.log._header import (
     rows_key,
     thread_key,
 )
-from graphagent.log._listing import list_runs
 from graphagent.log._log import check_segments
-from graphagent.log._segments import Segment, read_header, read_segment, read_segments
+from graphagent.log._segments import Segment, list_runs, read_header, read_segment, read_segments
 from graphagent.log._submitted import Submitted, all_submitted, place_at_end, read_submitted, submitted_key
 from graphagent.run._threads import thread_record
 from graphagent.store import Put
-from graphagent.store._checksum import is_intact
+from graphagent.store._items import is_intact
 
 if TYPE_CHECKING:
     from graphagent.log._submitted import Place

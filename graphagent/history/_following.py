@@ -16,7 +16,7 @@ from graphagent.store._bulk import get_many
 
 if TYPE_CHECKING:
     from graphagent.history._entries import Entry
-    from graphagent.log._status import Status
+    from graphagent.log._header import Status
     from graphagent.run._config import RunConfig
 
 

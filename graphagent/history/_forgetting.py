@@ -22,9 +22,9 @@ from graphagent.history._places import Place, Places
 from graphagent.history._reach import Reached, Selection
 from graphagent.history._removing import counted, forget_runs, runs_of
 from graphagent.history._runs import choose_runs
-from graphagent.log._due import due_of
+from graphagent.log._header import due_of
 from graphagent.log._lease import drop_claims, keys_of_claims
-from graphagent.log._listing import list_runs
+from graphagent.log._segments import list_runs
 from graphagent.memory._expiry import checked_age
 from graphagent.memory.facts._older import forget_older, older_facts
 from graphagent.memory.facts._store_items import facts_of

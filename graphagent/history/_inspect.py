@@ -13,10 +13,9 @@ from graphagent.errors import RunNotFoundError
 from graphagent.history._entries import Entry, innermost, questions_of, read_stored
 from graphagent.history._runs import run_head
 from graphagent.log._changes import Changes
-from graphagent.log._header import rows_key
+from graphagent.log._header import OVER, rows_key
 from graphagent.log._log import Log
 from graphagent.log._segments import read_header, root_of
-from graphagent.log._status import OVER
 from graphagent.memory.steps._render import stopped_text
 from graphagent.memory.transcript._memory import Detached, RunMemory
 from graphagent.run._reading import look_up_references

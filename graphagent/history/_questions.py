@@ -13,12 +13,12 @@ from graphagent.errors import RunNotFoundError, StoreError
 from graphagent.history._entries import questions_of
 from graphagent.history._runs import run_owners
 from graphagent.log._header import MARKED, WAITING, RunHeader, header_key, mark_key, mark_of, read_marks
-from graphagent.log._listing import list_runs
 from graphagent.log._log import Log
+from graphagent.log._segments import list_runs
 from graphagent.run._reading import read_log, runtime_over
 from graphagent.store import Put
 from graphagent.store._bulk import get_many
-from graphagent.store._checksum import checked
+from graphagent.store._items import checked
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store

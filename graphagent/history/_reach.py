@@ -14,9 +14,8 @@ from graphagent.errors import StoreError
 from graphagent.history._places import Place, Places
 from graphagent.log._bytes import plain
 from graphagent.log._entries import EffectRecorded, TranscriptEdited
-from graphagent.log._listing import list_runs
 from graphagent.log._log import Log
-from graphagent.log._segments import read_segment
+from graphagent.log._segments import list_runs, read_segment
 from graphagent.log._submitted import read_submitted
 from graphagent.memory import Concept, KnownFact, KnownNote, Scope, ScopeKind, Subject, SummaryStep
 from graphagent.memory.facts._extraction import as_compared

@@ -18,8 +18,8 @@ from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError
 from graphagent.history._carried import carried
 from graphagent.history._runs import choose_runs, thread_ends, threads_of
 from graphagent.log._asked import ASKED, asked_key
-from graphagent.log._due import DUE, due_key, due_of
 from graphagent.log._header import (
+    DUE,
     HEADERS,
     LEARNING,
     ROOM,
@@ -27,6 +27,8 @@ from graphagent.log._header import (
     THREADS,
     WAITING,
     RunHeader,
+    due_key,
+    due_of,
     header_key,
     mark_key,
     place_of,
@@ -34,8 +36,7 @@ from graphagent.log._header import (
     thread_key,
 )
 from graphagent.log._lease import drop_claims, judged, keys_of_claims
-from graphagent.log._listing import list_runs
-from graphagent.log._segments import read_segment, read_segments
+from graphagent.log._segments import list_runs, read_segment, read_segments
 from graphagent.log._submitted import removal_of
 from graphagent.memory.facts._store_items import is_fact
 from graphagent.memory.notes.index._storage import NOTES

@@ -11,10 +11,18 @@ from graphagent import _clock
 from graphagent._article import kind_of
 from graphagent._options import check_store
 from graphagent.errors import DamagedStoreError, RunNotFoundError
-from graphagent.log._header import HEADERS, ROOM, ROWS, THREADS, RunHeader, child_of, header_key, rows_key
-from graphagent.log._listing import list_runs
-from graphagent.log._segments import read_header, read_part
-from graphagent.log._status import check_statuses
+from graphagent.log._header import (
+    HEADERS,
+    ROOM,
+    ROWS,
+    THREADS,
+    RunHeader,
+    check_statuses,
+    child_of,
+    header_key,
+    rows_key,
+)
+from graphagent.log._segments import list_runs, read_header, read_part
 from graphagent.log._submitted import all_submitted, submitted_key
 from graphagent.run._threads import run_of
 

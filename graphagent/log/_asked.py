@@ -8,7 +8,7 @@ import msgspec
 from msgspec.msgpack import Decoder, Encoder
 
 from graphagent.store import Put
-from graphagent.store._checksum import checked, is_intact
+from graphagent.store._items import checked, is_intact
 
 if TYPE_CHECKING:
     from graphagent.log._header import RunHeader

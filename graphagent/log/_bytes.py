@@ -23,7 +23,7 @@ from graphagent.log._entries import AgentStarted, AgentStopped, AnyEntry, Carrie
 from graphagent.memory import Step
 from graphagent.memory.transcript._fields import Source, read_step, write_step
 from graphagent.memory.transcript._prompt import Versions
-from graphagent.store._checksum import checked, is_intact
+from graphagent.store._items import checked, is_intact
 
 if TYPE_CHECKING:
     from graphagent.log._entries import Entry

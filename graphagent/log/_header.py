@@ -1,26 +1,72 @@
-"""The header of a run: what a store says of a run without its entries."""
+"""The header of a run: its status and what else a store says of a run without its entries, with marks and times by which runs are found."""
 
 from __future__ import annotations
 
+import logging
+import zlib
+from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import msgspec
 from msgspec import structs
 from msgspec.msgpack import Decoder, Encoder
 
 from graphagent import _clock
+from graphagent._options import check_word
 from graphagent.errors import DamagedStoreError, RunClaimedError
 from graphagent.log._claim import LEASE, Claim
-from graphagent.log._status import Status
+from graphagent.store import Delete, Put
 from graphagent.store._bulk import collect
-from graphagent.store._checksum import checked, is_intact
+from graphagent.store._claims import claims_of
+from graphagent.store._items import checked, is_intact
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from graphagent.llm import Usage
     from graphagent.log._visits import Activation
     from graphagent.protocols import Store
-    from graphagent.store import Key
+    from graphagent.store import Change, Key
+
+
+Status = Literal[
+    "new",
+    "queued",
+    "running",
+    "sleeping",
+    "waiting",
+    "paused",
+    "done",
+    "ended",
+    "failed",
+    "cancelled",
+    "interrupted",
+    "unsupported",
+    "damaged",
+]
+"""Where a run is: `new` before its first node, `queued` until somebody begins it, `sleeping` until a time, `waiting` for answers, `paused`
+on request, `done` at END, `ended` before it by somebody who would not have it continued, `interrupted` if its process died, `damaged` if
+the store has not what was written."""
+OVER: Collection[Status] = ("done", "ended")
+"""Where nothing is executed any more: the next run of a thread continues the transcript of such a run."""
+
+RETAINED: Collection[Status] = (*OVER, "failed", "cancelled")
+"""Where nothing happens by itself any more. Such runs are removed when their agent has kept them long enough."""
+
+
+def check_statuses(status: Collection[str] | None) -> None:
+    """Check an option that names the statuses of runs.
+
+    Raises:
+        TypeError: it is one text, and not a list.
+        ValueError: one of them is not known.
+    """
+    if isinstance(status, str):
+        raise TypeError(f"status= is a list, such as [{status!r}]")
+    for each in status or ():
+        check_word("status", each, get_args(Status))
+
 
 ROOM = "runs"
 LEARNING = "learning"
@@ -254,3 +300,97 @@ async def read_marks(store: Store, room: str, owner: str | None = None) -> list[
             strategy, time = _mark_decoder.decode(memoryview(value)[4:])
             found.append((time, str(key[1]), run_id, strategy))
     return sorted(found)
+
+
+_log = logging.getLogger("graphagent")
+DUE = "due"
+"""The room with an item for each run for which something is to be done at a time, read in the order of the times, over all owners.
+
+The item is put, moved and removed in the commit of the header that says the time, by whatever writes headers."""
+_BUCKETS = 16
+"""Parts of the room. In a sealed store each is a domain of its own, or all processes would write the same row."""
+
+_due_decoder = Decoder(str)
+
+
+class Due(NamedTuple):
+    """A run for which something is to be done."""
+
+    at: int
+    """When, in milliseconds UTC by the clock of the store."""
+    owner: str
+    run_id: str
+    strategy: str
+    """The name of its strategy, whose agents have the run."""
+
+
+def due_key(header: RunHeader) -> Key:
+    """Return the key of the item by which a run is found whose header has a time at which something is due."""
+    bucket = zlib.crc32(header.run_id.encode("utf-8", "surrogatepass")) % _BUCKETS
+    return (DUE, bucket, header.due, header.owner, header.run_id)
+
+
+def due_changes(header: RunHeader, before: int) -> list[Change]:
+    """Return what becomes of the item when a header is written in the place of one that had the time `before`; 0 is none."""
+    if header.due == before:
+        return []
+    changes: list[Change] = []
+    if before:
+        changes.append(Delete(due_key(structs.replace(header, due=before))))
+    if header.due:
+        changes.append(Put(due_key(header), checked(_encoder.encode(header.strategy))))
+    return changes
+
+
+async def time_of(store: Store) -> int:
+    """Return the current time for judging deadlines, in milliseconds UTC: by the clock of the store, or else of this process.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    claims = claims_of(store)
+    return _clock.now() if claims is None else await claims.now()
+
+
+async def read_due(store: Store, until: int, limit: int) -> list[Due]:
+    """Return the runs, of all owners, for which something is due up to a time, the earliest first.
+
+    A damaged item is logged and left out, since the runs of all others do not depend on it.
+
+    Args:
+        store: Where they are.
+        until: In milliseconds UTC, by the clock of the store, where it has one.
+        limit: At most so many.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    return sorted([each async for each in all_due(store, until, limit)])[:limit]
+
+
+async def all_due(store: Store, until: int, limit: int | None = None) -> AsyncGenerator[Due]:
+    """Yield the runs, of all owners, for which something is due up to a time, as `read_due` finds them, in no order.
+
+    With a `limit`, there are all of the first so many, and perhaps more.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    for bucket in range(_BUCKETS):
+        async for item in store.scan((DUE, bucket), limit=limit):
+            _, _, at, owner, run_id = item.key
+            if int(at) > until:
+                break
+            if not is_intact(item.value):
+                _log.warning("run %r is left alone: the item that something is due for it is damaged", run_id)
+                continue
+            yield Due(int(at), str(owner), str(run_id), _due_decoder.decode(memoryview(item.value)[4:]))
+
+
+async def due_of(store: Store, owner: str) -> list[Key]:
+    """Return the keys of the items of an owner's runs. Those of all owners are read for that.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    return [item.key for item in await collect(store.scan((DUE,))) if item.key[3] == owner]

@@ -32,9 +32,17 @@ from graphagent.errors import (
 from graphagent.log._bytes import EntryCodec, payloads_in, plain, row_of
 from graphagent.log._changes import committed
 from graphagent.log._claim import LEASE, Claim
-from graphagent.log._due import due_changes
 from graphagent.log._entries import NO_VALUE, AgentStarted, AgentStopped, Carried, NodeFinished, Started, finish_node
-from graphagent.log._header import WAITING, RunHeader, child_header, header_key, mark_key, place_of, rows_key
+from graphagent.log._header import (
+    WAITING,
+    RunHeader,
+    child_header,
+    due_changes,
+    header_key,
+    mark_key,
+    place_of,
+    rows_key,
+)
 from graphagent.log._lease import Lease
 from graphagent.log._segments import Segment, read_header, read_segments
 from graphagent.log._state import State
@@ -45,7 +53,7 @@ if TYPE_CHECKING:
     from graphagent.log._bytes import Types
     from graphagent.log._claim import Token
     from graphagent.log._entries import Entry
-    from graphagent.log._status import Status
+    from graphagent.log._header import Status
     from graphagent.log._visits import Activation, Frame
     from graphagent.protocols import Store
     from graphagent.store import Change, Key

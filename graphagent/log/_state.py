@@ -18,7 +18,7 @@ from graphagent.memory.transcript._transcript import Transcript
 QuestionKind = Literal["question", "approval", "result", "in_flight"]
 
 if TYPE_CHECKING:
-    from graphagent.log._status import Status
+    from graphagent.log._header import Status
 
 
 @final

@@ -13,7 +13,7 @@ from graphagent.log._header import SUBMITTED, rows_key
 from graphagent.log._log import Log
 from graphagent.log._segments import read_header
 from graphagent.store import DeleteAll, Put
-from graphagent.store._checksum import checked, is_intact
+from graphagent.store._items import checked, is_intact
 
 if TYPE_CHECKING:
     from graphagent.log._bytes import Types

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from graphagent.graph import Outline
     from graphagent.llm import Usage
-    from graphagent.log._status import Status
+    from graphagent.log._header import Status
     from graphagent.memory.transcript._transcript import Transcript
 
 K = TypeVar("K")

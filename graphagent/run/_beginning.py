@@ -21,9 +21,8 @@ from graphagent.errors import (
 from graphagent.events import RunEnded, RunResumed, RunStarted
 from graphagent.llm import Deny
 from graphagent.log._claim import Token
-from graphagent.log._due import time_of
 from graphagent.log._entries import EffectRecorded, Resumed, Started
-from graphagent.log._header import RunHeader, header_key, title_of
+from graphagent.log._header import RunHeader, header_key, time_of, title_of
 from graphagent.log._log import Log
 from graphagent.log._segments import read_header
 from graphagent.memory import TaskStep

@@ -15,8 +15,7 @@ from graphagent.errors import GraphAgentError, NodeFailedError, RunClaimedError
 from graphagent.events import RunEnded, RunFailed, RunFinished, RunSuspended
 from graphagent.log._asked import asked_key
 from graphagent.log._entries import Ended, LearningDue, Stopped
-from graphagent.log._header import LEARNING, WAITING, cost_of, mark_key, mark_of, storable
-from graphagent.log._status import RETAINED
+from graphagent.log._header import LEARNING, RETAINED, WAITING, cost_of, mark_key, mark_of, storable
 from graphagent.run._after import learners, look_back, named
 from graphagent.run._final_errors import is_of_store
 from graphagent.run._reading import read_any_log, read_run, runtime_over

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from graphagent.events import Event
-    from graphagent.log._status import Status
+    from graphagent.log._header import Status
     from graphagent.memory import RunMemory, Step
     from graphagent.run._questions import Question
     from graphagent.run._result import RunResult

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from graphagent._article import counted
 from graphagent.errors import RunError
+from graphagent.log._header import OVER
 from graphagent.log._ledger import Charge, Ledger
-from graphagent.log._status import OVER
 
 if TYPE_CHECKING:
     from datetime import datetime
     from typing import Any
 
     from graphagent.llm import Usage
-    from graphagent.log._status import Status
+    from graphagent.log._header import Status
     from graphagent.memory import RunMemory
     from graphagent.run._questions import Question
 

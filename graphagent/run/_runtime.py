@@ -25,9 +25,9 @@ from graphagent.errors import BudgetError, HandlerError, RunEndedError, Serializ
 from graphagent.events import OutputStreamed, RunAnswered, StepCommitted, TextStreamed, ThreadAbandoned
 from graphagent.llm import Message, Tool, ToolCall
 from graphagent.llm._tools import fresh_ids
+from graphagent.log._header import OVER
 from graphagent.log._ledger import Charge
 from graphagent.log._segments import is_part
-from graphagent.log._status import OVER
 from graphagent.log._visits import UNSET
 from graphagent.memory import ActionStep, FinalAnswerStep
 from graphagent.memory.transcript._memory import RunMemory

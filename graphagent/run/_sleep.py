@@ -18,8 +18,8 @@ from anyio.lowlevel import checkpoint
 from graphagent import _clock
 from graphagent._concurrency import Reply
 from graphagent.errors import JournalError, StoreError
-from graphagent.log._due import time_of as store_time
 from graphagent.log._entries import EffectRecorded
+from graphagent.log._header import time_of as store_time
 from graphagent.run._suspend import Suspend
 from graphagent.run._times import milliseconds_of
 

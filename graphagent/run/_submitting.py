@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from graphagent import _clock
 from graphagent.errors import RunQueuedError
 from graphagent.log._bytes import row_of
-from graphagent.log._due import time_of
-from graphagent.log._header import RunHeader
+from graphagent.log._header import RunHeader, time_of
 from graphagent.log._log import Log
 from graphagent.log._segments import read_header
 from graphagent.log._submitted import Submitted, read_submitted, submitted_key

@@ -8,15 +8,14 @@ from msgspec.msgpack import Decoder, Encoder
 
 from graphagent.errors import DamagedStoreError, RunClaimedError, RunExistsError, RunNotFoundError, ThreadBusyError
 from graphagent.log._bytes import payloads_in, plain
-from graphagent.log._header import RunHeader, header_key, rows_key, thread_key
+from graphagent.log._header import OVER, RunHeader, header_key, rows_key, thread_key
 from graphagent.log._log import Log
 from graphagent.log._segments import read_header, read_segment
-from graphagent.log._status import OVER
 from graphagent.memory.transcript._transcript import Transcript
 from graphagent.run._ending import ended_here
 from graphagent.run._reading import look_up_references, read_log
 from graphagent.store import Exists, Put
-from graphagent.store._checksum import checked, is_intact
+from graphagent.store._items import checked, is_intact
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store

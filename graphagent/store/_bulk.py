@@ -1,12 +1,13 @@
-"""Reading many items at once, from stores that can and from stores that cannot."""
+"""Reading many items: at once, from stores that can and from stores that cannot, and page by page."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
+
+from anyio.lowlevel import checkpoint
 
 from graphagent._concurrency import turn
-from graphagent.store._paging import Scan
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -40,3 +41,43 @@ async def collect(scan: AsyncIterator[Item]) -> list[Item]:
         StoreError: the store cannot be read.
     """
     return await scan.rest() if isinstance(scan, Scan) else [item async for item in scan]
+
+
+_TURN = 16
+"""After how many items other tasks have their turn, since each is work for the reader."""
+
+
+class Scan:
+    """An async iterator over the items of pages.
+
+    It is not an async generator, so that it may be abandoned in the middle without being closed.
+
+    Args:
+        more: Returns the next page, which is empty only at the end.
+    """
+
+    def __init__(self, more: Callable[[], Awaitable[list[Item]]]) -> None:
+        self._more = more
+        self._left: list[Item] = []
+        """The items of the page that are still to come, the next one last, where a list is cheap to shorten."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Item:
+        left = self._left
+        if not left:
+            self._left = left = (await self._more())[::-1]
+            if not left:
+                raise StopAsyncIteration
+        if len(left) % _TURN == 0:
+            await checkpoint()
+        return left.pop()
+
+    async def rest(self) -> list[Item]:
+        """Return all items that were not read yet."""
+        found, self._left = self._left[::-1], []
+        while page := await self._more():
+            found += page
+            await checkpoint()  # a store in memory waits for nothing
+        return found

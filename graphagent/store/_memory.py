@@ -9,7 +9,7 @@ from typing import Self
 
 from graphagent._concurrency import turn
 from graphagent.errors import SealedStoreError
-from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
+from graphagent.store._bulk import Scan
 from graphagent.store._fork_safety import in_use
 from graphagent.store._items import (
     Change,
@@ -18,11 +18,14 @@ from graphagent.store._items import (
     Item,
     Key,
     Put,
+    bounds,
     check_before,
+    check_change,
     check_expected,
+    checked_limit,
+    encode_key,
     version_after,
 )
-from graphagent.store._paging import Scan
 from graphagent.store._sealed_detection import KEYS_PLACE, MAGIC, is_plain, sealed_after
 from graphagent.store._sorted_dict import SortedDict
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from graphagent.errors import PlainStoreError, SealedStoreError
-from graphagent.store._encoding import encode
-from graphagent.store._items import Change, DeleteAll, Put
+from graphagent.store._items import Change, DeleteAll, Put, encode
 
 if TYPE_CHECKING:
     from graphagent.store._items import Key

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from graphagent._concurrency import Reply
-from graphagent.store._encoding import bounds, check_change, encode_key
-from graphagent.store._encoding import decode as decode_key
-from graphagent.store._paging import Scan
+from graphagent.store._bulk import Scan
+from graphagent.store._items import bounds, check_change, encode_key
+from graphagent.store._items import decode as decode_key
 
 __all__ = ["Reply", "Scan", "bounds", "check_change", "decode_key", "encode_key"]

@@ -16,9 +16,8 @@ from graphagent.errors import (
     StrategyChangedError,
     ThreadBusyError,
 )
-from graphagent.log._due import time_of
+from graphagent.log._header import RETAINED, time_of
 from graphagent.log._segments import read_header
-from graphagent.log._status import RETAINED
 from graphagent.log._submitted import first_in_line
 from graphagent.run._ending import refuse
 from graphagent.run._submitting import read_any

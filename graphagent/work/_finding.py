@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import anyio
 
 from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError, StoreError
-from graphagent.log._due import Due, due_key, read_due, time_of
-from graphagent.log._header import ROOM, RunHeader, header_key
+from graphagent.log._header import RETAINED, ROOM, Due, RunHeader, due_key, header_key, read_due, time_of
 from graphagent.log._segments import read_header
-from graphagent.log._status import RETAINED
 from graphagent.store import Delete
 from graphagent.store._bulk import get_many
 from graphagent.store._claims import claims_of

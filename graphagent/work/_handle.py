@@ -12,7 +12,7 @@ from graphagent.errors import RunClaimedError, RunNotFoundError, StoreError
 from graphagent.history._following import Following
 from graphagent.log._asked import ask, asked_key
 from graphagent.log._changes import Changes
-from graphagent.log._due import time_of
+from graphagent.log._header import time_of
 from graphagent.log._segments import read_header, read_written
 from graphagent.log._submitted import first_in_line
 from graphagent.run._beginning import queue_again
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from graphagent.history import Entry
-    from graphagent.log._status import Status
+    from graphagent.log._header import Status
     from graphagent.run import RunResult
     from graphagent.run._config import RunConfig
 

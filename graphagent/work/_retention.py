@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 
 from graphagent.errors import DamagedStoreError
 from graphagent.history._removing import prune_fitting
-from graphagent.log._due import Due, all_due
-from graphagent.log._header import RunHeader, header_key
-from graphagent.log._status import RETAINED
+from graphagent.log._header import RETAINED, Due, RunHeader, all_due, header_key
 from graphagent.store._bulk import get_many
 
 if TYPE_CHECKING:

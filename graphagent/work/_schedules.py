@@ -15,7 +15,7 @@ from graphagent._article import kind_of
 from graphagent._options import check_options, check_text, check_zone
 from graphagent.errors import ConflictError, DamagedStoreError, MissingExtraError, RunExistsError, StoreError
 from graphagent.store import Put
-from graphagent.store._checksum import checked, is_intact
+from graphagent.store._items import checked, is_intact
 from graphagent.work._submit import SubmitOptions, check_submission
 
 if TYPE_CHECKING:

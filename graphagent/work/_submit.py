@@ -10,11 +10,9 @@ from graphagent import _clock
 from graphagent._article import kind_of
 from graphagent._options import check_limit, check_name, check_whole, check_word, check_zone
 from graphagent.errors import RunClaimedError, RunExistsError, RunNotFoundError, ThreadBusyError
-from graphagent.log._due import time_of
-from graphagent.log._header import RunHeader, thread_key, title_of
+from graphagent.log._header import RETAINED, RunHeader, thread_key, time_of, title_of
 from graphagent.log._log import Log
 from graphagent.log._segments import read_header
-from graphagent.log._status import RETAINED
 from graphagent.log._submitted import place_at_end, read_line, read_submitted, submitted_key
 from graphagent.run._reading import read_log
 from graphagent.run._submitting import log_of, submission

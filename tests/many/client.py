@@ -10,8 +10,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 
 from graphagent.errors import AnswerError, RunClaimedError, RunNotFoundError, StoreError
-from graphagent.log._due import read_due
-from graphagent.log._header import header_key
+from graphagent.log._header import header_key, read_due
 from graphagent.log._segments import read_header
 from graphagent.store._claims import claims_of
 from tests.many.program import BILLS, DEFAULT, NOBODY, TASK

@@ -12,7 +12,7 @@ from graphagent.log._header import WAITING, RunHeader, header_key, mark_key, row
 from graphagent.nodes import ask_human, llm_request
 from graphagent.run import list_runs
 from graphagent.store import Delete, Item, MemoryStore, Put
-from graphagent.store._checksum import checked
+from graphagent.store._items import checked
 from graphagent.testing import ScriptedModel
 from tests.run.test_journal import copy_of, rows
 from tests.store.sealed.test_store import put_rows, rows_of, sealed

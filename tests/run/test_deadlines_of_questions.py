@@ -23,8 +23,8 @@ from graphagent.errors import (
 )
 from graphagent.history import export_runs, import_runs, list_questions
 from graphagent.llm import Deny, ToolCall
-from graphagent.log._due import read_due
 from graphagent.log._entries import EffectRecorded, Expired
+from graphagent.log._header import read_due
 from graphagent.nodes import Approved, Denied, approval, ask_human, sleep
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel, fixed_clock

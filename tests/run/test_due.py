@@ -8,8 +8,7 @@ from msgspec import structs
 
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.history import export_runs, forget, forget_runs, import_runs, prune_runs
-from graphagent.log._due import DUE, due_changes, due_key, read_due
-from graphagent.log._header import RunHeader
+from graphagent.log._header import DUE, RunHeader, due_changes, due_key, read_due
 from graphagent.log._log import Log
 from graphagent.store import EncryptedStore, MemoryStore, Put, new_key
 from graphagent.store._bulk import collect

@@ -36,7 +36,7 @@ from graphagent.nodes import ask_human
 from graphagent.run import RunHeader as Head
 from graphagent.run import list_runs
 from graphagent.store import EncryptedStore, MemoryStore, Put, SqliteStore, new_key
-from graphagent.store._checksum import checked
+from graphagent.store._items import checked
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
 from tests.run.test_journal import rows

@@ -17,7 +17,7 @@ from graphagent import END, START, Agent, Context, Strategy, _clock, blocking, n
 from graphagent.errors import AnswerError, NodeFailedError, NodeTimeoutError, ThreadBusyError
 from graphagent.events import RunSuspended
 from graphagent.llm import ToolCall, ToolCalls
-from graphagent.log._due import read_due
+from graphagent.log._header import read_due
 from graphagent.nodes import ask_human, sleep
 from graphagent.run import _sleep, list_runs
 from graphagent.store import MemoryStore

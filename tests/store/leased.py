@@ -11,7 +11,7 @@ from anyio import to_thread
 from graphagent import _clock
 from graphagent.store import Claimed
 from graphagent.store._bulk import get_many
-from graphagent.store._encoding import decode, encode_key
+from graphagent.store._items import decode, encode_key
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS claims (

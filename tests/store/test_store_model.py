@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from graphagent.errors import ConflictError
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Item, MemoryStore, Put, SqliteStore
-from graphagent.store._encoding import bounds, decode, encode
+from graphagent.store._items import bounds, decode, encode
 from graphagent.store.postgres import PostgresStore
 from tests import postgres
 from tests.thorough import examples

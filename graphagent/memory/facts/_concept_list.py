@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from graphagent.errors import DamagedStoreError
 from graphagent.memory.facts._types import Concept
 from graphagent.store import Item, Key, Put
-from graphagent.store._checksum import checked, unchecked
+from graphagent.store._items import checked, unchecked
 
 CONCEPTS = ""
 """The text that keys of the list have in the place of a keyword."""

@@ -11,7 +11,7 @@ from graphagent.memory.facts._concept_list import CONCEPTS
 from graphagent.memory.facts._json import fact_record, read_fact
 from graphagent.memory.facts._types import FactVersion, Scope, ScopeKind, Subject, checked_owner
 from graphagent.store import Item, Key, Put
-from graphagent.store._checksum import checked, unchecked
+from graphagent.store._items import checked, unchecked
 
 if TYPE_CHECKING:
     from graphagent.memory.facts._json import Place

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from graphagent import _clock
 from graphagent.store._claims import Claimed
-from graphagent.store._encoding import decode, encode, encode_key
+from graphagent.store._items import decode, encode, encode_key
 from graphagent.store.postgres._connection import BYTEA, INT8, TEXT, Connection, Parameter, Row, array, int8, number_of
 from graphagent.store.postgres._failures import Lost
 from graphagent.store.postgres._places import bounds_of, place_of

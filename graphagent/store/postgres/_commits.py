@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphagent.errors import ConflictError, PlainStoreError, SealedStoreError, StoreError
-from graphagent.store._encoding import encode
-from graphagent.store._items import Change, Delete, DeleteAll, Exists, Put
+from graphagent.store._items import Change, Delete, DeleteAll, Exists, Put, encode
 from graphagent.store._sealed_detection import KEYS, MAGIC, is_plain
 from graphagent.store.postgres._connection import BYTEA, INT2, INT4, INT8, UUID, Connection, Parameter, array
 from graphagent.store.postgres._failures import Failure, Lost, error_of

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from graphagent.store._encoding import encode, encode_key
+from graphagent.store._items import encode, encode_key
 
 if TYPE_CHECKING:
     from graphagent.store._items import Key, Segment

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from graphagent.errors import DamagedStoreError
-from graphagent.store._encoding import decode
-from graphagent.store._items import Item, Key
+from graphagent.store._items import Item, Key, decode
 from graphagent.store.postgres._connection import BYTEA, INT4, UUID, Connection, Parameter, Row, array, int8, number_of
 
 if TYPE_CHECKING:

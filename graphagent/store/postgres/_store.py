@@ -18,11 +18,10 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from graphagent._concurrency import Reply, turn
 from graphagent._options import check_limit, check_number, check_text
 from graphagent.errors import SealedStoreError, StoreError, StoreNotFoundError
+from graphagent.store._bulk import Scan
 from graphagent.store._dsn import named_database
-from graphagent.store._encoding import check_change, checked_limit, encode_key
 from graphagent.store._fork_safety import OwnLock
-from graphagent.store._items import only_removes
-from graphagent.store._paging import Scan
+from graphagent.store._items import check_change, checked_limit, encode_key, only_removes
 from graphagent.store._sealed_detection import is_plain
 from graphagent.store.postgres._claims import PostgresClaims
 from graphagent.store.postgres._commits import Job, job_of, make

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from graphagent.store._encoding import encode
+from graphagent.store._items import encode
 from graphagent.store.sealed._format import Reader, UnreadableError, depths_plain, read_depths, sum_with
 
 if TYPE_CHECKING:

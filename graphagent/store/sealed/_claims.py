@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graphagent.errors import DamagedStoreError
-from graphagent.store._encoding import decode, encode, encode_key
+from graphagent.store._items import decode, encode, encode_key
 from graphagent.store.sealed._format import NamedKey, State, UnreadableError, associated_data, primary, seal, unseal
 from graphagent.store.sealed._keyset import Purpose
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from graphagent._concurrency import turn
 from graphagent.errors import ConflictError
 from graphagent.store._bulk import collect
-from graphagent.store._encoding import encode
 from graphagent.store._items import (
     Change,
     Delete,
@@ -28,6 +27,7 @@ from graphagent.store._items import (
     Put,
     check_before,
     check_expected,
+    encode,
     version_after,
 )
 from graphagent.store._sealed_detection import KEYS

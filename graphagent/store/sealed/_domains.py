@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from graphagent._concurrency import Gate
-from graphagent.store._encoding import encode
+from graphagent.store._items import encode
 from graphagent.store._sorted_dict import SortedDict
 
 if TYPE_CHECKING:

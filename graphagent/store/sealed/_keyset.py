@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from graphagent.store._encoding import encode
+from graphagent.store._items import encode
 from graphagent.store._sealed_detection import MAGIC
 from graphagent.store.sealed._format import (
     HEAD,

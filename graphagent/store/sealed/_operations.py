@@ -22,10 +22,19 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from graphagent._concurrency import Gate, Reply, turn, unbroken
 from graphagent.errors import ConflictError, NotErasedError, StoreError
-from graphagent.store._bulk import get_many
-from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
-from graphagent.store._items import Change, DeleteAll, Item, Key, Put, only_removes
-from graphagent.store._paging import Scan
+from graphagent.store._bulk import Scan, get_many
+from graphagent.store._items import (
+    Change,
+    DeleteAll,
+    Item,
+    Key,
+    Put,
+    bounds,
+    check_change,
+    checked_limit,
+    encode_key,
+    only_removes,
+)
 from graphagent.store._sealed_detection import KEYS
 from graphagent.store.sealed._commit import OvertakenError, SealedTransaction
 from graphagent.store.sealed._rotation import DataRotation

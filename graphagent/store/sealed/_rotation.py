@@ -31,8 +31,7 @@ from anyio import to_thread
 
 from graphagent.errors import ConflictError, StoreError
 from graphagent.store._bulk import get_many
-from graphagent.store._encoding import encode
-from graphagent.store._items import Exists, Item, Put
+from graphagent.store._items import Exists, Item, Put, encode
 from graphagent.store._sealed_detection import KEYS
 from graphagent.store.sealed._base import path_of
 from graphagent.store.sealed._commit import Resealed, SealedTransaction

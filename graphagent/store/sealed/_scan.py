@@ -10,8 +10,7 @@ from typing import NamedTuple
 import anyio.to_thread
 
 from graphagent.store._bulk import collect, get_many
-from graphagent.store._encoding import bounds, decode, encode
-from graphagent.store._items import Item, Key
+from graphagent.store._items import Item, Key, bounds, decode, encode
 from graphagent.store.sealed._base import domain_row
 from graphagent.store.sealed._commit import check
 from graphagent.store.sealed._domains import Domain, Location, MismatchError

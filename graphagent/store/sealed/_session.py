@@ -32,10 +32,8 @@ from graphagent.errors import (
     StoreError,
     WrongKeyError,
 )
-from graphagent.store._bulk import collect
-from graphagent.store._encoding import decode, encode
-from graphagent.store._items import Item, Key, Put, Segment
-from graphagent.store._paging import Scan
+from graphagent.store._bulk import Scan, collect
+from graphagent.store._items import Item, Key, Put, Segment, decode, encode
 from graphagent.store._sealed_detection import KEYS, ROOMS
 from graphagent.store._sorted_dict import SortedDict
 from graphagent.store.sealed._anchoring import Anchoring, has_older_keys

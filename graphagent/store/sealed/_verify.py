@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from graphagent._article import counted
 from graphagent.errors import DamagedStoreError
-from graphagent.store._encoding import decode, encode
+from graphagent.store._items import decode, encode
 from graphagent.store._sealed_detection import ROOT, is_plain
 from graphagent.store.sealed._domains import Domain, MismatchError
 from graphagent.store.sealed._scan import open_item

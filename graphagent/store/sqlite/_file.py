@@ -17,8 +17,7 @@ from zlib import crc32
 
 from graphagent.errors import DamagedStoreError, ReadOnlyStoreError, StoreError
 from graphagent.store._durable_files import sync_folder, sync_name
-from graphagent.store._encoding import INT, decode
-from graphagent.store._items import Item, Key
+from graphagent.store._items import INT, Item, Key, decode
 from graphagent.store._sealed_detection import KEYS_PLACE, MAGIC
 
 APPLICATION_ID = 0x67616731

@@ -9,7 +9,7 @@ from typing import cast
 from zlib import crc32
 
 from graphagent.errors import DamagedStoreError
-from graphagent.store._encoding import decode
+from graphagent.store._items import decode
 from graphagent.store.sqlite._file import HEAD_BITS, ROWS, Connection, connect, items
 
 CHUNK_BYTES = 2**22

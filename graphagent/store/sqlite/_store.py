@@ -22,10 +22,9 @@ from anyio.lowlevel import checkpoint
 from graphagent._concurrency import Reply, turn
 from graphagent._options import check_path, check_word
 from graphagent.errors import SealedStoreError, StoreError, StoreNotFoundError
-from graphagent.store._encoding import bounds, check_change, checked_limit, encode, encode_key
+from graphagent.store._bulk import Scan
 from graphagent.store._fork_safety import OwnLock, in_use, register
-from graphagent.store._items import only_removes
-from graphagent.store._paging import Scan
+from graphagent.store._items import bounds, check_change, checked_limit, encode, encode_key, only_removes
 from graphagent.store._sealed_detection import is_plain
 from graphagent.store.sqlite._erasure import marked
 from graphagent.store.sqlite._file import (

@@ -32,7 +32,7 @@ from graphagent.memory import (
 )
 from graphagent.memory.facts import _provider_none
 from graphagent.store import DeleteAll, EncryptedStore, MemoryStore, Put, SqliteStore
-from graphagent.store._checksum import checked
+from graphagent.store._items import checked
 from graphagent.testing import check_provider
 from tests import forkserver
 from tests.memory.facts.test_file_provider import on_disk

@@ -25,7 +25,7 @@ from graphagent.memory import (
     Subject,
 )
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, MemoryStore, Put, SqliteStore, new_key
-from graphagent.store._encoding import encode
+from graphagent.store._items import encode
 from tests import forkserver
 
 KEY = bytes(range(32))

@@ -16,7 +16,7 @@ from keyring.backends.fail import Keyring
 from graphagent.errors import AnchorError, DamagedStoreError, DestroyedStoreError, RolledBackError, StoreError
 from graphagent.memory import Concept, EncryptedMemoryProvider, Scope, SingleFact, Subject
 from graphagent.store import DeleteAll, EncryptedStore, Item, MemoryStore, Put, SqliteStore, new_key
-from graphagent.store._encoding import encode
+from graphagent.store._items import encode
 from tests import forkserver
 from tests.store.sealed.elsewhere import Elsewhere
 from tests.store.sealed.test_between import MEDDLES, OWNER, WRITES, Between, key, listed, make, told

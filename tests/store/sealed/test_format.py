@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
 from graphagent.store import DeleteAll, EncryptedStore, Item, MemoryStore, Passphrase, Put
-from graphagent.store._encoding import encode
+from graphagent.store._items import encode
 from tests.store.sealed.elsewhere import Elsewhere
 
 FILES = {

@@ -29,7 +29,7 @@ from graphagent.store import (
     new_key,
     new_recovery_key,
 )
-from graphagent.store._encoding import encode
+from graphagent.store._items import encode
 from graphagent.store.sealed._format import UnreadableError
 from graphagent.store.sealed._key_row import opened_keyset, replacing
 from graphagent.store.sealed._key_sources import HeldKey

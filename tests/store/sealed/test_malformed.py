@@ -10,7 +10,7 @@ from cryptography.exceptions import InvalidTag
 
 from graphagent.errors import StoreError
 from graphagent.store import EncryptedStore, Item, MemoryStore
-from graphagent.store._encoding import encode
+from graphagent.store._items import encode
 from tests.store.sealed import malformed
 from tests.store.sealed.test_format import KEY, frozen_rows, read_store
 

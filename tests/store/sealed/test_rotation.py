@@ -12,7 +12,7 @@ import pytest
 
 from graphagent.errors import DamagedStoreError, StoreError
 from graphagent.store import DeleteAll, EncryptedStore, MemoryStore, Put, SqliteStore
-from graphagent.store._encoding import encode
+from graphagent.store._items import encode
 from graphagent.store.sealed import _rotation
 from graphagent.store.sealed._format import DomainState, State, UnreadableError, associated_data, record_number, unseal
 from graphagent.store.sealed._keyset import Keyset, Purpose

@@ -6,7 +6,7 @@ import pytest
 
 from graphagent.errors import ConflictError, DamagedStoreError, RolledBackError
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Item, MemoryStore, Put
-from graphagent.store._encoding import encode
+from graphagent.store._items import encode
 from tests.store.sealed.elsewhere import Elsewhere
 from tests.store.sealed.test_store import KEY, all_of, put_rows, rows_of
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from graphagent.errors import ConflictError, DamagedStoreError, StoreError, WrongKeyError
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Item, MemoryStore, Put, SqliteStore
-from graphagent.store._encoding import encode
+from graphagent.store._items import encode
 from graphagent.store.sealed import _session
 from graphagent.store.sealed._format import padded_size
 from tests.thorough import examples

@@ -6,7 +6,7 @@ import pytest
 
 from graphagent.errors import ConflictError, DamagedStoreError, StoreError
 from graphagent.store import DeleteAll, EncryptedStore, Exists, Item, MemoryStore, Put
-from graphagent.store._encoding import encode
+from graphagent.store._items import encode
 from graphagent.store.sealed import _base
 from tests.store.sealed.elsewhere import Elsewhere
 from tests.store.sealed.test_between import listed

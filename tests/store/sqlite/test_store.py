@@ -19,7 +19,7 @@ import pytest
 from graphagent.errors import ConflictError, DamagedStoreError, StoreError
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Put, SqliteStore
 from graphagent.store._bulk import collect
-from graphagent.store._encoding import encode as encode_key
+from graphagent.store._items import encode as encode_key
 
 pytestmark = pytest.mark.every_loop
 

@@ -35,7 +35,7 @@ from graphagent.memory.notes.index._vector_bytes import PackedVectors, pack, wit
 from graphagent.protocols import WordEmbedder
 from graphagent.store import Delete, DeleteAll, Exists, Put
 from graphagent.store._bulk import get_many
-from graphagent.store._checksum import unchecked
+from graphagent.store._items import unchecked
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record

@@ -31,7 +31,7 @@ from graphagent.memory.notes.index._words import words_of_name
 from graphagent.store import Delete, DeleteAll, Exists, Put
 from graphagent.store._bulk import get_many
 from graphagent.store._cache import cached_of
-from graphagent.store._checksum import checked
+from graphagent.store._items import checked
 
 if TYPE_CHECKING:
     from graphagent.memory.notes.index._filter import Filter

@@ -24,7 +24,7 @@ import orjson
 from graphagent.errors import DamagedStoreError, NoteError
 from graphagent.memory.notes import _validation
 from graphagent.memory.notes._types import FormerNote, Record
-from graphagent.store._checksum import checked, unchecked
+from graphagent.store._items import checked, unchecked
 
 if TYPE_CHECKING:
     from graphagent.store import Item, Key
