@@ -385,7 +385,7 @@ def _answers(questions: Sequence[Question], said: str, shown: set[str]) -> dict[
         Exit: the person left.
     """
     from graphagent.cli._output import say
-    from graphagent.cli._visit import place_of, redirect_of
+    from graphagent.cli._sign_in import place_of, redirect_of
     from graphagent.cli.runs._prompt_answers import ask_all, print_question, read_answer
     from graphagent.graph._types import fits, is_a
 

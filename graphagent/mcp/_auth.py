@@ -1,8 +1,8 @@
-"""Access to MCP servers by OAuth: the grants of owners are in the store, and the visit to the browser is a question of the run.
+"""Access to MCP servers by OAuth: the grants of owners are in the store, and the sign-in with the browser is a question of the run.
 
 The flow is that of the SDK. It is executed again when the run is resumed: then it finds the answer, and the state and the verifier
-of the visit that were stored with the question. Requests of a connection carry the token, and refresh it. The file is long because
-a request, a refusal and a visit change the same grant.
+of the sign-in that were stored with the question. Requests of a connection carry the token, and refresh it. The file is long because
+a request, a refusal and a sign-in change the same grant.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ try:  # the first file of the room that is imported
     )
 except ModuleNotFoundError:
     raise MissingExtraError("MCPServer", "mcp") from None
-from pydantic import AfterValidator, AnyUrl, BaseModel, Field, ValidationError
+from pydantic import AfterValidator, AliasChoices, AnyUrl, BaseModel, Field, ValidationError
 
 from graphagent import _clock
 from graphagent.mcp._responses import read
@@ -117,8 +117,8 @@ class OAuth:
         )  # fmt: skip
 
 
-class Visit(BaseModel):
-    """A visit to the browser that the owner is asked to make."""
+class SignIn(BaseModel):
+    """A sign-in with the browser that the owner is asked to make."""
 
     address: str = Field(repr=False)
     state: str = Field(repr=False)
@@ -128,7 +128,7 @@ class Visit(BaseModel):
         """Return the parameters of the address to which the server sends the browser, or of its query alone.
 
         Raises:
-            ValueError: The text is not such an address, or belongs to another visit.
+            ValueError: The text is not such an address, or belongs to another sign-in.
         """
         place, query = "", redirect.strip()
         if "://" in query:
@@ -138,19 +138,19 @@ class Visit(BaseModel):
             query = given.query
         said = dict(parse_qsl(query.removeprefix("?")))
         if place:
-            raise ValueError(f"this is another place than {place}, to which the browser is sent after the visit")
+            raise ValueError(f"this is another place than {place}, to which the browser is sent after the sign-in")
         if not said.keys() & {"code", "error"}:
             raise ValueError(
-                "give the whole address to which the browser is sent after the visit, or its code=…&state=…"
+                "give the whole address to which the browser is sent after the sign-in, or its code=…&state=…"
             )
         if not compare_digest(said.get("state", "").encode(), self.state.encode()):
             raise ValueError(
-                "this belongs to another visit, since its state is another one; visit the address of this question"
+                "this belongs to another sign-in, since its state is another one; visit the address of this question"
             )
         return said
 
     def checked(self, redirect: str) -> str:
-        """Return an answer that is the redirect of this visit.
+        """Return an answer that is the redirect of this sign-in.
 
         Raises:
             ValueError: The answer is not this redirect.
@@ -177,7 +177,9 @@ class Grant(BaseModel):
     """When the token expires, in milliseconds UTC; 0 if the server does not say."""
     server: OAuthMetadata | None = None
     resource: ProtectedResourceMetadata | None = None
-    visit: Visit | None = None
+    sign_in: SignIn | None = Field(
+        default=None, validation_alias=AliasChoices("sign_in", "visit")
+    )  # "visit" in older stores
     busy: int = 0
     """Until when a process changes the tokens, and others wait, in milliseconds UTC."""
 
@@ -312,17 +314,17 @@ class Access(httpx2.Auth):
         """Store a registration."""
         await self.change(client=client_info)
 
-    async def visit(self, address: str, flow: OAuthClientProvider) -> Visit:
-        """Return the visit for an address: the pending one, or a new one, which is stored."""
+    async def sign_in(self, address: str, flow: OAuthClientProvider) -> SignIn:
+        """Return the sign-in for an address: the pending one, or a new one, which is stored."""
         grant, _ = await self._read()
-        found = grant.visit
+        found = grant.sign_in
         if found is None or not found.asks_for(address):
             pkce = PKCEParameters.generate()
             place, _, query = address.partition("?")
             said = {**dict(parse_qsl(query)), "code_challenge": pkce.code_challenge}
-            found = Visit(address=f"{place}?{urlencode(said)}", state=said["state"], verifier=pkce.code_verifier)
+            found = SignIn(address=f"{place}?{urlencode(said)}", state=said["state"], verifier=pkce.code_verifier)
             await self.change(
-                visit=found, server=flow.context.oauth_metadata, resource=flow.context.protected_resource_metadata
+                sign_in=found, server=flow.context.oauth_metadata, resource=flow.context.protected_resource_metadata
             )
         return found
 
@@ -427,7 +429,7 @@ class _DeniedError(BaseException):
 
 
 class _Flow(OAuthClientProvider):
-    """The flow of the SDK, in which the visit to the browser is a question of a run."""
+    """The flow of the SDK, in which the sign-in with the browser is a question of a run."""
 
     def __init__(self, access: Access, grant: Grant, ctx: Any = None, *, more: bool = False) -> None:
         oauth = access.oauth
@@ -460,21 +462,21 @@ class _Flow(OAuthClientProvider):
         self._address = address
 
     async def _answer(self) -> AuthorizationCodeResult:
-        """Return the redirect of the owner's visit, or have the run wait for it."""
-        visit = await self._access.visit(self._address, self)
-        asks = f"May {self._access.server!r} be used for you? Visit this address, and answer with the one to which the browser is then sent: {visit.address}"
+        """Return the redirect of the owner's sign-in, or have the run wait for it."""
+        sign_in = await self._access.sign_in(self._address, self)
+        asks = f"May {self._access.server!r} be used for you? Visit this address, and answer with the one to which the browser is then sent: {sign_in.address}"
         try:
-            said = visit.read(
+            said = sign_in.read(
                 await self._ctx.ask(
-                    asks, Annotated[str, AfterValidator(visit.checked)], about=visit.address, id=f"{self._access.server}:{visit.state[:8]}",
+                    asks, Annotated[str, AfterValidator(sign_in.checked)], about=sign_in.address, id=f"{self._access.server}:{sign_in.state[:8]}",
                 )
             )  # fmt: skip
         except DeclinedError:
             said = {"error": "access_denied"}
-        await self._access.change(visit=None)  # a code may be used once
+        await self._access.change(sign_in=None)  # a code may be used once
         if "code" not in said:
             raise _DeniedError(said["error"] if said["error"] in _CODES else "the server does not say why")
-        self._verifier = visit.verifier
+        self._verifier = sign_in.verifier
         # The SDK has made another address meanwhile, and compares with its state.
         return AuthorizationCodeResult(
             code=said["code"], state=dict(parse_qsl(urlsplit(self._address).query))["state"], iss=said.get("iss")

@@ -54,7 +54,7 @@ async def granted(site, store, owner="ada", **options):
         assert (await asking.resume(result.run_id, owner=owner, answer=url)).output == "done"
 
 
-async def test_a_run_waits_for_the_visit_and_another_process_takes_the_redirect(site, tmp_path):
+async def test_a_run_waits_for_the_sign_in_and_another_process_takes_the_redirect(site, tmp_path):
     """The question shows the address; in the sealed store, neither tokens nor the verifier can be read."""
     key = new_key()
 
@@ -165,7 +165,7 @@ async def test_a_token_that_the_server_takes_back_is_refreshed_without_asking(si
 
 @pytest.mark.every_loop
 async def test_a_call_of_which_the_token_was_revoked_waits_and_is_made_once(site, tmp_path):
-    """Also one that is not to be repeated, since the server did nothing; parallel ones wait for one visit."""
+    """Also one that is not to be repeated, since the server did nothing; parallel ones wait for one sign-in."""
     path = tmp_path / "runs.db"
     await granted(site, SqliteStore(path))
 
@@ -190,7 +190,7 @@ async def test_a_call_of_which_the_token_was_revoked_waits_and_is_made_once(site
 
 @pytest.mark.every_loop
 async def test_access_that_ends_while_a_call_is_held_is_asked_for_by_the_run_that_continues(site):
-    """The call waits for an answer, and is refused when it has it: then the run waits for the next visit."""
+    """The call waits for an answer, and is refused when it has it: then the run waits for the next sign-in."""
     store = MemoryStore()
     await granted(site, store)
     site.asks = "visit"
@@ -259,7 +259,7 @@ async def test_a_server_that_refuses_the_token_that_it_gave_is_no_endless_loop(s
         (lambda _: "yes", "give the whole address"),
     ],
 )
-async def test_a_redirect_to_another_place_or_of_another_visit_is_refused(site, spoil, says, tmp_path):
+async def test_a_redirect_to_another_place_or_of_another_sign_in_is_refused(site, spoil, says, tmp_path):
     """The run goes on waiting; a process that does not know the question yet asks it again. The right answer still counts."""
     path = tmp_path / "runs.db"
     async with using(site, SqliteStore(path)) as asking:
@@ -367,7 +367,7 @@ async def test_a_registration_that_the_server_has_forgotten_is_made_anew(site):
         assert (await running.resume("r", answer=visit(second.pending.about, "ada"))).output == "done"
 
 
-async def test_a_run_is_executed_again_without_a_visit(site):
+async def test_a_run_is_executed_again_without_a_sign_in(site):
     """The list of tools and the results are in its journal."""
     store = MemoryStore()
     async with using(site, store, ToolCall("whoami"), "done", "done") as running:
@@ -491,3 +491,11 @@ def test_settings_of_access_that_make_no_sense_are_refused():
         with pytest.raises(ValueError, match="leave one of them out") as caught:
             MCPServer.http(url, headers=headers, auth=OAuth())
         assert "swordfish" not in str(caught.value)
+
+
+def test_a_grant_of_an_older_store_keeps_its_pending_sign_in():
+    """Older stores name it `visit`."""
+    stored = '{"visit":{"address":"https://example.org/authorize","state":"s","verifier":"v"},"busy":0}'
+    grant = auth.Grant.model_validate_json(stored)
+    assert grant.sign_in == auth.SignIn(address="https://example.org/authorize", state="s", verifier="v")
+    assert auth.Grant.model_validate_json(grant.model_dump_json(exclude_none=True)) == grant

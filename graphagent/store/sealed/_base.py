@@ -153,7 +153,7 @@ def _member(key: bytes, named: Key | None) -> bytes | None:
 # The base row
 
 
-class Event(NamedTuple):
+class WriterEvent(NamedTuple):
     """The beginning of a writer, or its end."""
 
     writer: int
@@ -177,7 +177,7 @@ class BaseState:
     """How many events there were."""
     start: bytes = b""
     """The digest of all events before the last ones."""
-    events: tuple[Event, ...] = ()
+    events: tuple[WriterEvent, ...] = ()
     """The last ones."""
     end: bytes = b""
     """The digest of all events."""
@@ -199,12 +199,12 @@ class BaseState:
 
     def begun(self, writer: int) -> BaseState:
         """Return the base after a writer began."""
-        return self._after(Event(writer, 0), (*self.writers, writer), self.sums)
+        return self._after(WriterEvent(writer, 0), (*self.writers, writer), self.sums)
 
     def ended(self, writer: int, commits: int, added: Sums) -> BaseState:
         """Return the base after a writer ended that had made some commits, which added to the sums."""
         left = tuple(each for each in self.writers if each != writer)
-        return self._after(Event(writer, commits), left, self.sums.plus(added))
+        return self._after(WriterEvent(writer, commits), left, self.sums.plus(added))
 
     def due(self) -> tuple[int, ...]:
         """Return the writers that are to be ended because there are too many."""
@@ -222,7 +222,7 @@ class BaseState:
             digest = _chained(digest, event)
         return digest
 
-    def _after(self, event: Event, writers: tuple[int, ...], sums: Sums) -> BaseState:
+    def _after(self, event: WriterEvent, writers: tuple[int, ...], sums: Sums) -> BaseState:
         if not self.anchored:  # no anchor could know of the event
             return replace(self, sums=sums, writers=writers)
         events, start = (*self.events, event), self.start
@@ -249,7 +249,7 @@ class BaseState:
         line, sums = reader.take(32), Sums.read(reader, former=former)
         count, start = reader.number(8), reader.take(32)
         writers = tuple(reader.number(8) for _ in range(reader.number(2)))
-        events = tuple(Event(reader.number(8), reader.number(8)) for _ in range(reader.number(2)))
+        events = tuple(WriterEvent(reader.number(8), reader.number(8)) for _ in range(reader.number(2)))
         depths = {} if former else read_depths(reader)
         reader.end()
         if len(events) > count:
@@ -264,11 +264,11 @@ class BaseState:
         return cls(line, sums, depths, writers, count, start, events, end)
 
 
-def _event_plain(event: Event) -> bytes:
+def _event_plain(event: WriterEvent) -> bytes:
     return event.writer.to_bytes(8, "big") + event.commits.to_bytes(8, "big")
 
 
-def _chained(digest: bytes, event: Event) -> bytes:
+def _chained(digest: bytes, event: WriterEvent) -> bytes:
     return hashlib.sha256(digest + _event_plain(event)).digest()
 
 

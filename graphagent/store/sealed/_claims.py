@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from graphagent.errors import DamagedStoreError
 from graphagent.store._items import decode, encode, encode_key
-from graphagent.store.sealed._format import NamedKey, State, UnreadableError, associated_data, primary, seal, unseal
+from graphagent.store.sealed._format import KeyState, NamedKey, UnreadableError, associated_data, primary, seal, unseal
 from graphagent.store.sealed._keyset import Purpose
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class SealedClaims:
 def _key_of(session: SealedSession) -> NamedKey:
     """Return the key of the notes. A rotation of the data leaves it as it is, as it does with names: claims outlast it."""
     index = primary(session.keyset.keys[Purpose.INDEX])
-    return NamedKey(index.number, State.PRIMARY, hmac.digest(index.key, b"graphagent/1 claims", "sha256"))
+    return NamedKey(index.number, KeyState.PRIMARY, hmac.digest(index.key, b"graphagent/1 claims", "sha256"))
 
 
 def _bound_to(session: SealedSession, place: Key) -> bytes:

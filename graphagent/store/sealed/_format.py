@@ -46,7 +46,7 @@ class UnknownKeyError(UnreadableError):
     """Bytes are sealed with a key that is not among those at hand, or that was destroyed."""
 
 
-class State(IntEnum):
+class KeyState(IntEnum):
     """What a key may still be used for."""
 
     PRIMARY = 1
@@ -63,7 +63,7 @@ class NamedKey(NamedTuple):
     """A key, the number that refers to it, and its state."""
 
     number: int
-    state: State
+    state: KeyState
     key: bytes
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class NamedKey(NamedTuple):
 
 def primary(keys: Iterable[NamedKey]) -> NamedKey:
     """Return the key that seals."""
-    return next(key for key in keys if key.state is State.PRIMARY)
+    return next(key for key in keys if key.state is KeyState.PRIMARY)
 
 
 # Records
@@ -122,7 +122,7 @@ def unseal(keys: Iterable[NamedKey], data: bytes, record: bytes, *, least: int =
     head, salt, commitment = _RECORD.unpack_from(record)
     algorithm, number = HEAD.unpack(head)
     for key in keys:
-        if key.number == number and key.state is not State.DESTROYED and algorithm == ALGORITHM:
+        if key.number == number and key.state is not KeyState.DESTROYED and algorithm == ALGORITHM:
             break
     else:
         raise UnknownKeyError("is sealed with an unknown key or in an unknown way")
@@ -371,13 +371,13 @@ def keys_plain(keys: tuple[NamedKey, ...]) -> bytes:
 
 def read_keys(reader: Reader) -> tuple[NamedKey, ...]:
     listed = reader.take(reader.number(1) * _KEY.size)
-    if len(listed) == _KEY.size and listed[0] == State.PRIMARY:  # as nearly always, in half the time
-        return (NamedKey(int.from_bytes(listed[1:5], "big"), State.PRIMARY, listed[5:]),)
+    if len(listed) == _KEY.size and listed[0] == KeyState.PRIMARY:  # as nearly always, in half the time
+        return (NamedKey(int.from_bytes(listed[1:5], "big"), KeyState.PRIMARY, listed[5:]),)
     try:
-        keys = tuple([NamedKey(number, State(state), key) for state, number, key in _KEY.iter_unpack(listed)])
+        keys = tuple([NamedKey(number, KeyState(state), key) for state, number, key in _KEY.iter_unpack(listed)])
     except ValueError:
         raise UnreadableError("has a key in an unknown state") from None
-    if [key.state for key in keys].count(State.PRIMARY) != 1:
+    if [key.state for key in keys].count(KeyState.PRIMARY) != 1:
         raise UnreadableError("has not exactly one primary key")
     if len({key.number for key in keys}) != len(keys):
         raise UnreadableError("has two keys of one number")
@@ -386,4 +386,4 @@ def read_keys(reader: Reader) -> tuple[NamedKey, ...]:
 
 def fresh_keys(number: int = 1) -> tuple[NamedKey, ...]:
     """Return one new random key of this number, which is the primary one."""
-    return (NamedKey(number, State.PRIMARY, os.urandom(32)),)
+    return (NamedKey(number, KeyState.PRIMARY, os.urandom(32)),)

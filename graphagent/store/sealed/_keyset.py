@@ -16,9 +16,9 @@ from graphagent.store._items import encode
 from graphagent.store._sealed_detection import MAGIC
 from graphagent.store.sealed._format import (
     HEAD,
+    KeyState,
     NamedKey,
     Reader,
-    State,
     UnreadableError,
     associated_data,
     fresh_keys,
@@ -153,21 +153,21 @@ class Keyset:
         """
         keys = self.keys[purpose]
         number = 1 + max(key.number for key in keys)
-        kept = [key for key in keys if key.state is not State.DESTROYED]
-        kept += [key for key in keys if key.state is State.DESTROYED][len(kept) + 1 - _MOST_KEYS :]
-        fresh = NamedKey(number, State.ENABLED, os.urandom(32))
+        kept = [key for key in keys if key.state is not KeyState.DESTROYED]
+        kept += [key for key in keys if key.state is KeyState.DESTROYED][len(kept) + 1 - _MOST_KEYS :]
+        fresh = NamedKey(number, KeyState.ENABLED, os.urandom(32))
         return self._with(purpose, *sorted(kept, key=lambda key: key.number), fresh)
 
     def promoted(self, purpose: Purpose, number: int) -> Keyset:
         """Return it with another primary key for a purpose; the one before only opens from then on."""
-        states = {primary(self.keys[purpose]).number: State.OPENS, number: State.PRIMARY}
+        states = {primary(self.keys[purpose]).number: KeyState.OPENS, number: KeyState.PRIMARY}
         return self._with(
             purpose, *(key._replace(state=states.get(key.number, key.state)) for key in self.keys[purpose])
         )
 
     def destroyed(self, purpose: Purpose, number: int) -> Keyset:
         """Return it with a key replaced by zeros, which opens nothing."""
-        gone = NamedKey(number, State.DESTROYED, bytes(32))
+        gone = NamedKey(number, KeyState.DESTROYED, bytes(32))
         return self._with(purpose, *(gone if key.number == number else key for key in self.keys[purpose]))
 
     def _with(self, purpose: Purpose, *keys: NamedKey) -> Keyset:
@@ -192,7 +192,9 @@ class Keyset:
             bytes([purpose]) + keys_plain(keys) for purpose, keys in sorted(self.keys.items())
         )
         plain += b"".join(self.authenticators[slot.number] for slot in self.slots)
-        record = seal(NamedKey(1, State.PRIMARY, row_key), associated_data(self.store_id, b"keys", b"", version), plain)
+        record = seal(
+            NamedKey(1, KeyState.PRIMARY, row_key), associated_data(self.store_id, b"keys", b"", version), plain
+        )
         row = b"".join(
             (
                 _head(self.store_id, self.format),
@@ -255,7 +257,7 @@ class Keyset:
             raise NoSlotsError(destroyed)
         at, pair = _own_slot(store_id, slots, removed, secret)
         _check_tag(tags[at], pair.authenticator, authenticated, version)
-        opening = (NamedKey(1, State.OPENS, slots[at].unsealed(store_id, sealed[at], pair)),)
+        opening = (NamedKey(1, KeyState.OPENS, slots[at].unsealed(store_id, sealed[at], pair)),)
         plain = Reader(unseal(opening, associated_data(store_id, b"keys", b"", version), record))
         keys = _read_purposes(plain)
         authenticators = {slot.number: plain.take(32) for slot in slots}
@@ -302,7 +304,7 @@ def _opened_1(head: bytes, store_id: bytes, reader: Reader, secret: Secret) -> K
         raise UnreadableError("has a slot that was changed")
     if secret.kind is not SlotKind.KEY:
         raise OtherKeyError
-    opening = NamedKey(HEAD.unpack(name)[1], State.OPENS, secret.material)
+    opening = NamedKey(HEAD.unpack(name)[1], KeyState.OPENS, secret.material)
     try:
         plain = Reader(unseal((opening,), associated_data(store_id, b"slot", name + sizes, 0), sealed))
     except UnreadableError:

@@ -36,7 +36,7 @@ from graphagent.store._sealed_detection import KEYS
 from graphagent.store.sealed._base import path_of
 from graphagent.store.sealed._commit import Resealed, SealedTransaction
 from graphagent.store.sealed._domains import Domain, MismatchError
-from graphagent.store.sealed._format import DomainState, NamedKey, State, item_mark, primary, record_number
+from graphagent.store.sealed._format import DomainState, KeyState, NamedKey, item_mark, primary, record_number
 from graphagent.store.sealed._keys import RotationProgress
 from graphagent.store.sealed._keyset import Keyset, Purpose
 from graphagent.store.sealed._scan import open_item
@@ -112,8 +112,8 @@ class DataRotation:
         while True:
             keys = self._session.keyset.keys[Purpose.SEAL]
             sealing = primary(keys)
-            enabled = [key.number for key in keys if key.state is State.ENABLED]
-            if any(key.state is State.OPENS for key in keys):
+            enabled = [key.number for key in keys if key.state is KeyState.ENABLED]
+            if any(key.state is KeyState.OPENS for key in keys):
                 return sealing.number
             await self._session.change_keys(
                 partial(Keyset.promoted, purpose=Purpose.SEAL, number=max(enabled))
@@ -124,7 +124,7 @@ class DataRotation:
     async def _end(self) -> None:
         def ended(keyset: Keyset) -> Keyset:
             for key in keyset.keys[Purpose.SEAL]:
-                if key.state is State.OPENS and key.number < self._number:
+                if key.state is KeyState.OPENS and key.number < self._number:
                     keyset = keyset.destroyed(Purpose.SEAL, key.number)
             return keyset
 
@@ -339,6 +339,6 @@ def _begun(keys: tuple[NamedKey, ...], number: int) -> tuple[NamedKey, ...]:
     if primary(keys).number >= number:
         return keys
     return (
-        *(key._replace(state=State.OPENS) for key in keys if key.state is not State.DESTROYED),
-        NamedKey(number, State.PRIMARY, os.urandom(32)),
+        *(key._replace(state=KeyState.OPENS) for key in keys if key.state is not KeyState.DESTROYED),
+        NamedKey(number, KeyState.PRIMARY, os.urandom(32)),
     )

@@ -9,7 +9,7 @@ import pytest
 
 from graphagent.errors import DamagedStoreError, RemovedKeyError
 from graphagent.store import Delete, EncryptedStore, Item, Put, SqliteStore
-from graphagent.store.sealed._format import HEAD, NamedKey, State
+from graphagent.store.sealed._format import HEAD, KeyState, NamedKey
 from graphagent.store.sealed._key_row import replacing
 from graphagent.store.sealed._keyset import Keyset, Purpose
 from graphagent.store.sealed._secret import Secret, SlotKind
@@ -30,7 +30,7 @@ async def change_keys(path, key, states, new_key=None):
         keyset = Keyset.open(row.value, row.version, Secret(SlotKind.KEY, key))
         known = {each.number: each.key for each in keyset.keys[Purpose.SEAL]}
         keys = tuple(
-            NamedKey(number, state, bytes(32) if state is State.DESTROYED else known.get(number) or os.urandom(32))
+            NamedKey(number, state, bytes(32) if state is KeyState.DESTROYED else known.get(number) or os.urandom(32))
             for number, state in states.items()
         )
         keyset = replace(keyset, keys={**keyset.keys, Purpose.SEAL: keys})
@@ -58,17 +58,17 @@ async def test_keys_that_others_changed_are_used(tmp_path):
     async with EncryptedStore(SqliteStore(path), KEY) as one, EncryptedStore(SqliteStore(path), KEY) as two:
         await one.commit(Put(named(1), b"1"))
         assert (await two.get(named(1))).value == b"1"
-        await change_keys(path, KEY, {1: State.OPENS, 2: State.PRIMARY})
+        await change_keys(path, KEY, {1: KeyState.OPENS, 2: KeyState.PRIMARY})
         await two.commit(Put(named(1), b"2"), Put(named(2), b"2"))
         await reseal_writers(two)
         assert await numbers(path) == {2}
-        await change_keys(path, KEY, {1: State.DESTROYED, 2: State.PRIMARY})
+        await change_keys(path, KEY, {1: KeyState.DESTROYED, 2: KeyState.PRIMARY})
         assert (await one.get(named(2))).value == b"2"
         assert [item.value async for item in one.scan(())] == [b"2", b"2"]
-        await change_keys(path, KEY, {2: State.OPENS, 3: State.PRIMARY})
+        await change_keys(path, KEY, {2: KeyState.OPENS, 3: KeyState.PRIMARY})
         await one.commit(Delete(named(2)), Put(named(1), b"3", expected=2))
         await reseal_writers(one)
-        await change_keys(path, KEY, {2: State.DESTROYED, 3: State.PRIMARY})
+        await change_keys(path, KEY, {2: KeyState.DESTROYED, 3: KeyState.PRIMARY})
         for store in (one, two):
             assert await store.get(named(1)) == Item(named(1), b"3", 3)
             assert await store.verify() == 1
@@ -80,7 +80,7 @@ async def test_a_process_whose_key_was_removed_stops(tmp_path):
     async with EncryptedStore(SqliteStore(path), KEY) as one, EncryptedStore(SqliteStore(path), KEY) as two:
         await one.commit(Put(named(1), b"1"))
         assert (await two.get(named(1))).value == b"1"
-        await change_keys(path, KEY, {1: State.OPENS, 2: State.PRIMARY}, OTHER)
+        await change_keys(path, KEY, {1: KeyState.OPENS, 2: KeyState.PRIMARY}, OTHER)
         for changes in ([Put(named(1), b"no")], [Put(named(2), b"no")], [Delete(named(1))]):
             with pytest.raises(RemovedKeyError):
                 await one.commit(*changes)

@@ -14,7 +14,14 @@ from graphagent.errors import DamagedStoreError, StoreError
 from graphagent.store import DeleteAll, EncryptedStore, MemoryStore, Put, SqliteStore
 from graphagent.store._items import encode
 from graphagent.store.sealed import _rotation
-from graphagent.store.sealed._format import DomainState, State, UnreadableError, associated_data, record_number, unseal
+from graphagent.store.sealed._format import (
+    DomainState,
+    KeyState,
+    UnreadableError,
+    associated_data,
+    record_number,
+    unseal,
+)
 from graphagent.store.sealed._keyset import Keyset, Purpose
 from graphagent.store.sealed._secret import Secret, SlotKind
 from tests import forkserver
@@ -47,7 +54,7 @@ def opens(keys, store_id, kind, row):
     number = record_number(row.value)
     to = associated_data(store_id, kind, encode(row.key), row.version)
     for key in keys:
-        if key.state is not State.DESTROYED:
+        if key.state is not KeyState.DESTROYED:
             try:
                 return unseal((key._replace(number=number),), to, row.value)
             except UnreadableError:

@@ -1,4 +1,4 @@
-"""Visits to the browser that a run waits for, at a terminal."""
+"""Sign-ins with the browser that a run waits for, at a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROGRAM = """
 import sys
 from typing import Annotated
 from pydantic import AfterValidator
-from graphagent.cli._visit import place_of, redirect_of
+from graphagent.cli._sign_in import place_of, redirect_of
 from graphagent.run import Question
 
 def checked(text):
@@ -32,7 +32,7 @@ print("found:", redirect_of(question, place_of(question)))
 
 @pytest.fixture
 def waiting():
-    """Return what starts a command that waits for a visit, and the port at which it listens."""
+    """Return what starts a command that waits for a sign-in, and the port at which it listens."""
     children = []
 
     def start():
@@ -60,7 +60,7 @@ def get(port, path):
 
 
 def test_the_redirect_arrives_at_this_machine(waiting):
-    """Other pages that a browser asks for, and the redirect of another visit, are no answer."""
+    """Other pages that a browser asks for, and the redirect of another sign-in, are not answers."""
     child, port = waiting()
     assert get(port, "/favicon.ico")[0] == 404
     assert get(port, "/callback?code=c&state=other")[0] == 200

@@ -1,4 +1,4 @@
-"""Visits to the browser that a run waits for: their end arrives at this machine, or is pasted."""
+"""Sign-ins with the browser that a run waits for: the redirect arrives at this machine, or is pasted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def place_of(question: Question) -> SplitResult | None:
-    """Return where the browser is sent after the visit that a question asks for, if that is this machine."""
+    """Return where the browser is sent after the sign-in that a question asks for, if that is this machine."""
     if question.kind != "question" or not isinstance(question.about, str):
         return None
     [place] = parse_qs(urlsplit(question.about).query).get("redirect_uri", [""])
