@@ -27,12 +27,12 @@ from graphagent.llm._moderation import Moderation as Moderation
 from graphagent.llm._output import OutputFormat as OutputFormat
 from graphagent.llm._prices import PricedModel as PricedModel
 from graphagent.llm._prices import Prices as Prices
-from graphagent.llm._structured import structured as structured
 from graphagent.llm._tools import Approve as Approve
 from graphagent.llm._tools import Deny as Deny
 from graphagent.llm._tools import InFlight as InFlight
 from graphagent.llm._tools import Tool as Tool
 from graphagent.llm._tools import tool as tool
+from graphagent.llm._whole import structured as structured
 
 if TYPE_CHECKING:
     from graphagent.llm._attempts import FallbackModel as FallbackModel

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
-from graphagent.llm._chat_answer import from_body
+from graphagent.llm._chat_answer import Chunks, from_body
 from graphagent.llm._chat_messages import chat_messages, shorten_ids
-from graphagent.llm._chat_stream import Chunks
 from graphagent.llm._families import family_before, family_of, family_said
 from graphagent.llm._wire import SCHEMA_REFUSALS, mapping, offered, schema_instruction, tool_refusals
 

@@ -1,11 +1,15 @@
-"""JSON texts as models and servers write them: read to values that JSON can write again."""
+"""JSON texts as models and servers write them: whole, still being streamed, or nested in a text where a schema demands JSON."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from graphagent.llm._output import OutputFormat
+
 
 _LARGE = re.compile(r"[0-9][eE]\+?[0-9]|[0-9]{300}")
 """What a JSON text has in which a number is too large for a float."""
@@ -80,3 +84,144 @@ def _has_infinity(value: object) -> bool:
     if isinstance(value, dict):
         value = list(cast("dict[object, object]", value).values())
     return isinstance(value, list | tuple | set | frozenset) and any(map(_has_infinity, cast("list[object]", value)))
+
+
+Schema = Mapping[str, Any]
+_KINDS: Mapping[type, str] = {list: "array", dict: "object"}
+_MOST = 50
+"""The number of schemas that are looked at for one value: references may lead to each other."""
+
+
+def unnested(value: Any, schema: Schema, root: Schema | None = None) -> Any:
+    """Return a JSON value in which each text is read as JSON, where the schema demands an array or an object and the text is one.
+
+    Args:
+        value: The value.
+        schema: Its schema.
+        root: The schema to which references refer; by default this one.
+    """
+    root = schema if root is None else root
+    parts = list(_parts(schema, root))
+    if isinstance(value, str):
+        value = _read(value, {kind for part in parts for kind in _kinds(part)})
+    if isinstance(value, dict):
+        # Where several kinds of objects are possible, nothing is known of their properties.
+        objects = [part for part in parts if "object" in _kinds(part)]
+        if len(objects) == 1:
+            return _each_property(cast("dict[str, Any]", value), objects[0], root)
+    elif isinstance(value, list):
+        arrays = [part for part in parts if "array" in _kinds(part)]
+        items = arrays[0].get("items") if len(arrays) == 1 else None
+        if isinstance(items, Mapping):
+            return [unnested(each, cast("Schema", items), root) for each in cast("list[object]", value)]
+    return cast("object", value)
+
+
+def _each_property(value: dict[str, Any], schema: Schema, root: Schema) -> dict[str, Any]:
+    properties, others = schema.get("properties"), schema.get("additionalProperties")
+    known: Schema = cast("Schema", properties) if isinstance(properties, Mapping) else {}
+    found = {name: known.get(name, others) for name in value}
+    return {
+        name: unnested(each, cast("Schema", found[name]), root) if isinstance(found[name], Mapping) else each
+        for name, each in value.items()
+    }
+
+
+def _read(text: str, kinds: set[str]) -> Any:
+    """Return the array or the object that a text is, if one of these kinds is demanded; else the text."""
+    if "string" in kinds or not kinds & {"array", "object"}:
+        return text
+    try:
+        value: object = read_answer(text.strip())
+    except ValueError:
+        return text
+    return value if _KINDS.get(type(value)) in kinds else text
+
+
+def _kinds(schema: Schema) -> set[str]:
+    """Return the types that a schema allows; where it does not say, also a string."""
+    kinds = schema.get("type", "string")
+    return {kinds} if isinstance(kinds, str) else set(cast("list[str]", kinds))
+
+
+def _parts(schema: Schema, root: Schema) -> Iterator[Schema]:
+    """Yield the schemas of which a value fits one, without references."""
+    waiting: list[object] = [schema]
+    for _ in range(_MOST):
+        if not waiting:
+            return
+        part = waiting.pop()
+        if not isinstance(part, Mapping):
+            yield {}
+            continue
+        known = cast("Schema", part)
+        others = (
+            known.get("anyOf") or known.get("oneOf") or ([_target(known["$ref"], root)] if "$ref" in known else None)
+        )
+        if isinstance(others, list):
+            waiting += cast("list[object]", others)
+        else:
+            yield known
+
+
+def _target(reference: object, root: Schema) -> object:
+    """Return the schema to which a reference refers; None if it is none of this document."""
+    found: object = root
+    for name in str(reference).removeprefix("#/").split("/"):
+        found = cast("dict[str, object]", found).get(name) if isinstance(found, dict) else None
+    return found
+
+
+_NOTHING: Any = object()
+_NUMBER = re.compile(r"-?[0-9][-+0-9.eE]*\Z")
+"""A number at the end, which may go on: of 1871 the value so far is not 18."""
+_SHARE = 32
+"""The text is read again when it has grown by this part of it, so that all of the reading together takes linear time."""
+
+
+class PartialOutput:
+    """Collects the pieces of an answer and reads them as incomplete JSON."""
+
+    __slots__ = ("_last", "_length", "_next", "_pieces", "_wrapped")
+
+    def __init__(self, output: OutputFormat[Any]) -> None:
+        self._wrapped = output.wrapped
+        self._pieces: list[str] = []
+        self._length = self._next = 0
+        self._last: Any = _NOTHING
+
+    def add(self, piece: str) -> tuple[Any] | None:
+        """Add a piece, and return the value so far, if it is another one; None if not, or if there is too little new text."""
+        self._pieces.append(piece)
+        self._length += len(piece)
+        if self._length < self._next:
+            return None
+        self._next = self._length + max(1, self._length // _SHARE)
+        text = "".join(self._pieces)
+        self._pieces = [text]
+        return self._changed(_NUMBER.sub("", text))
+
+    def end(self, text: str) -> tuple[Any] | None:
+        """Return the value of the whole answer, if it is another one than the last value."""
+        return self._changed(text)
+
+    def _changed(self, text: str) -> tuple[Any] | None:
+        value = self._read(text)
+        if value is _NOTHING or value == self._last:
+            return None
+        self._last = value
+        return (value,)
+
+    def _read(self, text: str) -> Any:
+        thought = text.rfind("</think>")
+        if thought < 0 and text.lstrip().startswith("<think>"):
+            return _NOTHING
+        # Prose and fences may come before the JSON, which is an object, since schemas of answers are.
+        start = text.find("{", max(thought, 0))
+        if start < 0:
+            return _NOTHING
+        try:
+            value: object = read_answer(text[start:], allow_partial="trailing-strings")
+        except ValueError:
+            return _NOTHING
+        return cast("dict[str, Any]", value).get("value", _NOTHING) if self._wrapped else value

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from graphagent._annotations import check_type
 from graphagent.errors import OutputError
-from graphagent.llm._json_text import check_finite, may_overflow, read_answer, read_json
-from graphagent.llm._nested import unnested
+from graphagent.llm._json_text import check_finite, may_overflow, read_answer, read_json, unnested
 from graphagent.llm._validation_messages import no_json_form, problems
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from graphagent._raised import translate
 from graphagent._retry import Retry, repeated
 from graphagent.errors import RunError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.llm._images import Image, has_pillow, with_images
+from graphagent.llm._json_text import unnested
 from graphagent.llm._messages import Message, ModelResponse, ToolCall, ToolResult, error_text, sendable
-from graphagent.llm._nested import unnested
 from graphagent.llm._tool_arguments import ToolArguments, read_docstring, why_malformed
 from graphagent.llm._tool_limits import SHORTEST, capped
 

@@ -1,14 +1,16 @@
-"""Whether the answer of a model is whole: as far as it says, and as far as half of it is of use."""
+"""Whether the answer of a model is whole, and asking once more for an answer that is not, or that does not fit."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar, overload
 
+from graphagent._article import counted
 from graphagent.errors import ContentFilterError, OutputError, TruncatedError
-from graphagent.llm._messages import Reasoning, Text
-
-if TYPE_CHECKING:
-    from graphagent.llm._messages import Message, ModelRequest, ModelResponse
+from graphagent.llm._messages import Message, ModelRequest, ModelResponse, Reasoning, Text, Usage
+from graphagent.llm._output import OutputFormat
 
 
 def is_empty(message: Message) -> bool:
@@ -102,3 +104,102 @@ def check_whole(response: ModelResponse, request: ModelRequest, *, half_text: bo
         output=message.text,
         usage=response.usage,
     )
+
+
+def empty_answer(error: OutputError) -> ModelResponse:
+    """Return the answer that a model gave which raised an error because there was nothing in it, so that it can be asked again.
+
+    Raises:
+        OutputError: the error itself, since there was something in the answer.
+    """
+    if isinstance(error, TruncatedError) or error.output.strip():
+        raise error
+    return ModelResponse(Message("assistant", ()), error.usage or Usage())
+
+
+def asked_again(
+    request: ModelRequest, message: Message, problem: OutputError, shown: Iterable[Message] = ()
+) -> ModelRequest:
+    """Return a request for a better answer, which shows the model the one that does not fit.
+
+    The schema of a format is in it as text, since a server may accept a format and ignore it.
+
+    Args:
+        request: What was asked.
+        message: The answer.
+        problem: Why it does not fit.
+        shown: The messages that show the answer; by default its text.
+    """
+    shown = tuple(shown) or (Message.assistant(message.text),)
+    if all(map(is_empty, shown)):  # servers refuse a message with nothing in it
+        shown = (Message.assistant("(nothing)"),)
+    said = "the answer is empty" if is_empty(message) else str(problem)
+    again = "Answer again."
+    if request.output is not None:
+        schema = json.dumps(request.output.schema, ensure_ascii=False)
+        again = f"Answer again with nothing but JSON that fits this schema: {schema}"
+    elif is_empty(message):
+        again = f"Answer again, with text{' or a tool call' if request.tools else ''}."
+    return replace(
+        request, messages=(*request.messages, *shown, Message.user(f"{said[:1].upper()}{said[1:]}. {again}"))
+    )
+
+
+T = TypeVar("T")
+
+
+@overload
+async def structured(
+    ask: Callable[[ModelRequest], Awaitable[ModelResponse]],
+    messages: Iterable[Message],
+    output: OutputFormat[T] | type[T],
+    *,
+    attempts: int = 2,
+    parameters: Mapping[str, Any] | None = None,
+) -> T: ...
+@overload
+async def structured(
+    ask: Callable[[ModelRequest], Awaitable[ModelResponse]],
+    messages: Iterable[Message],
+    output: Any,
+    *,
+    attempts: int = 2,
+    parameters: Mapping[str, Any] | None = None,
+) -> Any: ...
+async def structured(
+    ask: Callable[[ModelRequest], Awaitable[ModelResponse]],
+    messages: Iterable[Message],
+    output: OutputFormat[Any] | type[Any],
+    *,
+    attempts: int = 2,
+    parameters: Mapping[str, Any] | None = None,
+) -> Any:
+    """Ask a model for a value of a type. An answer that does not fit, or is empty, is shown to the model with the reason, and asked again.
+
+    `ask` is a model's `respond`, or a function that counts and forwards to it. `attempts` is the number of requests in all. The
+    messages that were given stay as they are.
+
+    Raises:
+        OutputError: no answer fitted; `.output` is the last one.
+        TruncatedError: an answer was cut off at its limit of tokens; it is not asked for again.
+        ModelRequestError: as `ask` raises it, or the answer was withheld.
+    """
+    if attempts < 1:
+        raise ValueError(f"a model must be asked at least once, not {counted(attempts, 'time')}")
+    wanted: OutputFormat[Any] = output if isinstance(output, OutputFormat) else OutputFormat.of(output)
+    request = ModelRequest(tuple(messages), output=wanted, parameters=dict(parameters or {}))
+    while True:
+        attempts -= 1
+        try:
+            response = await ask(request)
+            check_whole(response, request)
+        except OutputError as error:
+            response, problem = empty_answer(error), error
+        else:
+            try:
+                return wanted.parse(response.message.text)
+            except OutputError as error:
+                problem = error
+        if attempts == 0:
+            raise problem
+        request = asked_again(request, response.message, problem)

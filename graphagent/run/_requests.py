@@ -22,7 +22,7 @@ from graphagent.events import (
 )
 from graphagent.llm import ModelResponse
 from graphagent.llm._attempts import failures
-from graphagent.llm._partial import PartialOutput
+from graphagent.llm._json_text import PartialOutput
 from graphagent.llm._tools import fitted
 from graphagent.llm._whole import check_whole
 from graphagent.llm._wrappers import response_of

@@ -11,8 +11,7 @@ from graphagent._features import implementing
 from graphagent.errors import ModelError, ModelRequestError, OutputError, PromptTooLongError
 from graphagent.llm import Message, Usage
 from graphagent.llm._context_overflow import is_overflow
-from graphagent.llm._repair import asked_again, empty_answer
-from graphagent.llm._whole import check_answered
+from graphagent.llm._whole import asked_again, check_answered, empty_answer
 from graphagent.log._entries import LibraryObject
 from graphagent.log._ledger import spent
 from graphagent.memory import ActionStep, PlanningStep, StepFailure, Timing

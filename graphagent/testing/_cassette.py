@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from graphagent._article import counted
 from graphagent.errors import OutputError, ScriptError
 from graphagent.llm._json_form import dumps, read_response, request_json, response_json
-from graphagent.llm._repair import empty_answer
+from graphagent.llm._whole import empty_answer
 from graphagent.llm._wrappers import tells_cost
 from graphagent.testing._model import words
 

@@ -25,9 +25,8 @@ from graphagent.llm import (
     tool,
 )
 from graphagent.llm._chat import to_body
-from graphagent.llm._chat_answer import from_body
+from graphagent.llm._chat_answer import Chunks, from_body
 from graphagent.llm._chat_messages import chat_messages
-from graphagent.llm._chat_stream import Chunks
 from graphagent.llm._endpoint import Events
 from graphagent.llm._responses_items import input_items
 from graphagent.testing._wire import ChatCompletions

@@ -11,7 +11,7 @@ import pytest
 from graphagent import Agent, testing, tool
 from graphagent.errors import ArgumentsError
 from graphagent.llm import OutputFormat, ToolCall
-from graphagent.llm._nested import unnested
+from graphagent.llm._json_text import unnested
 from graphagent.llm._tools import call_tool
 from graphagent.llm.openai import OpenAIModel
 from graphagent.testing import ScriptedModel, openai_server

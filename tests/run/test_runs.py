@@ -28,7 +28,7 @@ from graphagent.history import (
 )
 from graphagent.history._runs import family
 from graphagent.llm import ToolCall, ToolCalls
-from graphagent.llm._chat_messages import chat_messages
+from graphagent.llm._chat import chat_messages
 from graphagent.log._bytes import payloads_in, plain
 from graphagent.log._header import header_key, rows_key
 from graphagent.memory import ActionStep
