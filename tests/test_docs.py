@@ -21,6 +21,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -255,6 +256,15 @@ def test_every_python_block_is_found():
         text = path.read_text("utf-8")
         opened = len(re.findall(r"^\s*(?:```+|~~~+)\s*(?:python|py)\b", text, re.MULTILINE))
         assert opened == sum(block.language == "python" for block in _blocks(text)), page
+
+
+def test_the_page_of_words_has_each_word_once():
+    """Where a word has several meanings, its terms say of what."""
+    terms = re.findall(r"\*\*(.+?)\*\*((?: of (?:an? |the )?[\w-]+)*)", PAGES["docs/words.md"].read_text("utf-8"))
+    assert len(terms) > 100
+    assert [term for term, number in Counter(terms).items() if number > 1] == []
+    bare = {word for word, of in terms if not of}
+    assert {word for word, of in terms if of} & bare <= {"turn"}
 
 
 def test_the_page_about_the_journal_lists_the_entries_of_today():

@@ -19,14 +19,14 @@ from graphagent.cli.runs._prompt_answers import print_question, wanted
 if TYPE_CHECKING:
     from graphagent import Agent
     from graphagent.cli._narration import Narration
-    from graphagent.cli.runs._progress import Progress
+    from graphagent.cli.runs._progress import LiveLine
     from graphagent.run import RunResult
 
 
 async def attended(
     agent: Agent[Any, Any],
     work: Callable[[], Awaitable[RunResult[Any]]],
-    display: Progress | Narration,
+    display: LiveLine | Narration,
     *,
     pause: bool = True,
 ) -> tuple[RunResult[Any], bool]:

@@ -23,7 +23,7 @@ _SECONDS = 1.0
 _REFRESHES = 8
 
 
-class Progress:
+class LiveLine:
     """Shows on standard error, within a `with` block, what a run executes and what it has spent."""
 
     def __init__(self, *, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
@@ -37,7 +37,7 @@ class Progress:
         self._since = clock()
         self._told: tuple[str, float] = "", float("-inf")
         console = _output.screen(err=True)
-        self._frames = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if console.encoding.lower().startswith("utf") else "|/-\\"
+        self._spinner = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if console.encoding.lower().startswith("utf") else "|/-\\"
         self._live = Live(
             console=console, get_renderable=self._picture, refresh_per_second=_REFRESHES, transient=True
         ) if console.is_terminal else None  # fmt: skip
@@ -90,13 +90,13 @@ class Progress:
             self._live.console.print(Text(_output.shown(text), style="dim"))
 
     def _picture(self) -> Text:
-        frame = self._frames[int(self._clock() * _REFRESHES) % len(self._frames)]
-        return Text(_output.shown(f"{frame} {self.line()}"), no_wrap=True, overflow="ellipsis")
+        picture = self._spinner[int(self._clock() * _REFRESHES) % len(self._spinner)]
+        return Text(_output.shown(f"{picture} {self.line()}"), no_wrap=True, overflow="ellipsis")
 
 
-def live_progress(agent: Agent[Any, Any], *, quiet: bool = False) -> Progress:
+def live_progress(agent: Agent[Any, Any], *, quiet: bool = False) -> LiveLine:
     """Return the progress of an agent's runs, including those of its sub-agents. With `quiet`, only a terminal shows it."""
-    progress = Progress(quiet=quiet)
+    progress = LiveLine(quiet=quiet)
     doing: dict[tuple[str, str, str], str] = {}
 
     def began(run_id: str, node: str, call: str, what: str) -> None:

@@ -17,7 +17,7 @@ from graphagent.cli import _output
 from graphagent.cli._options import AllOwners, AnyOwner, Json, argument, flag, option
 from graphagent.cli._phrases import whose
 from graphagent.cli.runs._completion import run_ids
-from graphagent.cli.runs._progress import Progress, spent
+from graphagent.cli.runs._progress import LiveLine, spent
 from graphagent.cli.runs._target import (
     InStates,
     InThread,
@@ -449,7 +449,7 @@ async def _follow(store: Store, run_id: str, owner: str) -> None:
     """Show the progress of a run until no process executes it."""
     from graphagent.history import follow_run
 
-    with Progress() as progress:
+    with LiveLine() as progress:
         async for moment in follow_run(store, run_id, owner=owner):
             progress.at, progress.turns = moment.at, moment.turns
             progress.tokens, progress.cost = moment.usage.total_tokens, moment.usage.cost

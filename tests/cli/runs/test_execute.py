@@ -589,9 +589,9 @@ def test_a_live_line_is_never_longer_than_the_terminal():
     from rich.console import Console
     from rich.live import Live
 
-    from graphagent.cli.runs._progress import Progress
+    from graphagent.cli.runs._progress import LiveLine
 
-    progress = Progress()
+    progress = LiveLine()
     progress.at = "\x1b[2J" + "a node with a very long name / " * 20
     progress.turns, progress.tokens = 12_345, 1_234_567
     file = io.StringIO()
