@@ -85,9 +85,9 @@ if TYPE_CHECKING:
     from graphagent.graph import Node
     from graphagent.history import Diff, Entry, PendingQuestion, Place, Snapshot
     from graphagent.protocols import Dispatcher, Model, Store
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._callbacks import StepCallbacks
     from graphagent.run._config import FinalCheck
-    from graphagent.run._runtime import Runtime
     from graphagent.run._sites import Site
     from graphagent.work import RunHandle, SubmitOptions
 
@@ -548,7 +548,7 @@ class Agent(Generic[I, O]):
         run: Run[O] = (await self._read(run_id, owner, deps, allow_changed=allow_changed)).handle
         return run
 
-    async def _read(self, run_id: str, owner: str, deps: object, *, allow_changed: bool) -> Runtime:
+    async def _read(self, run_id: str, owner: str, deps: object, *, allow_changed: bool) -> AgentRun:
         from graphagent.run._submitting import read_any
 
         config = self._stored_config(
@@ -826,7 +826,7 @@ class Agent(Generic[I, O]):
         self._last = handle = cast("Run[Any]", run.handle)
         return handle
 
-    def _drafted(self, task: Any, options: RunOptions) -> Runtime:
+    def _drafted(self, task: Any, options: RunOptions) -> AgentRun:
         """Return a run that has not begun, with a task and options that were checked, except for `deps`."""
         if task is _NO_TASK:
             task = None

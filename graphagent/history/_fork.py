@@ -30,8 +30,8 @@ from graphagent.store import Exists, Put
 if TYPE_CHECKING:
     from graphagent.history._entries import Entry, Snapshot
     from graphagent.log._visits import Frame
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
-    from graphagent.run._runtime import Runtime
 
 _NOTHING = object()
 
@@ -47,7 +47,7 @@ async def fork(
     edit: Callable[[Snapshot], None] | None,
     run_id: str | None,
     allow_changed: bool,
-) -> Runtime:
+) -> AgentRun:
     """Return a run that begins as another one did. It is claimed, and continues with `finish`.
 
     It has its own copies of the entries up to that point. If the other run continues a transcript, what was visible of that is
@@ -98,7 +98,7 @@ async def fork(
         if await store.get(header_key(owner, origin)) is None:
             raise RunNotFoundError(origin, owner) from error
         raise RunExistsError(run_id, owner) from error
-    run.token, run.claimed = token, True
+    run.session.token, run.session.claimed = token, True
     await begin_features(run)
     return run
 
@@ -143,7 +143,7 @@ def number_at(run_id: str, entries: Sequence[Entry], at: int | None, before: str
     return min((number, *(entry.number - 1 for entry in entries if entry.ends_run)))
 
 
-def _edit(run: Runtime, edit: Callable[[Snapshot], None], number: int, before: str | None) -> None:
+def _edit(run: AgentRun, edit: Callable[[Snapshot], None], number: int, before: str | None) -> None:
     """Let a function edit a fork before it continues, and record what it changed."""
     config, log, root = run.config, run.log, run.log.state.root
     frame, shown = frame_at(root, before), snapshot(config, log, number, before)

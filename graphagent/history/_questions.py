@@ -15,7 +15,7 @@ from graphagent.history._runs import run_owners
 from graphagent.log._header import MARKED, WAITING, RunHeader, header_key, mark_key, mark_of, read_marks
 from graphagent.log._log import Log
 from graphagent.log._segments import list_runs
-from graphagent.run._reading import read_log, runtime_over
+from graphagent.run._reading import read_log, unchecked_run
 from graphagent.store import Put
 from graphagent.store._bulk import get_many
 from graphagent.store._items import checked
@@ -81,7 +81,7 @@ async def questions(config: RunConfig, owner: str | None) -> list[PendingQuestio
         if head.strategy == config.strategy.name:
             with suppress(RunNotFoundError):  # it was removed meanwhile
                 log = await read_log(config, head.owner, head.run_id)
-                found += _pending(log, runtime_over(config, log).questions)
+                found += _pending(log, unchecked_run(config, log).questions)
     return _sorted(found)
 
 

@@ -16,11 +16,11 @@ from graphagent.run._reading import read_log
 from graphagent.run._recorded import Recording
 
 if TYPE_CHECKING:
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
-    from graphagent.run._runtime import Runtime
 
 
-async def rerun(config: RunConfig, owner: str, run_id: str, *, until: int | str | None, new_id: str | None) -> Runtime:
+async def rerun(config: RunConfig, owner: str, run_id: str, *, until: int | str | None, new_id: str | None) -> AgentRun:
     """Return a run that executes another one again, on the outcomes that it recorded."""
     if new_id is not None:
         check_name("new_id", new_id, "'order-7-again', or None for a new one")
@@ -42,5 +42,5 @@ async def rerun(config: RunConfig, owner: str, run_id: str, *, until: int | str 
     )  # fmt: skip
     run.memory.system_prompt = SystemPromptStep(start.rules)
     run.memory.steps.extend(start.steps[start.begun + 1 :])
-    run.recorded = recording
+    run.session.recorded = recording
     return run

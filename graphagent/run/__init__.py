@@ -1,7 +1,7 @@
 """Running a strategy: runs, their results, and the context of a node.
 
 A configuration and a task come in, entries of a log and a result come out. Read the files in this order: `_handle` (a run, as users
-have it), `_runtime` and `_scope` (the live things of a run, and of a frame in it), `_beginning` with `_threads` and `_reading` (what it
+have it), `_session`, `_agent_run` and `_walk` (the live things of a log, of a run of an agent, and of a frame), `_beginning` with `_threads` and `_reading` (what it
 begins with), `_heartbeat`, `_answering`, `_ending`; `_compiled` and `_building` (a strategy that is ready to be executed), `_loop` (the
 nodes of a frame, one after the other), `_context` and `_effects` (what a node can do, and how that is recorded), `_turns`,
 `_requests`, `_calls`, `_steps`, `_people` (models, tools, steps, people), `_forks`, `_policies`, `_children` (inside a node),

@@ -31,7 +31,7 @@ from graphagent.run._final_errors import matching
 from graphagent.run._heartbeat import with_heartbeat
 from graphagent.run._learning import FAILURES, report
 from graphagent.run._reading import read_run
-from graphagent.run._runtime import Runtime
+from graphagent.run._session import Session
 from graphagent.run._sites import sites
 from graphagent.run._walk import Walk
 from graphagent.store import Delete
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
     from graphagent.protocols import Feature, Model, Store
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
 
 _log = logging.getLogger("graphagent")
@@ -47,9 +48,9 @@ _AT_ONCE = 10
 """Owners from whose runs is learned at once. Runs of one owner come one after the other: what was said last holds."""
 
 
-def learners(run: Runtime) -> list[Feature]:
+def learners(run: AgentRun) -> list[Feature]:
     """Return the features that learn from the run when it has ended, if that is committed with the answer."""
-    if run.parent is not None or run.recorded is not None or not run.log.durable:
+    if run.parent is not None or run.session.recorded is not None or not run.log.durable:
         return []
     return [each for each in implementing(run.features, "ended") if _learns(each)]
 
@@ -63,9 +64,9 @@ def named(feature: Feature) -> str:
     return f"/{type(feature).__name__}"
 
 
-async def look_back(run: Runtime) -> None:
+async def look_back(run: AgentRun) -> None:
     """Show the run, which has ended, to the features, and let the taps learn that failed to; in the background it is left to `settle`."""
-    if run.recorded is None:
+    if run.session.recorded is None:
         later = learners(run)
         for feature in implementing(run.features, "ended"):
             if feature in later or _ends_outside(run, feature):
@@ -80,7 +81,7 @@ async def look_back(run: Runtime) -> None:
         due = [
             each
             for each in run.log.state.unlearned
-            if each in at_once or (each in run.unlearned and not run.config.learns_later)
+            if each in at_once or (each in run.session.unlearned and not run.config.learns_later)
         ]
         if run.log.durable and due:
             with suppress(RunClaimedError):  # who has it learns
@@ -88,7 +89,7 @@ async def look_back(run: Runtime) -> None:
     run.looked_back = True
 
 
-def _ends_outside(run: Runtime, feature: Feature) -> bool:
+def _ends_outside(run: AgentRun, feature: Feature) -> bool:
     """Return whether a run around this one shows its own end to a feature, or to one that does the same."""
     around = run.parent
     while around is not None:
@@ -168,7 +169,7 @@ def _is_known(config: RunConfig, path: str) -> bool:
     return node is not None and getattr(getattr(node.element, "function", None), "learns", False)
 
 
-async def _learn_from(run: Runtime, due: Collection[str]) -> bool:
+async def _learn_from(run: AgentRun, due: Collection[str]) -> bool:
     """Let some taps and features learn from a run that has ended. Return whether nothing is left. What fails is reported, and stays due.
 
     Raises:
@@ -194,7 +195,7 @@ async def _learn_from(run: Runtime, due: Collection[str]) -> bool:
     return not log.state.unlearned
 
 
-async def _claim(run: Runtime, token: Token) -> bool:
+async def _claim(run: AgentRun, token: Token) -> bool:
     """Claim a run that has ended. Return whether something is left to learn from it.
 
     Raises:
@@ -215,7 +216,7 @@ async def _claim(run: Runtime, token: Token) -> bool:
     return True
 
 
-async def _release(run: Runtime) -> None:
+async def _release(run: AgentRun) -> None:
     log, usage = run.log, run.frame.usage
     if log.lost or log.stale is not None:
         return
@@ -226,7 +227,7 @@ async def _release(run: Runtime) -> None:
     await log.commit(header=True)
 
 
-async def _learn_all(run: Runtime, due: Collection[str]) -> None:
+async def _learn_all(run: AgentRun, due: Collection[str]) -> None:
     config, log = run.config, run.log
     for path in log.state.unlearned:
         if path not in due or not _is_known(config, path):
@@ -251,7 +252,7 @@ async def _learn_all(run: Runtime, due: Collection[str]) -> None:
             log.append(Learned(node=path))
 
 
-async def _learned(run: Runtime, path: str, learn: Callable[[], Awaitable[Any]]) -> bool:
+async def _learned(run: AgentRun, path: str, learn: Callable[[], Awaitable[Any]]) -> bool:
     """Return whether somebody has learned. That a model or a memory failed is reported."""
     try:
         await awaited(learn(), f"{path[1:]}.ended" if path.startswith("/") else f"node {path!r}")
@@ -263,17 +264,17 @@ async def _learned(run: Runtime, path: str, learn: Callable[[], Awaitable[Any]])
     return True
 
 
-def _log_after(run: Runtime) -> Log:
+def _log_after(run: AgentRun) -> Log:
     """Return a log that is not stored, with the transcript of a run that has ended."""
     log = Log()
     log.state.root.transcript = run.frame.transcript.copied()
     return log
 
 
-def _after_the_end(run: Runtime, log: Log, path: str = "", model: Model | None = None) -> Effects:
+def _after_the_end(run: AgentRun, log: Log, path: str = "", model: Model | None = None) -> Effects:
     """Return effects over the transcript of a run that has ended."""
     config, frame = run.config, log.state.root
-    after = Runtime(config, log, frame, run_id=run.run_id, owner=run.owner)
+    after = Session(config, log, run_id=run.run_id, owner=run.owner).run
     after.after_end = True
     after.lineage, after.handlers, after.listed = run.lineage, run.handlers, run.listed
     # The same number in each process: a fact that one saved before it died keeps its id.

@@ -21,16 +21,16 @@ from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
     from graphagent.errors import RunError
-    from graphagent.run._runtime import Runtime
+    from graphagent.run._agent_run import AgentRun
 
 
-async def begin_features(run: Runtime) -> None:
+async def begin_features(run: AgentRun) -> None:
     """Let the features see the beginning of the run, or refuse it."""
     for feature in run.features.values():
         await awaited(feature.begin(Effects(run.walk()).context()), f"{type(feature).__name__}.begin")
 
 
-async def execute_until_accepted(run: Runtime) -> FinalAnswerStep:
+async def execute_until_accepted(run: AgentRun) -> FinalAnswerStep:
     """Execute the strategy from its current node until its answer is accepted, and return the step of the answer.
 
     Raises:
@@ -42,7 +42,7 @@ async def execute_until_accepted(run: Runtime) -> FinalAnswerStep:
         if run.config.servers:
             await list_tools(run)
         await _show_task(run)
-        run.attention = run.attention or run.stepping
+        run.session.attention = run.session.attention or run.session.stepping
         if run.max_seconds is None:
             return await _answer(run)
         left = run.max_seconds - run.elapsed
@@ -56,9 +56,9 @@ async def execute_until_accepted(run: Runtime) -> FinalAnswerStep:
         abandoned.reset(token)
 
 
-async def _answer(run: Runtime) -> FinalAnswerStep:
-    if run.top.attention:
-        run.top.stop_if_due()
+async def _answer(run: AgentRun) -> FinalAnswerStep:
+    if run.session.attention:
+        run.session.stop_if_due()
     held_back = HeldBack(run.held_back, REFUSED if run.checks_answer else (), of_run=True)
     try:
         step = await _accepted(run, held_back)
@@ -69,7 +69,7 @@ async def _answer(run: Runtime) -> FinalAnswerStep:
     return step
 
 
-async def _accepted(run: Runtime, held_back: HeldBack) -> FinalAnswerStep:
+async def _accepted(run: AgentRun, held_back: HeldBack) -> FinalAnswerStep:
     while True:
         walk = run.walk()
         walk.held_back = held_back
@@ -89,7 +89,7 @@ async def _accepted(run: Runtime, held_back: HeldBack) -> FinalAnswerStep:
         await run.log.commit()
 
 
-async def _refusal(run: Runtime, step: FinalAnswerStep) -> tuple[RunError, str] | None:
+async def _refusal(run: AgentRun, step: FinalAnswerStep) -> tuple[RunError, str] | None:
     """Return the refusal of an answer, and the text for the model; None if the answer is accepted."""
     for check in run.config.checks:
         text = await check.refusal(step.output, run.handle)
@@ -99,11 +99,11 @@ async def _refusal(run: Runtime, step: FinalAnswerStep) -> tuple[RunError, str] 
         return None
     veto, failure = await call_all(run.step_callbacks, step, run.handle)
     if failure is not None:
-        run.fail(failure)
+        run.session.fail(failure)
     return None if veto is None else (veto, f"Your answer was refused: {veto.reason}. Answer again.")
 
 
-async def _show_task(run: Runtime) -> None:
+async def _show_task(run: AgentRun) -> None:
     """Let the callbacks see the task, once."""
     frame, transcript = run.frame, run.frame.transcript
     if not run.step_callbacks or frame.visit.since != frame.born:
@@ -114,8 +114,8 @@ async def _show_task(run: Runtime) -> None:
             with run.calling_back(Effects(run.walk(), scope="task@")):
                 veto, failure = await call_all(run.step_callbacks, run.memory.handle(item, transcript), run.handle)
             if failure is not None:
-                run.fail(failure)
+                run.session.fail(failure)
             if veto is not None:
-                run.fail(veto)
+                run.session.fail(veto)
                 return
     run.log.append(TaskShown(at=frame.path))

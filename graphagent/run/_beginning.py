@@ -33,8 +33,8 @@ from graphagent.run._ending import look_back_quietly
 from graphagent.run._past import new_rules
 from graphagent.run._questions import stored_answer_type
 from graphagent.run._reading import look_up_again, look_up_again_in
-from graphagent.run._runtime import Beginning, Draft, Runtime
 from graphagent.run._servers import SCOPE
+from graphagent.run._session import Beginning, Draft, Session
 from graphagent.run._threads import NEXT_CAME, continued, continued_by_steps
 
 if TYPE_CHECKING:
@@ -42,13 +42,14 @@ if TYPE_CHECKING:
     from graphagent.memory.transcript._memory import RunMemory
     from graphagent.memory.transcript._prompt import Prompt
     from graphagent.protocols import Store
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
 
 
 def begin(
     config: RunConfig, task: Any, *, run_id: str | None, owner: str, earlier: RunMemory | None = None,
     images: Iterable[Any] = (), thread: str = "", ends_busy: bool = False,
-) -> Runtime:  # fmt: skip
+) -> AgentRun:  # fmt: skip
     """Return a run that has not begun. `ends_busy`: whether the last run of its thread is ended if it is not over."""
     steps: list[Step] = []
     floor = "trusted"
@@ -58,15 +59,14 @@ def begin(
         steps = [*given.steps, *((open_,) if open_ is not None else ())]
         floor = given.floor
     begins = Beginning([*steps, TaskStep(task, images)], len(steps), config.system_prompt, floor)
-    log = Log()
-    run = Runtime(config, log, log.state.root, run_id=_clock.new_id() if run_id is None else run_id, owner=owner)
-    run.thread = thread
-    run.draft = Draft(task, begins, _stored(config, owner, earlier))
-    run.draft.named, run.draft.ends_busy = run_id is not None, ends_busy
-    return run
+    session = Session(config, Log(), run_id=_clock.new_id() if run_id is None else run_id, owner=owner)
+    session.thread = thread
+    session.draft = draft = Draft(task, begins, _stored(config, owner, earlier))
+    draft.named, draft.ends_busy = run_id is not None, ends_busy
+    return session.run
 
 
-def _stored(config: RunConfig, owner: str, memory: RunMemory | None) -> Runtime | None:
+def _stored(config: RunConfig, owner: str, memory: RunMemory | None) -> AgentRun | None:
     """Return the run of a transcript, if it is in the same store, belongs to the same owner, and has ended."""
     editor = None if memory is None else memory.editor
     if not isinstance(editor, RunEditor) or config.store is None:
@@ -86,25 +86,25 @@ def _taken_over(step: Step) -> Step:
     return found
 
 
-async def begin_or_resume(run: Runtime) -> None:
+async def begin_or_resume(run: AgentRun) -> None:
     """Begin the run, or resume it. Errors before it is claimed change nothing.
 
     Raises:
         RunClaimedError: somebody executes it, or resumed it since it was read.
         StoreError: it could not be read or written.
     """
-    config, ended = run.config, ""
-    if run.draft is not None:
+    config, session, ended = run.config, run.session, ""
+    if session.draft is not None:
         if config.learns_later:
             await settle_quietly(config, run.owner)
             run.since = _clock.ticks()  # waiting does not count as time of this run
         if run.features:
-            await look_up_again(run.features, run.owner, [run.draft.transcript])
+            await look_up_again(run.features, run.owner, [session.draft.transcript])
         if config.store is None:
-            await _begin(run, run.draft)
+            await _begin(run, session.draft)
         else:
-            ended = await _begin_stored(run, run.draft, config.store)
-        run.draft, run.claimed = None, True
+            ended = await _begin_stored(run, session.draft, config.store)
+        session.draft, session.claimed = None, True
         if ended:
             run.emit(RunEnded(ended, NEXT_CAME))
             await look_back_quietly(config, run.owner, ended)
@@ -120,20 +120,20 @@ async def begin_or_resume(run: Runtime) -> None:
     else:
         _record_answers(run)
         run.log.append(Resumed())
-    run.claimed, run.idle, run.unlearned = True, False, run.log.state.unlearned
+    session.claimed, session.idle, session.unlearned = True, False, run.log.state.unlearned
     await begin_features(run)
     run.emit(RunResumed(run.run_id, config.strategy.name, run.owner))
 
 
-async def _begin(run: Runtime, draft: Draft) -> None:
+async def _begin(run: AgentRun, draft: Draft) -> None:
     """Append the beginning of the run."""
     if run.log.state.number:  # an earlier attempt, in which a feature refused the run
-        run.log = Log()
+        run.session.use(Log())
     _append_start(run, run.log, draft)
     await begin_features(run)
 
 
-async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> str:
+async def _begin_stored(run: AgentRun, draft: Draft, store: Store) -> str:
     """Append the beginning of the run, and commit it. Return the id of the run that ended with it; empty if none did."""
     config = run.config
     if run.log.stale is not None:  # an earlier attempt, whose commit failed
@@ -144,24 +144,25 @@ async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> str:
                 raise
             raise RunExistsError(run.run_id, run.owner) from error
     if run.log.durable and run.log.committed:
-        run.draft = None
+        run.session.draft = None
         await _claim(run, store)
         return ""
     if draft.named:
         await _check_free(run, store)
     queued = draft.queued
     while True:
-        before = await (continued(run, store) if run.thread else continued_by_steps(run, draft, store))
+        before = await (continued(run, store) if run.session.thread else continued_by_steps(run, draft, store))
         earlier = before.header if before is not None else None
         token, now = Token(), _clock.now()
         header = structs.replace(
             RunHeader(run_id=run.run_id, owner=run.owner) if queued is None else queued.header,
             strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest, version=config.named_version, written="running",
-            started=now, updated=now, title=title_of(draft.task), thread=run.thread,
+            started=now, updated=now, title=title_of(draft.task), thread=run.session.thread,
             previous="" if earlier is None else earlier.run_id,
             first="" if earlier is None else earlier.first or earlier.run_id, place=0 if earlier is None else earlier.place + 1,
         )  # fmt: skip
-        log = run.log = Log(store, header, types=config.kind_of_step)
+        log = Log(store, header, types=config.kind_of_step)
+        run.session.use(log)
         if queued is not None:
             log.is_at(queued.header, queued.version)
             log.header = header
@@ -187,11 +188,11 @@ async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> str:
             if queued is not None:
                 raise
             raise RunExistsError(run.run_id, run.owner) from error
-        run.token = token
+        run.session.token = token
         return "" if before is None else before.ended
 
 
-async def _check_free(run: Runtime, store: Store) -> None:
+async def _check_free(run: AgentRun, store: Store) -> None:
     """Check that the store has nothing of a run of this id, before the features begin and nodes are executed."""
     try:
         await read_header(store, run.owner, run.run_id)
@@ -215,7 +216,7 @@ def start_of(config: RunConfig, log: Log, draft: Draft, known: int = 0) -> Start
     )  # fmt: skip
 
 
-def _append_start(run: Runtime, log: Log, draft: Draft) -> None:
+def _append_start(run: AgentRun, log: Log, draft: Draft) -> None:
     config = run.config
     # Steps that somebody has looked at before the run began are handles of the same steps afterwards.
     looked_at = [
@@ -224,37 +225,37 @@ def _append_start(run: Runtime, log: Log, draft: Draft) -> None:
         if run.memory.known(item.id) is not None
     ]
     before = len(log.state.root.transcript)
-    known = before if before and not run.thread else 0  # steps of an earlier run that the log has
-    if run.recorded is not None:
-        run.recorded.begin(log)
+    known = before if before and not run.session.thread else 0  # steps of an earlier run that the log has
+    if run.session.recorded is not None:
+        run.session.recorded.begin(log)
     log.append(start_of(config, log, draft, known))
-    run.frame = run.limits.frame = log.state.root
     begun = log.state.root.transcript
     run.memory.adopt([(step, begun.items[before - known + place]) for step, place in looked_at], begun)
-    if run.recorded is not None:
-        run.recorded.begun(log)
+    if run.session.recorded is not None:
+        run.session.recorded.begun(log)
 
 
-async def _claim(run: Runtime, store: Store) -> None:
+async def _claim(run: AgentRun, store: Store) -> None:
     """Claim a run that nobody executes, and write that it is resumed, with the answers to its questions.
 
     Raises:
         RunClaimedError: somebody executes it, or resumed it since it was read.
         StoreError: it could not be read or written.
     """
-    header, log, token = await _free(run, store), run.log, Token()
+    session, log, token = run.session, run.log, Token()
+    header = await _free(run, store)
     died = header.deaths + 1 if header.written == "running" and header.claim is not None else 0
-    due = await time_of(store) if run.is_left else 0
+    due = await time_of(store) if session.is_left else 0
     _append_resumed(run, structs.replace(header, written="running", deaths=died, due=due))
     log.lost = False
     await log.claim(token)
-    run.token = token
-    if run.most_deaths is not None and died >= run.most_deaths:
-        run.claimed = True
+    session.token = token
+    if session.most_deaths is not None and died >= session.most_deaths:
+        session.claimed = True
         raise TooManyDeathsError(run.run_id, died)
 
 
-async def queue_again(run: Runtime, queue: str) -> RunHeader:
+async def queue_again(run: AgentRun, queue: str) -> RunHeader:
     """Write that a run which nobody executes is to be continued by a worker, with the answers to its questions. Return its header.
 
     Args:
@@ -273,7 +274,7 @@ async def queue_again(run: Runtime, queue: str) -> RunHeader:
     return run.log.header
 
 
-async def _free(run: Runtime, store: Store) -> RunHeader:
+async def _free(run: AgentRun, store: Store) -> RunHeader:
     """Return the header of a run that nobody executes, as it is in the store. Its log continues from there.
 
     Raises:
@@ -292,23 +293,23 @@ async def _free(run: Runtime, store: Store) -> RunHeader:
     return header
 
 
-def _append_resumed(run: Runtime, header: RunHeader) -> None:
+def _append_resumed(run: AgentRun, header: RunHeader) -> None:
     """Append that the run continues with the strategy of its agent, to which a migration may have moved it, and the answers to its questions."""
     config, log = run.config, run.log
     outline = config.strategy.outline
     changed = outline if outline.digest != header.strategy_digest else None
     log.header = structs.replace(header, reason="", strategy_digest=outline.digest, version=config.named_version)
     _record_answers(run)
-    rules = new_rules(config.compiled.ruled, config.strategy.declarations, log.state, run.past)
+    rules = new_rules(config.compiled.ruled, config.strategy.declarations, log.state, run.session.past)
     log.append(Resumed(strategy=changed, **rules))
-    run.past = None
+    run.session.past = None
 
 
-def _record_answers(run: Runtime) -> None:
+def _record_answers(run: AgentRun) -> None:
     """Append the answers that were given, where the nodes find them that asked."""
-    log = run.log
-    for id_, answer in run.answers.items():
-        question, stored = run.question(id_), log.state.questions.get(id_)
+    session, log = run.session, run.log
+    for id_, answer in session.answers.items():
+        question, stored = session.question(id_), log.state.questions.get(id_)
         if stored is None:
             continue
         declined = answer if question.kind == "question" and isinstance(answer, Deny) else None
@@ -320,6 +321,6 @@ def _record_answers(run: Runtime) -> None:
                 lasting=stored.key.startswith(f"{SCOPE}/"),
             )
         )  # fmt: skip
-        run.asked.pop(id_, None)
-    run.answers.clear()
-    run.idle = False  # the commit may fail, and the answers are there all the same
+        session.asked.pop(id_, None)
+    session.answers.clear()
+    session.idle = False  # the commit may fail, and the answers are there all the same

@@ -180,14 +180,14 @@ def _strategy_call(compiled: CompiledStrategy, strategy: Strategy[Any, Any]) -> 
                 always = walk.of_features()
                 tools = [tool for tool in walk.available(setting) if tool.name not in always]
                 await choose_tools(Context(walk, frame.visit, frame.visit.latest), selection, setting, tools, value)
-            ran = 0 if most is None else round(walk.run.top.elapsed * 1000)
+            ran = 0 if most is None else round(walk.run.session.run.elapsed * 1000)
             log.append(BranchesStarted(at=frame.path, firsts=(compiled.first.name,), ran=ran))
             inside = frame.visit.inside["branches"]
         given = walk.stored_input(value) if log.durable else lambda: value
         own = walk.inside(inside[0], compiled, given, setting)
         if most is None:
             return await execute(own)
-        left = most - (walk.run.top.elapsed - inside[0].ran / 1000)
+        left = most - (walk.run.session.run.elapsed - inside[0].ran / 1000)
         if left > 0:
             with limited_to(left, own) as in_time:
                 returned = await execute(own)

@@ -17,7 +17,7 @@ from graphagent.store._cache import Cache
 if TYPE_CHECKING:
     from graphagent.codec._values import Json
     from graphagent.graph import CachePolicy
-    from graphagent.run._runtime import Runtime
+    from graphagent.run._agent_run import AgentRun
 
 _FORMAT = 1
 """The format of stored values; a part of the hash, so that values of another format are not found."""
@@ -37,7 +37,7 @@ class CacheEntry:
 
     __slots__ = ("_cache", "_head", "_name")
 
-    def __init__(self, run: Runtime, policy: CachePolicy, identity: Json, value: Any, kind: Any, *, what: str) -> None:
+    def __init__(self, run: AgentRun, policy: CachePolicy, identity: Json, value: Any, kind: Any, *, what: str) -> None:
         """Find the place of what `identity` computes from a value of a declared type; errors name it as `what`.
 
         Raises:
@@ -46,7 +46,7 @@ class CacheEntry:
         if run.log.store is None:
             raise no_store(what)
         self._cache = Cache(run.log.store, "run", run.owner, policy.ttl)
-        self._head = header_key(run.owner, run.top.run_id)
+        self._head = header_key(run.owner, run.session.run_id)
         blobs = HeldBlobs()
         parts = [_FORMAT, identity, policy.version, encode(value, blobs, kind)]
         # In full, since the hashes of blobs are too short to tell apart inputs that someone chose to be mistaken.

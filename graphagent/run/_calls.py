@@ -26,8 +26,8 @@ from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
     from graphagent.llm import Tool, ToolCall
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._effects import Effects
-    from graphagent.run._runtime import Runtime
 
 
 async def check_call(effects: Effects, call: ToolCall, *, changed: bool = False) -> Deny | None:
@@ -62,7 +62,7 @@ async def call_tool(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
     found = effects.find("tool", key)
     if found is not None:
         return cast("ToolResult", found.value)
-    again = run.top.recorded
+    again = run.session.recorded
     entry = None if again is None else again.result(run.log, effects.frame, key, call)
     result, ended = (None, None) if entry is None else (cast("ToolResult", entry.held.value), entry.ended)
     if entry is not None and tool is not None and effects.times_started("tool", key):
@@ -191,7 +191,7 @@ async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
     )
 
 
-def _entry(run: Runtime, tool: Tool, call: ToolCall) -> CacheEntry | None:
+def _entry(run: AgentRun, tool: Tool, call: ToolCall) -> CacheEntry | None:
     """Return the place of the result of a call in the store, if the tool is cached."""
     policy = tool.cached
     if policy is None:
@@ -202,7 +202,7 @@ def _entry(run: Runtime, tool: Tool, call: ToolCall) -> CacheEntry | None:
     return CacheEntry(run, policy, identity, arguments, Any, what=f"tool {tool.name!r}")
 
 
-def _ends_run(error: object, run: Runtime) -> bool:
+def _ends_run(error: object, run: AgentRun) -> bool:
     """Return whether an error ends the run itself, such as a used-up budget, and is not a result for the model."""
     return isinstance(error, BaseException) and any(
         isinstance(each, ScriptError) or (isinstance(each, RunError) and each.run_id in run.lineage)

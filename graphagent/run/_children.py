@@ -24,10 +24,10 @@ from graphagent.events import RunFailed, RunFinished, RunResumed, RunStarted, Ru
 from graphagent.log._entries import AgentStarted, AgentStopped
 from graphagent.memory import TaskStep
 from graphagent.run._after import look_back
+from graphagent.run._agent_run import AgentRun
 from graphagent.run._answering import begin_features, execute_until_accepted
 from graphagent.run._reading import look_up_again_in
 from graphagent.run._rules import begin_agent, check_agent, end_agent
-from graphagent.run._runtime import Runtime
 from graphagent.run._sites import AgentNode, AgentTool
 from graphagent.run._suspend import Suspend
 
@@ -63,8 +63,8 @@ async def run_agent(agent: Any, effects: Effects, task: Any) -> Any:
         log.append(AgentStopped(at=run.frame.path, status="done", step=copy.copy(step)))
         end_agent(run, named)
     except Suspend:
-        reason, questions = run.top.pausing, run.questions
-        if reason is None and (questions or any(at.startswith(run.frame.path) for at, _ in run.tasks.wakes)):
+        reason, questions = run.session.pausing, run.questions
+        if reason is None and (questions or any(at.startswith(run.frame.path) for at, _ in run.session.tasks.wakes)):
             reason = "waiting" if questions else "sleeping"
         if reason is not None:
             run.report_steps()
@@ -92,9 +92,10 @@ async def run_agent(agent: Any, effects: Effects, task: Any) -> Any:
 
 def _child(
     agent: Any, name: str, config: RunConfig, effects: Effects, task: Any
-) -> tuple[Runtime, tuple[tuple[str, str], ...]]:
+) -> tuple[AgentRun, tuple[tuple[str, str], ...]]:
     """Return the run of a sub-agent that the node has begun under the same key, or begin it; and what rules know it as."""
     parent, frame, log = effects.run, effects.frame, effects.log
+    session = parent.session
     key, within = effects.next("agent"), _within(config, effects)
     found = frame.visit.inside.get(f"agent {key}")
     is_done = found is not None and found[0].agent.status == "done"
@@ -115,16 +116,16 @@ def _child(
     assert inside.activation is not None
     named = begin_agent(effects.walk, ruled, inside)
     effects.position = max(effects.position, inside.born)
-    run_id = parent.child_id(inside.activation)
-    run = parent.children.get(run_id)
+    run_id = session.id_of(inside.activation)
+    run = session.children.get(run_id)
     if run is None or run.frame is not inside or not run.begun:  # one that was only looked at knows less of its parent
-        run = parent.children[run_id] = Runtime(
-            within, log, inside, run_id=run_id, owner=parent.owner, parent=parent, limits=effects.walk.limits
+        run = session.children[run_id] = AgentRun(
+            within, session, inside, run_id=run_id, parent=parent, limits=effects.walk.limits
         )
     node = effects.walk.node
-    speaks = node is not None and isinstance(node.element, AgentNode) and parent.run_id in parent.speakers
+    speaks = node is not None and isinstance(node.element, AgentNode) and parent.run_id in session.speakers
     if speaks:
-        run.speakers[run_id] = inside.path
+        session.speakers[run_id] = inside.path
     run.held_back = effects.walk.held_back if speaks else None
     run.handlers = handlers_of_child(parent.handlers, config.handlers, speaks=speaks)
     if log.durable:

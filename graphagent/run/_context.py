@@ -140,11 +140,11 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
 
         Pass it to a service that does nothing twice under one key.
         """
-        frame, top = self._effects.frame, self._effects.run.top
+        frame, session = self._effects.frame, self._effects.run.session
         call = f":{self.call.id}" if self.call is not None else ""
         # Owners may have runs of one id. Who they are is nothing that the service need know.
-        whose = f"{hashlib.sha256(top.owner.encode()).hexdigest()[:16]}:" if top.owner else ""
-        return f"{whose}{top.run_id}:{frame.node_path}:{frame.visit.entered}{call}"
+        whose = f"{hashlib.sha256(session.owner.encode()).hexdigest()[:16]}:" if session.owner else ""
+        return f"{whose}{session.run_id}:{frame.node_path}:{frame.visit.entered}{call}"
 
     # ---- what it can use
 
@@ -411,7 +411,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
             for number in range(len(given)):
                 await execute(number)
         else:
-            await together(execute, len(given), limit, of=effects.run.top.tasks)
+            await together(execute, len(given), limit, of=effects.run.session.tasks)
         if len(results) < len(given):
             raise Suspend
         return [results[number] for number in range(len(given))]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 if TYPE_CHECKING:
-    from graphagent.run._runtime import Runtime
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._walk import Walk
 
 
@@ -22,7 +22,7 @@ def earlier(deadline: float | None, other: float) -> float:
 
 
 @contextmanager
-def limited_to(seconds: float, owner: Walk | Runtime) -> Generator[Callable[[], bool]]:
+def limited_to(seconds: float, owner: Walk | AgentRun) -> Generator[Callable[[], bool]]:
     """Cancel what the block executes after some seconds, and leave the block then. Yield whether there is time left."""
     before = owner.deadline
     with anyio.move_on_after(seconds) as scope:

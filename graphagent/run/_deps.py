@@ -16,7 +16,7 @@ from graphagent.graph._types import is_a, show
 from graphagent.llm import Tool
 
 if TYPE_CHECKING:
-    from graphagent.run._runtime import Runtime
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._sites import Site
 
 
@@ -75,7 +75,7 @@ def deps_maker(function: Callable[..., Any]) -> Callable[[Any], Awaitable[Any]]:
     return make
 
 
-async def make_deps(run: Runtime) -> None:
+async def make_deps(run: AgentRun) -> None:
     """Make the `deps` of a run that was passed none, if its agent has a function that does, before it is executed here.
 
     Raises:
@@ -88,9 +88,9 @@ async def make_deps(run: Runtime) -> None:
         _give(run, made)
 
 
-def _give(run: Runtime, deps: object) -> None:
+def _give(run: AgentRun, deps: object) -> None:
     run.config = replace(run.config, deps=deps)
-    for inside in run.children.values():  # those that were known when it was read
+    for inside in run.session.children.values():  # those that were known when it was read
         _give(inside, deps)
 
 

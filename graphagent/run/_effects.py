@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphagent.log._log import Log
     from graphagent.log._visits import Effect, Frame, Visit
     from graphagent.memory.transcript._transcript import Edit, Transcript
-    from graphagent.run._runtime import Runtime
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._walk import Walk
 
 
@@ -57,7 +57,7 @@ class Effects:
     # ---- where it is
 
     @property
-    def run(self) -> Runtime:
+    def run(self) -> AgentRun:
         """The run."""
         return self.walk.run
 
@@ -140,7 +140,7 @@ class Effects:
     def find_or_copy(self, kind: str, key: str) -> Effect | None:
         """Return the recorded outcome of an effect: of this run, or of the one that it does again; then it is recorded here too."""
         found, run = self.find(kind, key), self.walk.run
-        recorded = run.top.recorded
+        recorded = run.session.recorded
         if found is not None or recorded is None:
             return found
         entry = recorded.entry(run.log, self.frame, kind, key)
@@ -187,11 +187,10 @@ class Effects:
             RunError: a callback refused a step, or raised, or the claim is over.
         """
         run = self.walk.run
-        top = run.top
         if run.log.lease is not None:
             run.log.check_claim()
-        if top.attention:
-            top.stop_if_due()
+        if run.session.attention:
+            run.session.stop_if_due()
 
     async def before_live(self) -> None:
         """Stop here, before something live is done, if the run is to stop or its time is up.
@@ -242,7 +241,7 @@ class RunEditor:
 
     __slots__ = ("_frame", "run")
 
-    def __init__(self, run: Runtime, frame: Frame | None = None) -> None:
+    def __init__(self, run: AgentRun, frame: Frame | None = None) -> None:
         self.run = run
         self._frame = frame
 
@@ -250,13 +249,13 @@ class RunEditor:
     def transcript(self) -> Transcript:
         """The transcript."""
         run = self.run
-        return (self._frame or run.frame).transcript if run.draft is None else run.draft.transcript
+        return (self._frame or run.frame).transcript if run.session.draft is None else run.session.draft.transcript
 
     def edit(self, edit: Edit) -> None:
         """Make a change, and record it."""
         run = self.run
-        if run.draft is not None:
-            Detached(run.draft.transcript).edit(edit)
+        if run.session.draft is not None:
+            Detached(run.session.draft.transcript).edit(edit)
         elif run.over:
             # The run has ended: an edit changes this object alone.
             run.memory.detach().edit(edit)

@@ -18,7 +18,7 @@ from graphagent.log._entries import Ended, LearningDue, Stopped
 from graphagent.log._header import LEARNING, RETAINED, WAITING, cost_of, mark_key, mark_of, storable
 from graphagent.run._after import learners, look_back, named
 from graphagent.run._final_errors import is_of_store
-from graphagent.run._reading import read_any_log, read_run, runtime_over
+from graphagent.run._reading import read_any_log, read_run, unchecked_run
 from graphagent.run._sleep import longest_wait, now
 from graphagent.store import Delete, Put
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from graphagent.log._log import Log
     from graphagent.memory import FinalAnswerStep
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
-    from graphagent.run._runtime import Runtime
 
 _log = logging.getLogger("graphagent")
 _WITHOUT_STORE = (
@@ -37,20 +37,21 @@ _WITHOUT_STORE = (
 )
 
 
-async def suspend(run: Runtime) -> bool:
+async def suspend(run: AgentRun) -> bool:
     """Record that the run waits for answers, sleeps, or is paused. Return whether it does: else it stops for its next step alone."""
-    if run.stepping:
-        run.handed += run.added
-    reason, run.pausing = run.pausing, None
-    wish, run.wish = run.wish, None
+    session = run.session
+    if session.stepping:
+        session.handed += run.added
+    reason, session.pausing = session.pausing, None
+    wish, session.wish = session.wish, None
     if wish is not None:
         run.log.along(Delete(asked_key(run.owner, run.run_id)))
     if wish is not None and wish.ends:
         await _end_as_asked(run, wish.reason)
         return True
     questions, deadlines = run.questions, (each.deadline for each in run.log.state.questions.values())
-    due = min(filter(None, (*(time for _, time in run.tasks.wakes), *deadlines)), default=0)
-    if reason is not None and run.leaving:
+    due = min(filter(None, (*(time for _, time in session.tasks.wakes), *deadlines)), default=0)
+    if reason is not None and session.leaving:
         await leave(run)
     elif reason is not None:
         await stop(run, "paused", f"it was paused: {reason}")
@@ -58,7 +59,7 @@ async def suspend(run: Runtime) -> bool:
         asked = "; ".join(question.question for question in questions)
         how = "" if run.log.durable else f"; {_WITHOUT_STORE}"
         await stop(run, "waiting", f"it waits for an answer: {asked}{how}", due=due)
-        run.idle = True
+        session.idle = True
     elif due:
         await stop(run, "sleeping", "it sleeps", due=due)
     else:
@@ -70,26 +71,26 @@ async def suspend(run: Runtime) -> bool:
     return True
 
 
-async def is_idle(run: Runtime) -> bool:
+async def is_idle(run: AgentRun) -> bool:
     """Return whether there is nothing to execute without an answer: it waits for one, or sleeps on.
 
     Raises:
         StoreError: the time of the store cannot be read.
     """
     state = run.log.state
-    if not run.idle and state.status != "sleeping":
+    if not run.session.idle and state.status != "sleeping":
         return False
     return not state.due or (state.due - await now(run)) / 1000 > longest_wait()
 
 
-async def fail(run: Runtime, error: BaseException) -> None:
+async def fail(run: AgentRun, error: BaseException) -> None:
     """Record that the run failed, or was cancelled."""
     cancelled = isinstance(error, anyio.get_cancelled_exc_class())
     reason = "it was cancelled" if cancelled else f"it failed with {type(error).__name__}"
     reason += f": {error}" if isinstance(error, GraphAgentError) else ""  # texts of others may contain a value
-    run.pausing, run.idle = None, False
+    run.session.pausing, run.session.idle = None, False
     failed_store = run.log.stale is not None or is_of_store(error, run.lineage)
-    if run.is_left and (cancelled or failed_store):
+    if run.session.is_left and (cancelled or failed_store):
         with anyio.CancelScope(shield=True):
             await leave(run)
         run.report_steps()
@@ -100,7 +101,7 @@ async def fail(run: Runtime, error: BaseException) -> None:
     run.emit(RunFailed(run.run_id, error))
 
 
-async def refuse(run: Runtime, error: Exception) -> None:
+async def refuse(run: AgentRun, error: Exception) -> None:
     """Record that a run which was submitted failed before it began, in no thread, so that it holds up nobody.
 
     Raises:
@@ -109,12 +110,12 @@ async def refuse(run: Runtime, error: Exception) -> None:
     log = await read_any_log(run.config, run.owner, run.run_id)
     if log.header.begun:
         return  # somebody began it meanwhile
-    refused = runtime_over(run.config, log)
-    refused.handlers, refused.claimed = run.handlers, True
+    refused = unchecked_run(run.config, log)
+    refused.handlers, refused.session.claimed = run.handlers, True
     await fail(refused, error)
 
 
-async def leave(run: Runtime) -> None:
+async def leave(run: AgentRun) -> None:
     """Release a run where it is, for the next worker. If the store fails, its claim ends by itself."""
     log = run.log
     try:
@@ -126,12 +127,12 @@ async def leave(run: Runtime) -> None:
     except GraphAgentError as error:
         _log.warning("run %r could not be released: %s", run.run_id, type(error).__name__)
     finally:
-        run.token, run.claimed = None, False
+        run.session.token, run.session.claimed = None, False
         await log.let_go()
     run.at_rest = run.result_now(status="interrupted", unfinished="it is left to another process")
 
 
-async def stop(run: Runtime, status: Any, reason: str, failure: Exception | None = None, due: int = 0) -> None:
+async def stop(run: AgentRun, status: Any, reason: str, failure: Exception | None = None, due: int = 0) -> None:
     """Record that the run stops, and release it. If it failed, or was cancelled, no other error is raised."""
     log = run.log
     try:
@@ -152,13 +153,13 @@ async def stop(run: Runtime, status: Any, reason: str, failure: Exception | None
             raise
         _log.warning("run %r could not be released: %s", run.run_id, type(error).__name__)
     finally:
-        run.token = None
-        run.claimed = False
+        run.session.token = None
+        run.session.claimed = False
         await log.let_go()
     run.at_rest = run.result_now(status=status, unfinished=reason)
 
 
-async def write_end(run: Runtime) -> None:
+async def write_end(run: AgentRun) -> None:
     """Write the end of the run, whose commit failed.
 
     Raises:
@@ -166,19 +167,19 @@ async def write_end(run: Runtime) -> None:
     """
     _stops(run.log, "done", "", run.config.retention)
     await run.log.commit(header=True)
-    run.at_rest, run.claimed = run.result_now(run.answer_read()), False
+    run.at_rest, run.session.claimed = run.result_now(run.answer_read()), False
 
 
-async def end(run: Runtime, step: FinalAnswerStep) -> None:
+async def end(run: AgentRun, step: FinalAnswerStep) -> None:
     """Record the answer, and let the features look back.
 
     Raises:
         StoreError: it could not be written.
         RunError: a callback failed when it saw the answer.
     """
-    log = run.log
-    if run.recorded is not None:
-        run.recorded.ended(log, run.frame)
+    log, session = run.log, run.session
+    if session.recorded is not None:
+        session.recorded.ended(log, run.frame)
     for feature in learners(run):
         log.append(LearningDue(node=named(feature)))
     # A step that callbacks have seen is an object of users, and none that is in a transcript may be changed.
@@ -189,20 +190,20 @@ async def end(run: Runtime, step: FinalAnswerStep) -> None:
             _stops(log, "done", "", run.config.retention)
             _note_due(log)
             await log.commit(header=True)
-    run.token = None
+    session.token = None
     run.added_answer(step)
     output = run.answer_read()
-    run.at_rest, run.claimed = run.result_now(output), False
-    failure, run.failure, run.pausing = run.failure, None, None
+    run.at_rest, session.claimed = run.result_now(output), False
+    failure, session.failure, session.pausing = session.failure, None, None
     try:
         if run.handlers:
             run.report_answer(output)
         await look_back(run)
     finally:
-        if run.after is not None or run.unlearned or learners(run):
+        if run.after is not None or session.unlearned or learners(run):
             run.at_rest = run.result_now(output)
-        if run.stepping:
-            run.handed += run.added
+        if session.stepping:
+            session.handed += run.added
         run.report_steps()
         if run.handlers:
             run.emit(RunFinished(run.run_id, output, run.at_rest.usage))
@@ -211,7 +212,7 @@ async def end(run: Runtime, step: FinalAnswerStep) -> None:
         raise failure
 
 
-async def end_here(config: RunConfig, owner: str, run_id: str, reason: str) -> Runtime:
+async def end_here(config: RunConfig, owner: str, run_id: str, reason: str) -> AgentRun:
     """End a run where it is, let the features look back, and return it. One that has ended is only read.
 
     Raises:
@@ -233,7 +234,7 @@ async def end_here(config: RunConfig, owner: str, run_id: str, reason: str) -> R
         return run
 
 
-async def ended_here(config: RunConfig, owner: str, run_id: str, reason: str) -> Runtime:
+async def ended_here(config: RunConfig, owner: str, run_id: str, reason: str) -> AgentRun:
     """Return a run from the store with its end, which is not committed unless the run had ended.
 
     Raises:
@@ -241,10 +242,10 @@ async def ended_here(config: RunConfig, owner: str, run_id: str, reason: str) ->
         RunNotFoundError, DamagedStoreError, StoreError: it could not be read.
     """
     log = await read_any_log(config, owner, run_id)
-    run = runtime_over(config, log)
+    run = unchecked_run(config, log)
     if not run.over:
         append_end(log, reason, map(named, learners(run)), config.retention)
-        run.unlearned = log.state.unlearned
+        run.session.unlearned = log.state.unlearned
     return run
 
 
@@ -265,7 +266,7 @@ def append_end(log: Log, reason: str, learn: Iterable[str] = (), retention: int 
     _append_end(log, reason, learn, retention)
 
 
-async def _end_as_asked(run: Runtime, reason: str) -> None:
+async def _end_as_asked(run: AgentRun, reason: str) -> None:
     """End a run that this process executes, where it is.
 
     Raises:
@@ -273,7 +274,7 @@ async def _end_as_asked(run: Runtime, reason: str) -> None:
     """
     _append_end(run.log, reason, map(named, learners(run)), run.config.retention)
     await run.log.commit(header=True)
-    run.token, run.claimed = None, False
+    run.session.token, run.session.claimed = None, False
     run.at_rest = run.result_now(status="ended", unfinished=run.log.state.reason)
     run.report_steps()
     run.emit(RunEnded(run.run_id, reason))
@@ -293,14 +294,14 @@ async def look_back_quietly(config: RunConfig, owner: str, run_id: str) -> None:
     """Let the features look back at a run that was ended for the next one. What fails must not concern that."""
     try:
         run = await read_run(config, owner, run_id)
-        run.unlearned = run.log.state.unlearned
+        run.session.unlearned = run.log.state.unlearned
         await look_back(run)
         _learn_soon(run)
     except Exception as error:  # noqa: BLE001  learning stays due, and `settle` raises the error
         _log.warning("nothing was learned from run %r: %s", run_id, type(error).__name__)
 
 
-def _learn_soon(run: Runtime) -> None:
+def _learn_soon(run: AgentRun) -> None:
     """Have the rest learned in the background."""
     if run.config.learns_later and run.log.state.unlearned:
         run.config.learn_soon(run.owner)

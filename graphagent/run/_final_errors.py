@@ -20,7 +20,7 @@ from graphagent.errors import (
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
-    from graphagent.run._runtime import Runtime
+    from graphagent.run._agent_run import AgentRun
 
 
 def is_final(error: BaseException | None, lineage: tuple[str, ...]) -> bool:
@@ -70,7 +70,7 @@ def matching(error: Exception, kinds: tuple[type[Exception], ...], lineage: tupl
     return error if isinstance(error, kinds) and not stops(error, lineage) else None
 
 
-def ends_all(error: Exception, run: Runtime) -> bool:
+def ends_all(error: Exception, run: AgentRun) -> bool:
     """Return whether an error of one branch ends a race: an error that is final, and a used-up budget of the whole run."""
     if isinstance(error, BudgetError) and error.run_id in run.lineage:
         return not error.where or error.run_id != run.run_id

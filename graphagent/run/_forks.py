@@ -76,9 +76,9 @@ def with_same_items(call: Call) -> Call:
         if not isinstance(values, Iterator):
             return await call(walk, values)
         iterator = cast("Any", values)
-        known = walk.run.items.get(id(walk.frame))
+        known = walk.run.session.items.get(id(walk.frame))
         if known is None or known[0] is not iterator:
-            known = walk.run.items[id(walk.frame)] = iterator, items_of(iterator)
+            known = walk.run.session.items[id(walk.frame)] = iterator, items_of(iterator)
         return await call(walk, known[1])
 
     return again
@@ -135,8 +135,8 @@ async def _join(
             results[number] = inside[number].input()
             return
         try:
-            if run.top.attention:
-                run.top.stop_if_due()
+            if run.session.attention:
+                run.session.stop_if_due()
             results[number] = await _executed(inside[number])
         except Suspend:
             suspended.append(number)
@@ -148,7 +148,7 @@ async def _join(
             await log.commit()
 
     if ("join", "") not in outer.visit.effects:
-        await together(execute_branch, len(branches), node.limit, of=run.top.tasks)
+        await together(execute_branch, len(branches), node.limit, of=run.session.tasks)
         if suspended:
             raise Suspend
         if node.transcript == "keep":
@@ -184,7 +184,7 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
         run, outer = walk.run, walk.frame
         log, failed = run.log, _failed_before(walk, len(branches))
         suspended: list[int] = []
-        known = None if run.top.recorded is None else run.top.recorded.winner(log, outer)
+        known = None if run.session.recorded is None else run.session.recorded.winner(log, outer)
         inside = _inside(walk, branches, value)
         frames = [each.frame for each in inside]
         joined = outer.visit.effects.get(("join", ""))
@@ -193,8 +193,8 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
 
         async def execute_branch(number: int) -> None:
             try:
-                if run.top.attention:
-                    run.top.stop_if_due()
+                if run.session.attention:
+                    run.session.stop_if_due()
                 await _executed(inside[number])
             except Suspend:
                 suspended.append(number)
@@ -209,7 +209,7 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
         with anyio.CancelScope() as scope:
             if known is not None or not any(frame.ended for frame in frames):
                 left = [number for number in range(len(frames)) if number not in failed] if known is None else [known]
-                await together(lambda place: execute_branch(left[place]), len(left), of=run.top.tasks)
+                await together(lambda place: execute_branch(left[place]), len(left), of=run.session.tasks)
         broken = next((error for error in failed.values() if ends_all(error, run)), None)
         # The first entry decides, not the task that woke first, so a run that is read again has the same winner.
         won = min(((frame.ended, number) for number, frame in enumerate(frames) if frame.ended), default=None)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from graphagent.events import Event
     from graphagent.log._header import Status
     from graphagent.memory import RunMemory, Step
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._questions import Question
     from graphagent.run._result import RunResult
-    from graphagent.run._runtime import Runtime
 
 E = TypeVar("E", bound="Event")
 O = TypeVar("O", covariant=True)
@@ -55,7 +55,7 @@ class Run(Generic[O]):
 
     __slots__ = ("__weakref__", "_run", "_stopped")
 
-    def __init__(self, run: Runtime) -> None:
+    def __init__(self, run: AgentRun) -> None:
         self._run = run
         self._stopped = False
 
@@ -77,7 +77,7 @@ class Run(Generic[O]):
     @property
     def speakers(self) -> Mapping[str, str]:
         """The ids of the runs whose text is a part of the answer: its own, and those of agents as nodes, with their paths."""
-        return self._run.speakers
+        return self._run.session.speakers
 
     @property
     def result(self) -> RunResult[O]:
@@ -123,7 +123,8 @@ class Run(Generic[O]):
         Raises:
             RunError: see `finish`.
         """
-        handed = self._run.handed
+        run = self._run
+        handed = run.session.handed if run.parent is None else []
         if not (handed or self._stopped or self.done):
             await self._continue(stepping=True)
         if handed:
@@ -145,45 +146,45 @@ class Run(Generic[O]):
             StoreError: an entry could not be stored. The run can be resumed.
         """
         run = self._run
-        run.handed.clear()
         if not run.done:
+            run.session.handed.clear()
             await self._continue(stepping=False)
         elif run.log.stale is not None:
             await run.log.recover()
             await write_end(run)
         if run.done and not run.looked_back and run.parent is None:
-            run.unlearned = run.log.header.unlearned
+            run.session.unlearned = run.log.header.unlearned
             await look_back(run)  # the process in which it ended may have died before that
         self._stopped = False
         return self.result
 
     async def _continue(self, *, stepping: bool) -> None:
-        run = self._run
+        run, session = self._run, self._run.session
         run.check_continues()
         if run.since is not None:
             raise run.of_run(RunError(f"run {run.run_id!r} is being executed already; await that"))
-        if not run.answers and await is_idle(run):
+        if not session.answers and await is_idle(run):
             return
         run.since, run.at_rest = _clock.ticks(), None
-        run.tasks.begin()
+        session.tasks.begin()
         try:
             await awaited(_execute(run, stepping=stepping), f"run {run.run_id!r}")
         except Suspend:
             self._stopped = await suspend(run)
         except BaseException as error:
-            if run.claimed:
+            if session.claimed:
                 await fail(run, error)
             raise
         finally:
             run.before = run.elapsed
             if not run.log.durable:
                 run.log.state.ran = round(run.before * 1000)
-            run.since, run.stepping = None, False
-            run.loop = None  # it may be continued in another kind of event loop
+            run.since, session.stepping = None, False
+            session.loop = None  # it may be continued in another kind of event loop
 
     def pause(self, reason: str = "") -> None:
         """Stop the run before its next effect or node, or while it sleeps; it can be continued. Callbacks may call it too."""
-        self._run.top.pause(reason)
+        self._run.session.pause(reason)
 
     def set_budgets(
         self, *, max_nodes: int | None = None, max_turns: int | None = None, max_tokens: int | None = None,
@@ -236,7 +237,7 @@ class Run(Generic[O]):
 
     async def aclose(self) -> None:
         """Release the run, so that another process can continue it. A run that ended, waits, sleeps or is paused has been released."""
-        if self._run.claimed and self._run.log.durable:
+        if self._run.session.claimed and self._run.log.durable:
             await stop(self._run, "paused", "released")
 
     async def __aenter__(self) -> Run[O]:
@@ -249,11 +250,11 @@ class Run(Generic[O]):
         return f"<run {self.run_id!r}: {self.status}>"
 
 
-async def _execute(run: Runtime, *, stepping: bool) -> None:
+async def _execute(run: AgentRun, *, stepping: bool) -> None:
     await make_deps(run)
-    if not run.claimed:
+    if not run.session.claimed:
         await begin_or_resume(run)
-    run.stepping = stepping
+    run.session.stepping = stepping
     step = await (
         with_heartbeat(run, lambda: execute_until_accepted(run)) if run.log.durable else execute_until_accepted(run)
     )

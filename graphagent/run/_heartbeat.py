@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from graphagent.log._log import Log
-    from graphagent.run._runtime import Runtime
+    from graphagent.run._agent_run import AgentRun
 
 T = TypeVar("T")
 _log = logging.getLogger("graphagent")
@@ -30,7 +30,7 @@ LOOK = 1.0
 """Seconds between two looks for what others ask of the run."""
 
 
-async def with_heartbeat(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T:
+async def with_heartbeat(run: AgentRun, execute: Callable[[], Awaitable[T]]) -> T:
     """Execute a run, and meanwhile renew its claim, or wait for the end of one that is renewed for all runs of the process.
 
     Raises:
@@ -68,7 +68,7 @@ async def with_heartbeat(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T
     listening = anyio.CancelScope()
     async with anyio.create_task_group() as group:
         group.start_soon(renew)
-        if run.claimed and run.log.header.queue:
+        if run.session.claimed and run.log.header.queue:
             group.start_soon(_listen, run, listening, failed, group)
         try:
             given.append(await awaited(execute(), f"run {run.run_id!r}"))
@@ -96,7 +96,7 @@ async def _renew(log: Log) -> None:
         _log.warning("the claim of run %r could not be renewed: %s", log.header.run_id, type(error).__name__)
 
 
-async def _listen(run: Runtime, scope: anyio.CancelScope, failed: list[BaseException], group: TaskGroup) -> None:
+async def _listen(run: AgentRun, scope: anyio.CancelScope, failed: list[BaseException], group: TaskGroup) -> None:
     """Look for what others ask of a run that was submitted, and have it pause for that."""
     try:
         with scope:
@@ -106,15 +106,15 @@ async def _listen(run: Runtime, scope: anyio.CancelScope, failed: list[BaseExcep
         group.cancel_scope.cancel()
 
 
-async def _hear(run: Runtime) -> None:
+async def _hear(run: AgentRun) -> None:
     store = run.config.runs
-    while run.wish is None:
+    while run.session.wish is None:
         try:
             await sleep(LOOK)
-            run.wish = await awaited(read_asked(store, run.log.header), "the store")
+            run.session.wish = await awaited(read_asked(store, run.log.header), "the store")
         except asyncio.CancelledError as cancelled:
             if leak_of_task(cancelled, "the heartbeat") is None:
                 raise
         except Exception as error:  # noqa: BLE001  whatever a store raises: who asked waits, and the next look may succeed
             _log.warning("the requests for run %r could not be read: %s", run.run_id, type(error).__name__)
-    run.pause(run.wish.reason)
+    run.session.pause(run.session.wish.reason)

@@ -11,8 +11,8 @@ from graphagent.log._entries import EffectRecorded, LearningDue
 from graphagent.run._final_errors import matching
 
 if TYPE_CHECKING:
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._compiled import Call
-    from graphagent.run._runtime import Runtime
     from graphagent.run._walk import Walk
 
 FAILURES = (ModelError, StoreError, NoteError, OSError)
@@ -35,7 +35,7 @@ def learning(call: Call) -> Call:
             return
         if ("once", _FAILED) in frame.visit.effects:
             return
-        recorded = run.top.recorded
+        recorded = run.session.recorded
         if recorded is not None and recorded.knows(frame, "once", _FAILED):
             entry = recorded.entry(run.log, frame, "once", _FAILED)
             assert entry is not None
@@ -60,7 +60,7 @@ def learning(call: Call) -> Call:
     return learn
 
 
-def report(run: Runtime, path: str, error: Exception) -> None:
+def report(run: AgentRun, path: str, error: Exception) -> None:
     """Report that somebody failed to learn from a run."""
     run.emit(ExtractionFailed(run.run_id, path, str(error) or type(error).__name__))
 

@@ -50,7 +50,7 @@ def execute(walk: Walk) -> Awaitable[Any]:
     run = walk.run
     watched = bool(run.handlers) and any(kind in run.handlers for kind in _ON_THE_WAY)
     wrapped = run.around_node is not None or walk.deadline is not None or walk.limits.within is not None
-    if watched or wrapped or run.log.durable or run.top.recorded is not None:
+    if watched or wrapped or run.log.durable or run.session.recorded is not None:
         return _execute_in_full(walk)
     return _execute_in_memory(walk)
 
@@ -62,7 +62,7 @@ async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  each call out of
     one, and a node that left nothing in the log leaves nothing to forget, so its end is a few fields of the frame.
     """
     run, frame, limits = walk.run, walk.frame, walk.limits
-    log, top, counted = run.log, run.top, limits.frame
+    log, session, counted = run.log, run.session, limits.frame
     state, visits, visit = log.state, frame.visits, frame.visit
     node, value = walk.strategy.node(visit.node or ""), walk.input()
     assert node is not None
@@ -145,7 +145,7 @@ async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  each call out of
                 if function is None and not node.counts:
                     limits.running += 1
             node, value = following, passed
-            if top.attention:
+            if session.attention:
                 limits.running -= 1
                 try:
                     run.between_nodes(frame)
@@ -159,7 +159,7 @@ async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  each call out of
 async def _execute_in_full(walk: Walk) -> Any:
     """Execute the nodes of a frame: with a store or without, with listeners, middleware, limits around it, and recorded outcomes."""
     run, frame, limits = walk.run, walk.frame, walk.limits
-    log, top, deadline = run.log, run.top, walk.deadline
+    log, session, deadline = run.log, run.session, walk.deadline
     node, value = walk.strategy.node(frame.visit.node or ""), walk.input()
     assert node is not None
     while node is not DONE:
@@ -173,16 +173,16 @@ async def _execute_in_full(walk: Walk) -> Any:
             limits.enter_node()
         name = node.name
         node, value = await _execute_node(node, walk, value)
-        if top.recorded is not None:
-            top.recorded.left(frame, name)
+        if session.recorded is not None:
+            session.recorded.left(frame, name)
         if log.durable:
             # The end of the run is committed together with the end of its last node, unless somebody looks in between.
-            if node is not DONE or frame is not top.frame:
+            if node is not DONE or frame is not session.run.frame:
                 await log.commit()
                 value = walk.input()
-            elif top.stops_soon or run.checks_answer:
+            elif session.stops_soon or run.checks_answer:
                 await log.commit()
-        if top.attention:
+        if session.attention:
             run.between_nodes(frame)
         if node.only_taps and frame is run.frame and not run.checks_answer:
             run.report_answer(value)

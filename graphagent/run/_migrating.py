@@ -14,11 +14,11 @@ from graphagent.run._past import place_of
 if TYPE_CHECKING:
     from graphagent.log._log import Log
     from graphagent.log._visits import Frame
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._migration import Migration
-    from graphagent.run._runtime import Runtime
 
 
-def migrate(run: Runtime, log: Log) -> bool:
+def migrate(run: AgentRun, log: Log) -> bool:
     """Append how a run of an earlier version is moved to that of its agent. Return False if no migration leads from its version."""
     config, header = run.config, log.header
     by_version = {each.before: each for each in config.migrations}
@@ -35,7 +35,7 @@ def migrate(run: Runtime, log: Log) -> bool:
     return True
 
 
-def _move(run: Runtime, log: Log, frame: Frame, chain: list[Migration]) -> None:
+def _move(run: AgentRun, log: Log, frame: Frame, chain: list[Migration]) -> None:
     """Append what becomes of the node in whose place a frame is."""
     outline = log.state.run.strategy
     place, origin = place_of(outline, frame.node_path), place_of(outline, frame.visit.source.path)

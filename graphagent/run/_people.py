@@ -31,8 +31,8 @@ from graphagent.run._times import Deadline, moment_of
 
 if TYPE_CHECKING:
     from graphagent.log._visits import Effect
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._effects import Effects
-    from graphagent.run._runtime import Runtime
 
 _NEVER = Deadline()
 
@@ -73,7 +73,7 @@ async def ask(
         known = run.log.state.questions[id_]
         if known.deadline:
             await run.log.commit()  # asked again, it would have another one
-    run.top.asked[id_] = replace(open_question(run.log, run.top.run_id, known, type_, Any), about=about)
+    run.session.asked[id_] = replace(open_question(run.log, run.session.run_id, known, type_, Any), about=about)
     if not known.deadline:
         raise Suspend
     await wait_until(effects, known.deadline)
@@ -83,7 +83,7 @@ async def ask(
             has_default=until.has_default,
         )
     )  # fmt: skip
-    run.top.asked.pop(id_, None)
+    run.session.asked.pop(id_, None)
     await run.log.commit()
     return _answer(effects, effects.visit.effects["answer", key], question, type_, kind, id_)
 
@@ -130,7 +130,7 @@ def _next(effects: Effects) -> tuple[str, str]:
     return key, name if number == 1 else f"{name}:{number}"
 
 
-def take_answers(run: Runtime, answers: Mapping[str, object]) -> None:
+def take_answers(run: AgentRun, answers: Mapping[str, object]) -> None:
     """Take answers to open questions, by their ids, which are recorded when the run is resumed.
 
     Raises:
@@ -144,7 +144,7 @@ def take_answers(run: Runtime, answers: Mapping[str, object]) -> None:
                 raise run.of_run(LateAnswerError(id_, moment_of(expired)))
             ids = ", ".join(map(repr, run.log.state.questions)) or "none"
             raise run.of_run(AnswerError(id_, f"run {run.run_id!r} has no open question {id_!r}; open are: {ids}"))
-        question = run.question(id_)
+        question = run.session.question(id_)
         try:
             checked[id_] = answer = question.check(each)
             if isinstance(answer, Approve | Deny) and answer.at is None:
@@ -152,17 +152,17 @@ def take_answers(run: Runtime, answers: Mapping[str, object]) -> None:
             _check_use(run, question, checked[id_])
         except AnswerError as error:
             raise run.of_run(error) from None
-    run.answers.update(checked)
+    run.session.answers.update(checked)
 
 
-def results_by_question(run: Runtime, results: Mapping[str, object]) -> dict[str, object]:
+def results_by_question(run: AgentRun, results: Mapping[str, object]) -> dict[str, object]:
     """Return results of deferred tool calls by the ids of their questions; those of sub-agents are longer than those of the calls.
 
     Raises:
         AnswerError: the run waits for no such result.
     """
     found: dict[str, object] = {}
-    open_ = [run.question(id_) for id_ in run.log.state.questions]
+    open_ = [run.session.question(id_) for id_ in run.log.state.questions]
     calls = {each.id: each.call.id for each in open_ if each.kind == "result" and each.call is not None}
     for key, result in results.items():
         ids = [key] if key in calls else [id_ for id_, call in calls.items() if call == key]
@@ -178,7 +178,7 @@ def results_by_question(run: Runtime, results: Mapping[str, object]) -> dict[str
     return found
 
 
-def only_question(run: Runtime) -> str:
+def only_question(run: AgentRun) -> str:
     """Return the id of the only open question.
 
     Raises:
@@ -195,7 +195,7 @@ def only_question(run: Runtime) -> str:
     raise run.of_run(AnswerError("", text))
 
 
-def _check_use(run: Runtime, question: Question, answer: object) -> None:
+def _check_use(run: AgentRun, question: Question, answer: object) -> None:
     """Check that a tool takes the arguments that were changed, and that the store can hold the answer."""
     call, changed = question.call, answer.arguments if isinstance(answer, Approve) else None
     if call is not None and changed is not None:
@@ -214,7 +214,7 @@ def _check_use(run: Runtime, question: Question, answer: object) -> None:
             raise AnswerError(question.id, f"the answer to {question.id!r} cannot be kept: {error}") from None
 
 
-def _known_tools(run: Runtime) -> Iterator[Tool]:
+def _known_tools(run: AgentRun) -> Iterator[Tool]:
     """Yield the tools that nodes may use, as far as they are known without executing anything."""
     for site in sites(run.config.strategy, run.config.tools):
         yield from (tool for tool in site.own_tools if isinstance(tool, Tool))

@@ -46,7 +46,7 @@ def _with_timeout(call: Call, policy: Timeout, name: str) -> Call:
 
     async def limited(walk: Walk, value: Any) -> Any:
         # Does what `anyio.fail_after` does, at half the cost: that is a generator, and looks up the event loop three times.
-        backend, around = walk.run.backend, walk.deadline
+        backend, around = walk.run.session.backend, walk.deadline
         deadline = backend.current_time() + seconds
         scope = backend.create_cancel_scope(deadline=deadline)
         scope.__enter__()
@@ -131,13 +131,13 @@ def _with_cache(call: Call, policy: CachePolicy, element: Node[Any, Any], path: 
         effect = frame.visit.effects.get(("cached", ""))
         if effect is not None:
             return run.log.take(effect.value, returned)
-        again = run.top.recorded
+        again = run.session.recorded
         known = None if again is None else again.entry(run.log, frame, "cached", "")
         if known is not None:
             run.log.append(known)
             return run.log.take(frame.visit.effects["cached", ""].value, returned)
-        if run.top.attention:
-            run.top.stop_if_due()
+        if run.session.attention:
+            run.session.stop_if_due()
         entry = CacheEntry(run, policy, identity, value, taken, what=f"node {run.node_of(frame)!r}")
         found = await entry.get(returned)
         if found is not None:

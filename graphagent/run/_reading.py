@@ -22,7 +22,7 @@ from graphagent.memory.transcript._again import known_in, show_again
 from graphagent.run._compiled import CompiledStrategy, items_of
 from graphagent.run._migrating import migrate
 from graphagent.run._past import Past, place_of
-from graphagent.run._runtime import Runtime
+from graphagent.run._session import Session
 
 if TYPE_CHECKING:
     from graphagent.log._bytes import EntryCodec
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from graphagent.log._visits import Activation, Frame
     from graphagent.memory.transcript._transcript import Transcript
     from graphagent.protocols import Feature
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
 
 
@@ -75,7 +76,7 @@ async def read_any_log(config: RunConfig, owner: str, run_id: str) -> Log:
             return log
 
 
-async def read_run(config: RunConfig, owner: str, run_id: str, *, allow_changed: bool = False) -> Runtime:
+async def read_run(config: RunConfig, owner: str, run_id: str, *, allow_changed: bool = False) -> AgentRun:
     """Return a run from the store, or that of a sub-agent in it. It is not claimed before it is resumed.
 
     Raises:
@@ -88,16 +89,16 @@ async def read_run(config: RunConfig, owner: str, run_id: str, *, allow_changed:
     root = await root_of(config.runs, owner, run_id)
     log = await read_log(config, owner, root, watch=past.watch if past is not None else None)
     run = run_over(config, log, allow_changed=allow_changed)
-    run.past = past
+    run.session.past = past
     return run if root == run_id else _part_of(run, run_id)
 
 
-def _part_of(run: Runtime, run_id: str) -> Runtime:
+def _part_of(run: AgentRun, run_id: str) -> AgentRun:
     """Return the run of a sub-agent inside another one."""
-    agent = next((each for each in run.log.state.activations() if run.child_id(each) == run_id), None)
+    agent = next((each for each in run.log.state.activations() if run.session.id_of(each) == run_id), None)
     if agent is None:
         raise RunNotFoundError(run_id, run.owner)
-    found = run.run_of(agent)
+    found = run.session.run_of(agent)
     if found is None:
         text = f"run {run_id!r} is that of an agent that node {agent.node!r} runs by itself, so its types are not known here"
         raise run.of_run(
@@ -106,14 +107,14 @@ def _part_of(run: Runtime, run_id: str) -> Runtime:
     return found
 
 
-def run_over(config: RunConfig, log: Log, *, allow_changed: bool = False) -> Runtime:
+def run_over(config: RunConfig, log: Log, *, allow_changed: bool = False) -> AgentRun:
     """Return a run over a log that was read.
 
     Raises:
         StrategyChangedError: the strategy is another one, and the run did not end with it.
         ToolServerError: the settings of a server do not fit the tools that the run has of it.
     """
-    header, run = log.header, runtime_over(config, log)
+    header, run = log.header, unchecked_run(config, log)
     if not run.over:
         outline = config.strategy.outline
         other = _other_version(config, header)
@@ -142,17 +143,17 @@ def _other_version(config: RunConfig, header: RunHeader) -> list[str]:
     return [f"- version {header.version or header.strategy_digest!r}", f"+ version {config.version!r}"]
 
 
-def runtime_over(config: RunConfig, log: Log) -> Runtime:
+def unchecked_run(config: RunConfig, log: Log) -> AgentRun:
     """Return a run over a log that was read, whether it fits the strategy or not."""
     header = log.header
-    run = Runtime(config, log, log.state.root, run_id=header.run_id, owner=header.owner)
-    run.thread = header.thread
+    session = Session(config, log, run_id=header.run_id, owner=header.owner)
+    session.thread, run = header.thread, session.run
     run.before = log.state.ran / 1000
     log.executed = lambda: run.elapsed
     return run
 
 
-def _changed(run: Runtime, log: Log, run_id: str, found: Sequence[str]) -> StrategyChangedError:
+def _changed(run: AgentRun, log: Log, run_id: str, found: Sequence[str]) -> StrategyChangedError:
     """Return the error of a strategy that has changed: it says whether `allow_changed` would help, and otherwise what does not fit."""
     try:
         _check_frames(run, log.state.root, run.config.compiled, None, allow_changed=True)
@@ -162,7 +163,7 @@ def _changed(run: Runtime, log: Log, run_id: str, found: Sequence[str]) -> Strat
     return StrategyChangedError(run_id, found, fits=True)
 
 
-def _check_ruled(run: Runtime, log: Log) -> None:
+def _check_ruled(run: AgentRun, log: Log) -> None:
     """Check that nodes that have begun and that rules name are declared where they were: they would take what others did for theirs.
 
     Raises:
@@ -182,10 +183,12 @@ def _check_ruled(run: Runtime, log: Log) -> None:
             raise StrategyChangedError(run.run_id, [difference])
 
 
-def _check_agents(run: Runtime, log: Log, *, allow_changed: bool) -> None:
+def _check_agents(run: AgentRun, log: Log, *, allow_changed: bool) -> None:
     """Check the same for sub-agents that have not ended."""
     for agent in log.state.activations():
-        inside = run.run_of(agent) if agent.parent is not None and agent.frame.path in log.state.frames else None
+        inside = (
+            run.session.run_of(agent) if agent.parent is not None and agent.frame.path in log.state.frames else None
+        )
         if inside is None or agent.status != "running" or agent.strategy is None:
             continue
         outline = inside.config.strategy.outline
@@ -194,7 +197,7 @@ def _check_agents(run: Runtime, log: Log, *, allow_changed: bool) -> None:
         _check_frames(inside, agent.frame, inside.config.compiled, None, allow_changed=allow_changed)
 
 
-def _check_frames(run: Runtime, frame: Frame, strategy: CompiledStrategy, given: Any, *, allow_changed: bool) -> None:
+def _check_frames(run: AgentRun, frame: Frame, strategy: CompiledStrategy, given: Any, *, allow_changed: bool) -> None:
     """Check that the strategy has the nodes in which the run is, and that these take the values that are there.
 
     `given` is the input of the frame, where it has none of its own.
@@ -232,7 +235,7 @@ def _check_frames(run: Runtime, frame: Frame, strategy: CompiledStrategy, given:
         raise StrategyChangedError(run.run_id, [f"- {gone!r}, inside of which the run is"])
 
 
-def value_at(run: Runtime, frame: Frame) -> Any:
+def value_at(run: AgentRun, frame: Frame) -> Any:
     """Return the input of the current node of a frame.
 
     Raises:
@@ -307,7 +310,7 @@ async def look_up_again(features: Mapping[type[Any], Feature], owner: str, trans
     show_again(transcripts, (*facts, *notes), (*known_facts, *known_notes))
 
 
-async def look_up_again_in(run: Runtime) -> None:
+async def look_up_again_in(run: AgentRun) -> None:
     """Look up the facts and notes to which a run refers that continues, those of each agent in it by its own features.
 
     Raises:
@@ -320,6 +323,6 @@ async def look_up_again_in(run: Runtime) -> None:
         if agent is run.activation:
             await look_up_again(run.features, run.owner, transcripts)
         elif any(known_in(transcripts)):
-            inside = run.top.run_of(agent)
+            inside = run.session.run_of(agent)
             if inside is not None:  # the features of one that a node runs by itself are known when it continues
                 await look_up_again(inside.features, run.owner, transcripts)

@@ -103,7 +103,7 @@ class ModelCall:
 
     async def _respond(self, request: ModelRequest) -> ModelResponse:
         effects, run = self.effects, self.effects.run
-        recorded = run.top.recorded
+        recorded = run.session.recorded
         if recorded is not None:
             if self.effect is None:
                 recorded.refuse(effects.frame, "it asks a model")
@@ -161,7 +161,7 @@ class ModelCall:
         if self.counts:
             self.held_back.release_earlier()
             limits.enter_turn()
-        token = asker.set(Asker(run.owner, run.log.store, header_key(run.owner, run.top.run_id)))
+        token = asker.set(Asker(run.owner, run.log.store, header_key(run.owner, run.session.run_id)))
         try:
             if self.counts:
                 await checkpoint()  # one that is cancelled by what happens beside it was not made

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from graphagent.graph._rules import RuleNode
     from graphagent.llm import Tool
     from graphagent.log._visits import Frame
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._compiled import Call
-    from graphagent.run._runtime import Runtime
     from graphagent.run._walk import Walk
 
 
@@ -75,7 +75,7 @@ def begin_agent(walk: Walk, of: Sequence[Ruled], inside: Frame) -> tuple[tuple[s
     return named
 
 
-def end_agent(run: Runtime, named: tuple[tuple[str, str], ...]) -> None:
+def end_agent(run: AgentRun, named: tuple[tuple[str, str], ...]) -> None:
     """Note that a sub-agent came to its end."""
     if named:
         run.log.append(RuledExecution(at=run.frame.path, of=named, agent=True, ended=True))
@@ -159,7 +159,7 @@ def _path(around: Frame, frame: Frame) -> list[str]:
     return [each.path + name for each in reversed(frames) for name in each.visits if name != each.visit.node]
 
 
-def _run_around(run: Runtime, frame: Frame) -> Runtime:
+def _run_around(run: AgentRun, frame: Frame) -> AgentRun:
     """Return the run, of those around, to which a frame belongs."""
     agent = frame.agent
     while run.parent is not None and run.activation is not agent:

@@ -17,7 +17,7 @@ from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
     from graphagent.llm import Tool
-    from graphagent.run._runtime import Runtime
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._sites import Site
 
 SCOPE = "servers"
@@ -39,7 +39,7 @@ def tool_servers(sites: Iterable[Site]) -> tuple[ToolServer, ...]:
     return tuple(found.values())
 
 
-def take_tools(run: Runtime) -> Mapping[str, Sequence[Tool]]:
+def take_tools(run: AgentRun) -> Mapping[str, Sequence[Tool]]:
     """Return the tools of the servers that the run has asked, as this process has the servers, and give them to the run.
 
     Raises:
@@ -53,7 +53,7 @@ def take_tools(run: Runtime) -> Mapping[str, Sequence[Tool]]:
     return listed
 
 
-async def list_tools(run: Runtime) -> None:
+async def list_tools(run: AgentRun) -> None:
     """Ask the servers that the run has not asked yet for their tools, all at the same time, and record these.
 
     A server that is not required and fails is recorded as one without tools.

@@ -26,8 +26,9 @@ from graphagent.run._times import milliseconds_of
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._effects import Effects
-    from graphagent.run._runtime import Runtime
+    from graphagent.run._session import Session
 
 SHORT = 3.0
 """Seconds that a process waits although nothing else goes on in the run: to suspend it, and to continue it, would cost more."""
@@ -45,10 +46,10 @@ class _Sleeper(NamedTuple):
 class Tasks:
     """The tasks of a run: how many of them work, and which wait for a time. Where none works, the run need not be executed."""
 
-    __slots__ = ("_asleep", "_run", "_sent_off", "_working", "wakes")
+    __slots__ = ("_asleep", "_sent_off", "_session", "_working", "wakes")
 
-    def __init__(self, run: Runtime) -> None:
-        self._run = run
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._asleep: list[_Sleeper] = []
         self._sent_off: list[_Sleeper] = []
         """Those of them that are to suspend the run."""
@@ -90,7 +91,7 @@ class Tasks:
         self._asleep.append(one)
         self._working -= 1
         try:
-            self._run.stop_if_due()  # only now, since another thread may pause the run at any moment
+            self._session.stop_if_due()  # only now, since another thread may pause the run at any moment
             self._rest()
             if one not in self._sent_off:
                 with move_on_after(min(seconds, _LONGEST)):
@@ -112,7 +113,7 @@ class Tasks:
         if self._working > 0 or not self._asleep:
             return
         left = min(each.ends for each in self._asleep) - anyio.current_time()
-        if self._run.log.state.questions or left > longest_wait():
+        if self._session.log.state.questions or left > longest_wait():
             self._sent_off = [*self._asleep]
             self.wake()
 
@@ -122,7 +123,7 @@ def longest_wait() -> float:
     return SHORT if _clock.is_wall_clock() else 0.0
 
 
-async def now(run: Runtime) -> int:
+async def now(run: AgentRun) -> int:
     """Return the time by the clock of the run's store, or else of this process, in milliseconds UTC."""
     store, header = run.log.store, run.log.header
     if store is None:
@@ -141,7 +142,7 @@ async def wait_until(effects: Effects, time: int) -> None:
         RunError: a callback refused a step, or raised.
     """
     run, walk = effects.run, effects.walk
-    tasks = run.top.tasks
+    tasks = run.session.tasks
     await checkpoint()  # of a race that is decided by an answer and by the time at once, the answer comes first
     while (left := (time - await now(run)) / 1000) > 0:
         limit = walk.seconds_left

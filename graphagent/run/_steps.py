@@ -66,7 +66,7 @@ async def close_open(effects: Effects) -> None:
         effects.record(StepFinished(at=effects.frame.path, key=name))
         effects.run.added_step(effects, effects.transcript.items[-1])
         if veto is not None:
-            effects.run.fail(veto)
+            effects.run.session.fail(veto)
 
 
 async def finish_step(effects: Effects, kind: str, key: str, *, fresh: bool = False) -> Any:
@@ -84,7 +84,7 @@ async def finish_step(effects: Effects, kind: str, key: str, *, fresh: bool = Fa
         run.added_step(effects, frame.transcript.items[-1])
         await run.log.commit()
         if veto is not None and not stores_veto:
-            run.fail(veto)
+            run.session.fail(veto)
     elif step is None and effects.find("settle", name) is None and fresh:
         run.added_step(effects, transcript.items[-1])
     seen = effects.transcript
@@ -112,6 +112,6 @@ async def _call_back(effects: Effects, name: str, *, stores_veto: bool = False) 
         if veto is not None and stores_veto and isinstance(step, ActionStep):
             step.error = StepFailure("Veto", veto.reason)
     if failure is not None:
-        run.fail(failure)
+        run.session.fail(failure)
     effects.position = max(effects.position, own.position)
     return veto

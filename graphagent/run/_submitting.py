@@ -12,21 +12,22 @@ from graphagent.log._log import Log
 from graphagent.log._segments import read_header
 from graphagent.log._submitted import Submitted, read_submitted, submitted_key
 from graphagent.run._beginning import start_of
-from graphagent.run._reading import look_up_references, read_run, runtime_over, value_at
-from graphagent.run._runtime import Beginning, Draft, Queued, Runtime
+from graphagent.run._reading import look_up_references, read_run, unchecked_run, value_at
+from graphagent.run._session import Beginning, Draft, Queued, Session
 from graphagent.store import Delete
 
 if TYPE_CHECKING:
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
 
 
-def submission(run: Runtime) -> Submitted:
+def submission(run: AgentRun) -> Submitted:
     """Return what a run that has not begun begins with.
 
     Raises:
         SerializationError: the task, or a step, cannot be stored.
     """
-    config, draft = run.config, run.draft
+    config, draft = run.config, run.session.draft
     assert draft is not None
     log = Log(config.store, RunHeader(run_id=run.run_id, owner=run.owner), types=config.kind_of_step)
     log.codec.refers[""] = config.refers
@@ -46,7 +47,7 @@ async def log_of(config: RunConfig, header: RunHeader, submitted: Submitted) -> 
     return log
 
 
-async def read_any(config: RunConfig, owner: str, run_id: str, *, allow_changed: bool = False) -> Runtime:
+async def read_any(config: RunConfig, owner: str, run_id: str, *, allow_changed: bool = False) -> AgentRun:
     """Return a run from the store, as `read_run` does; of one that was submitted and has not begun, a run that can be begun.
 
     Raises:
@@ -62,7 +63,7 @@ async def read_any(config: RunConfig, owner: str, run_id: str, *, allow_changed:
             return run
 
 
-async def _queued(config: RunConfig, owner: str, run_id: str) -> Runtime | None:
+async def _queued(config: RunConfig, owner: str, run_id: str) -> AgentRun | None:
     """Return a run that was submitted; None if it has begun."""
     header, version = await read_header(config.runs, owner, run_id)
     found = None if header.begun else await read_submitted(config.runs, header)
@@ -70,13 +71,12 @@ async def _queued(config: RunConfig, owner: str, run_id: str) -> Runtime | None:
         return None
     submitted, line = found
     log = await log_of(config, header, submitted)
-    task, begun = value_at(runtime_over(config, log), log.state.root), log.state.root.transcript
-    empty = Log()
-    run = Runtime(config, empty, empty.state.root, run_id=run_id, owner=owner)
-    run.thread = header.thread
-    run.draft = Draft(task, Beginning(begun.steps, begun.begun, config.system_prompt, begun.floor), None)
+    task, begun = value_at(unchecked_run(config, log), log.state.root), log.state.root.transcript
+    session = Session(config, Log(), run_id=run_id, owner=owner)
+    session.thread = header.thread
+    session.draft = draft = Draft(task, Beginning(begun.steps, begun.begun, config.system_prompt, begun.floor), None)
     ending = [each.due for each in line if each.ends_busy]
-    run.draft.ends_busy = bool(ending) and min(ending) <= await time_of(config.runs)
+    draft.ends_busy = bool(ending) and min(ending) <= await time_of(config.runs)
     places = [Delete(each.key) for each in line if each.run_id == run_id]
-    run.draft.queued = Queued(header, version, (Delete(submitted_key(owner, run_id)), *places))
-    return run
+    draft.queued = Queued(header, version, (Delete(submitted_key(owner, run_id)), *places))
+    return session.run

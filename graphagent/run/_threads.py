@@ -19,7 +19,8 @@ from graphagent.store._items import checked, is_intact
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
-    from graphagent.run._runtime import Draft, Runtime
+    from graphagent.run._agent_run import AgentRun
+    from graphagent.run._session import Draft
     from graphagent.store import Change
 
 NEXT_CAME = "the next message of its thread came"
@@ -76,18 +77,18 @@ async def thread_after(store: Store, owner: str, thread: str, run_id: str) -> tu
     return "", (*changes, Put((*key, 0), thread_record("")))
 
 
-async def continued(run: Runtime, store: Store) -> Continued:
+async def continued(run: AgentRun, store: Store) -> Continued:
     """Return what the run continues: the last run of its thread that is over. Those that failed or were cancelled are left out.
 
     Raises:
         DamagedStoreError: the earlier run is not what was written, or the row that names the last run is missing.
         StoreError: the store cannot be read.
     """
-    owner, thread, config = run.owner, run.thread, run.config
+    owner, thread, config = run.owner, run.session.thread, run.config
     last, changes = await thread_after(store, owner, thread, run.run_id)
     if last == run.run_id:
         raise RunExistsError(run.run_id, owner)  # begun before, whether it still runs or not
-    if last and run.draft is not None and run.draft.ends_busy:
+    if last and run.session.draft is not None and run.session.draft.ends_busy:
         ended = await _ended_for(run, last)
         if ended is not None:
             log = ended.log
@@ -103,7 +104,7 @@ async def continued(run: Runtime, store: Store) -> Continued:
     return Continued(header, transcript, (*changes, Exists(header_key(owner, header.run_id))), header.payloads)
 
 
-async def continued_by_steps(run: Runtime, draft: Draft, store: Store) -> Continued | None:
+async def continued_by_steps(run: AgentRun, draft: Draft, store: Store) -> Continued | None:
     """Return what a run continues that was given the steps of a stored one; None if it has a copy of them.
 
     Raises:
@@ -125,7 +126,7 @@ async def continued_by_steps(run: Runtime, draft: Draft, store: Store) -> Contin
     return Continued(header, transcript, (Exists(header_key(run.owner, header.run_id)),), header.payloads)
 
 
-async def _carried(run: Runtime, store: Store, header: RunHeader, changes: tuple[Change, ...]) -> Continued:
+async def _carried(run: AgentRun, store: Store, header: RunHeader, changes: tuple[Change, ...]) -> Continued:
     """Return what runs that were pruned left to one that failed; the new run takes a copy."""
     config, segment = run.config, await read_segment(store, header)
     row = next((row for first, row in segment.rows if not first), None)
@@ -144,7 +145,7 @@ async def _carried(run: Runtime, store: Store, header: RunHeader, changes: tuple
     return Continued(None, log.state.root.transcript, changes, log.codec.blobs.last)
 
 
-async def _ended_for(run: Runtime, last: str) -> Runtime | None:
+async def _ended_for(run: AgentRun, last: str) -> AgentRun | None:
     """Return the last run of a thread with its end, which is committed with the beginning of a run; None if it is over already.
 
     Raises:
@@ -153,9 +154,9 @@ async def _ended_for(run: Runtime, last: str) -> Runtime | None:
     try:
         ended = await ended_here(run.config, run.owner, last, NEXT_CAME)
     except RunClaimedError:
-        raise ThreadBusyError(run.thread, last, "running", run.owner) from None
+        raise ThreadBusyError(run.session.thread, last, "running", run.owner) from None
     except RunNotFoundError:
-        raise DamagedStoreError(f"thread {run.thread!r}", f"its run {last!r} is missing") from None
+        raise DamagedStoreError(f"thread {run.session.thread!r}", f"its run {last!r} is missing") from None
     return None if ended.log.state.number == ended.log.committed else ended
 
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from graphagent.llm import Tool
     from graphagent.log._visits import Frame
     from graphagent.protocols import Model, ToolServer
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._compiled import CompiledNode, CompiledStrategy
     from graphagent.run._held_back import HeldBack
-    from graphagent.run._runtime import Runtime
 
 CHOSEN = "tools"
 """The key of the effect that holds the names of the tools that a model chose for a subgraph."""
@@ -43,7 +43,7 @@ class Limits:
     )  # fmt: skip
 
     def __init__(
-        self, run: Runtime, frame: Frame, budgets: Budgets | Setting, parent: Limits | None = None, where: str = ""
+        self, run: AgentRun, frame: Frame, budgets: Budgets | Setting, parent: Limits | None = None, where: str = ""
     ) -> None:
         self.run = run
         self.frame = frame
@@ -184,7 +184,7 @@ class Limits:
 class Walk:
     """The execution of a frame: the live things that its nodes use. It is made anew wherever the frame is entered."""
 
-    run: Runtime
+    run: AgentRun
     frame: Frame
     strategy: CompiledStrategy
     """What is executed: a strategy, or the branch of a fork, which is like a strategy of one node."""
@@ -234,11 +234,11 @@ class Walk:
     @property
     def seconds_left(self) -> float | None:
         """The time until the first of the time limits that hold ends; None: there is none."""
-        return None if self.deadline is None else max(self.deadline - self.run.backend.current_time(), 0.0)
+        return None if self.deadline is None else max(self.deadline - self.run.session.backend.current_time(), 0.0)
 
     async def stop_if_late(self, deadline: float) -> None:
         """Have a time limit cancel this task, if its time has passed: the event loop had no turn as long as nobody waited."""
-        if self.run.backend.current_time() >= deadline:
+        if self.run.session.backend.current_time() >= deadline:
             for _ in range(_PASSES):
                 await checkpoint()
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from graphagent._agent import Agent
     from graphagent.log._header import RunHeader
     from graphagent.protocols import Store
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
-    from graphagent.run._runtime import Runtime
 
 _log = logging.getLogger("graphagent")
 DEATHS = 5
@@ -68,7 +68,7 @@ async def execute(
     run_id: str,
     *,
     most_deaths: int | None = DEATHS,
-    began: Callable[[Runtime], object] = lambda _: None,
+    began: Callable[[AgentRun], object] = lambda _: None,
 ) -> Outcome:
     """Execute a run until it ends, waits or pauses, if it is due and nobody else executes it.
 
@@ -94,18 +94,18 @@ async def execute(
         return Outcome("missing")
     except StrategyChangedError as error:
         return Outcome("changed", error=error)
-    run.by_worker, run.most_deaths = True, most_deaths
+    run.session.by_worker, run.session.most_deaths = True, most_deaths
     began(run)
     return await _finished(run, store)
 
 
-def leave_soon(run: Runtime) -> None:
+def leave_soon(run: AgentRun) -> None:
     """Have a run stop before its next effect or node, and leave it to the next worker. Any thread may call it."""
-    run.leaving = True
-    run.pause("its worker ends")
+    run.session.leaving = True
+    run.session.pause("its worker ends")
 
 
-async def _finished(run: Runtime, store: Store) -> Outcome:
+async def _finished(run: AgentRun, store: Store) -> Outcome:
     error: BaseException | None = None
     try:
         await run.handle.finish()
@@ -119,12 +119,17 @@ async def _finished(run: Runtime, store: Store) -> Outcome:
         error = failure
         _log.warning("run %r: %s", run.run_id, type(failure).__name__)
     has_deps = run.config.deps is not None or run.config.make_deps is None
-    if run.draft is not None and has_deps and isinstance(error, GraphAgentError) and not isinstance(error, StoreError):
+    if (
+        run.session.draft is not None
+        and has_deps
+        and isinstance(error, GraphAgentError)
+        and not isinstance(error, StoreError)
+    ):
         await refuse(run, error)  # a feature would not have it: that does not change by itself
         return Outcome("executed", await _following(run, store), error)
     over = run.result.status in RETAINED
     was_not_taken = error is not None and not over
-    if run.result.status == "interrupted" or was_not_taken or (isinstance(error, StoreError) and run.claimed):
+    if run.result.status == "interrupted" or was_not_taken or (isinstance(error, StoreError) and run.session.claimed):
         return Outcome("left", error=error)
     return Outcome("executed", await _following(run, store) if over else "", error)
 
@@ -145,7 +150,11 @@ async def _hindrance(store: Store, header: RunHeader) -> Doing | None:
     return None
 
 
-async def _following(run: Runtime, store: Store) -> str:
+async def _following(run: AgentRun, store: Store) -> str:
     with suppress(StoreError):  # the next look for due runs finds it
-        return await first_in_line(store, run.owner, run.thread, await time_of(store)) if run.thread else ""
+        return (
+            await first_in_line(store, run.owner, run.session.thread, await time_of(store))
+            if run.session.thread
+            else ""
+        )
     return ""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from graphagent.log._submitted import Submitted
     from graphagent.memory import RunMemory
     from graphagent.protocols import Store
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
-    from graphagent.run._runtime import Runtime
 
 DEFAULT = "default"
 """The queue of runs for which none is given."""
@@ -101,7 +101,7 @@ def check_submission(options: SubmitOptions) -> Settings:
     return Settings(0 if at is None else milliseconds_of(at, 0), queue, priority, if_busy, most)
 
 
-async def submit(run: Runtime, settings: Settings) -> RunHeader:
+async def submit(run: AgentRun, settings: Settings) -> RunHeader:
     """Commit a run that has not begun, so that any process can begin it. Return its header.
 
     Raises:
@@ -109,7 +109,7 @@ async def submit(run: Runtime, settings: Settings) -> RunHeader:
         ThreadBusyError: its thread has a run that is not over, and it is to be refused then.
         StoreError: the store cannot be read or written.
     """
-    config, draft = run.config, run.draft
+    config, draft = run.config, run.session.draft
     store, owner = config.runs, run.owner
     assert draft is not None
     submitted, now = submission(run), await time_of(store)
@@ -117,14 +117,14 @@ async def submit(run: Runtime, settings: Settings) -> RunHeader:
     header = RunHeader(
         run_id=run.run_id, owner=owner, strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest,
         version=config.named_version,
-        started=_clock.now(), updated=now, written="queued", title=title_of(draft.task), thread=run.thread, due=max(settings.due, now),
+        started=_clock.now(), updated=now, written="queued", title=title_of(draft.task), thread=run.session.thread, due=max(settings.due, now),
         queue=settings.queue, priority=settings.priority,
     )  # fmt: skip
     while True:
         if draft.named and (there := await _same(config, header, submitted)) is not None:
             return there
         log = Log(store, header)
-        if run.thread and settings.if_busy == "refuse":
+        if run.session.thread and settings.if_busy == "refuse":
             await _check_idle(store, header)
         ends = settings.if_busy == "end"
         log.along(item, *await place_at_end(store, header, ends_busy=ends, most=settings.max_queued))

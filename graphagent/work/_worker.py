@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from graphagent._agent import Agent
     from graphagent.protocols import Store
-    from graphagent.run._runtime import Runtime
+    from graphagent.run._agent_run import AgentRun
     from graphagent.work._schedules import Schedule
 
 _log = logging.getLogger("graphagent")
@@ -109,7 +109,7 @@ class Worker:
         self._health = None if health_file is None else anyio.Path(health_file)
         self._limits = Limits(self.store, limits or {}, limit_per_owner)
         self._backlog = Backlog(shared=claims_of(self.store) is not None)
-        self._busy: dict[Name, Runtime | None] = {}
+        self._busy: dict[Name, AgentRun | None] = {}
         """The runs that are executed; None before they have begun."""
         self._seeking: anyio.CancelScope | None = None
         self._stopping = False
@@ -284,7 +284,7 @@ class Worker:
             _log.warning("run %r waits for a worker that has its version: %s", found.name[1], outcome.error)
         return outcome
 
-    def _began(self, name: Name, run: Runtime) -> None:
+    def _began(self, name: Name, run: AgentRun) -> None:
         self._busy[name] = run
         if self._stopping:
             leave_soon(run)

@@ -37,7 +37,7 @@ async def stages(built, most, *, watched):
         result, live = run.result, run._run
         held = [
             (limits.running, limits.asking)
-            for limits in (live.limits, *(each.limits for each in live.children.values()))
+            for limits in (live.limits, *(each.limits for each in live.session.children.values()))
         ]
         state = described(live.log.state)
         state["failure"] = (live.log.state.failure or ())[

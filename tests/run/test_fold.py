@@ -13,8 +13,9 @@ from graphagent.log._visits import Activation, Frame, Visit
 from graphagent.memory.transcript._prompt import Versions
 from graphagent.memory.transcript._transcript import Transcript
 from graphagent.nodes import ask_human
+from graphagent.run._agent_run import AgentRun
 from graphagent.run._effects import Effects
-from graphagent.run._runtime import Runtime
+from graphagent.run._session import Session
 from graphagent.run._walk import Limits, Walk
 from graphagent.store import MemoryStore
 from tests.fold import DERIVED, described
@@ -24,15 +25,19 @@ FIELDS = [
     (kind, name) for kind in KINDS for name in getattr(kind, "__struct_fields__", kind.__slots__) if name not in DERIVED
 ]
 LIVE = {
-    Runtime: {
+    Session: {
         # what it is made of
-        "config", "features", "handlers", "around_model", "around_node", "around_tool", "guards", "step_callbacks", "loop",
-        "log", "frame", "run_id", "owner", "thread", "parent", "top", "lineage", "children", "limits", "max_seconds", "deadline", "memory",
-        "_handle", "listed", "draft", "past", "recorded", "after",
+        "log", "run_id", "owner", "thread", "run", "children", "loop", "draft", "past", "recorded",
         # where this process is with it
-        "begun", "claimed", "token", "idle", "since", "before", "attention", "failure", "pausing", "stepping", "added", "handed",
-        "asked", "answers", "items", "tasks", "held_back", "speakers", "has_answered", "looked_back", "after_end", "at_rest", "unlearned", "call_ids",
-        "most_deaths", "leaving", "wish", "by_worker",
+        "claimed", "token", "idle", "attention", "failure", "pausing", "stepping", "handed", "asked", "answers", "items", "tasks", "speakers",
+        "unlearned", "most_deaths", "leaving", "wish", "by_worker",
+    },
+    AgentRun: {
+        # what it is made of
+        "config", "features", "handlers", "around_model", "around_node", "around_tool", "guards", "step_callbacks", "session",
+        "log", "frame", "run_id", "owner", "parent", "lineage", "limits", "max_seconds", "deadline", "memory", "_handle", "listed", "after",
+        # where this process is with it
+        "begun", "since", "before", "added", "held_back", "has_answered", "looked_back", "after_end", "at_rest", "call_ids",
     },
     Limits: {
         "run", "frame", "parent", "where", "within", "max_nodes", "max_turns", "max_tokens", "max_cost", "cost", "running", "asking",
@@ -80,9 +85,10 @@ async def test_what_is_not_in_the_state_is_live():
     agent = Agent(Strategy("s", START >> echo >> END), store=MemoryStore())
     run = agent.start("x", run_id="r")
     await run.finish()
+    live = {Session: run._run.session, AgentRun: run._run}
     for kind, names in LIVE.items():
         found = set(getattr(kind, "__struct_fields__", getattr(kind, "__slots__", ())))
-        if kind is Runtime:
+        if kind in live:
             own = {name for name, value in vars(kind).items() if not isinstance(value, FunctionType | property)}
-            found = {name for name in own if not name.startswith("__")} | set(vars(run._run))
+            found = {name for name in own if not name.startswith("__")} | set(vars(live[kind]))
         assert found == names, kind

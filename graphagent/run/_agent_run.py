@@ -1,9 +1,6 @@
-"""A run as the engine executes it: its part of a log, and the live things beside it.
+"""One run of an agent: its part of a log, with the configuration, handlers, limits and times that are gone with the process.
 
-The state of a run is in its log. What is here is gone with the process: the configuration, handlers, clients, timers, answers that
-are not recorded yet, and why the run is to stop. The run of a sub-agent is a `Runtime` over a frame of the same log.
-
-The file is long because what a run has beside its log is the state of one object.
+The run of a sub-agent is an `AgentRun` too, over a frame of the same log. What all runs in a log have in common is in their session.
 """
 
 from __future__ import annotations
@@ -12,11 +9,8 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from operator import is_
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import ref
-
-from anyio.lowlevel import current_token
 
 from graphagent import _clock
 from graphagent._dispatch import AnswerHandler
@@ -28,15 +22,11 @@ from graphagent.llm._tools import fresh_ids
 from graphagent.log._header import OVER
 from graphagent.log._ledger import Charge
 from graphagent.log._segments import is_part
-from graphagent.log._visits import UNSET
 from graphagent.memory import ActionStep, FinalAnswerStep
 from graphagent.memory.transcript._memory import RunMemory
-from graphagent.memory.transcript._transcript import Transcript
 from graphagent.run._effects import RunEditor
 from graphagent.run._inputs import StoredInput
-from graphagent.run._questions import Question, answer_type, open_question
 from graphagent.run._result import RunResult
-from graphagent.run._sleep import Tasks
 from graphagent.run._suspend import Suspend
 from graphagent.run._times import moment_of
 from graphagent.run._walk import Limits, Walk
@@ -45,15 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from decimal import Decimal
 
-    from anyio.abc import AsyncBackend
-
     from graphagent._dispatch import Handlers
     from graphagent.errors import RunError
     from graphagent.events import Event, ModelOutput
     from graphagent.llm import ModelResponse
-    from graphagent.log._asked import Wish
-    from graphagent.log._claim import Token
-    from graphagent.log._header import RunHeader
     from graphagent.log._log import Log
     from graphagent.log._visits import Activation, Frame, Source
     from graphagent.memory import Step
@@ -63,87 +48,15 @@ if TYPE_CHECKING:
     from graphagent.run._config import RunConfig
     from graphagent.run._effects import Effects
     from graphagent.run._held_back import HeldBack
-    from graphagent.run._past import Past
-    from graphagent.run._recorded import Recording
-    from graphagent.store import Change
+    from graphagent.run._questions import Question
+    from graphagent.run._session import Session
 
 E = TypeVar("E", bound="RunError")
 _EDITING: ContextVar[Effects | None] = ContextVar("editing", default=None)
 
 
-class Beginning(NamedTuple):
-    """The transcript with which a run begins."""
-
-    steps: Sequence[Step]
-    """The steps of an earlier run, and the task."""
-    begun: int
-    """How many of them are of an earlier run."""
-    rules: str
-    """The system prompt."""
-    floor: str
-    """The least trust of what flowed in without being a step."""
-
-
-class Queued(NamedTuple):
-    """A run that was submitted, as the store has it."""
-
-    header: RunHeader
-    version: int
-    """The version of the header."""
-    changes: Sequence[Change]
-    """What is committed with its beginning."""
-
-
-class Draft:
-    """A run before it has begun: its task, and the transcript that it begins with."""
-
-    __slots__ = ("_begins", "_transcript", "earlier", "ends_busy", "named", "queued", "task")
-
-    def __init__(self, task: Any, begins: Beginning, earlier: Runtime | None) -> None:
-        self.task = task
-        self._begins = begins
-        self._transcript: Transcript | None = None
-        self.earlier = earlier
-        """The stored run with whose transcript that begins."""
-        self.named = False
-        """Whether its id was given, so that the store may have something under it."""
-        self.ends_busy = False
-        """Whether the last run of its thread is ended if it is not over."""
-        self.queued: Queued | None = None
-        """What the store has of it, if it was submitted."""
-
-    @property
-    def transcript(self) -> Transcript:
-        """The transcript, which may be changed. Few runs need one before they begin."""
-        if self._transcript is None:
-            begins = self._begins
-            self._transcript = Transcript(begins.rules, begins.steps, begins.floor)
-            self._transcript.begun = begins.begun
-        return self._transcript
-
-    @property
-    def begins(self) -> Beginning:
-        """The steps with which the run begins now."""
-        changed = self._transcript
-        if changed is None:
-            return self._begins
-        return Beginning(changed.steps, changed.begun, changed.rules, changed.floor)
-
-    @property
-    def items(self) -> Sequence[Item]:
-        """The steps by their ids, if somebody has looked at the transcript."""
-        return () if self._transcript is None else self._transcript.items
-
-    def continues(self) -> bool:
-        """Return whether it still begins with the steps of the earlier run, as they are."""
-        if self.earlier is None:
-            return False
-        before, steps = self.earlier.frame.transcript.steps, self.begins.steps
-        return len(steps) > len(before) and all(map(is_, before, steps))
-
-
-class Runtime:
-    """A run as the engine executes it."""
+class AgentRun:
+    """One run of an agent, as the engine executes it."""
 
     # Most runs never have these: as class attributes they cost nothing for each run.
     around_model: tuple[Feature, ...] | None = None
@@ -152,23 +65,8 @@ class Runtime:
     guards: Sequence[Callback] = ()
     """The callbacks for tool calls."""
     step_callbacks: Sequence[Callback] = ()
-    attention = False
-    """Whether something is to be done before the next node: steps were added, or the run is to stop."""
-    loop: type[AsyncBackend] | None = None
-    """The backend, once it was asked for."""
-    failure: RunError | None = None
-    """The error of a callback, which is raised where nothing is lost."""
-    pausing: str | None = None
-    """Why the run is to pause."""
-    stepping = False
-    """Whether the run stops after each node that added a step."""
     begun = False
     """Whether this process has begun or continued it, as the run of a sub-agent."""
-    claimed = False
-    """Whether this object executes the run, in a store or in none."""
-    idle = False
-    """Whether it waits for answers, and there is nothing to execute without one."""
-    token: Token | None = None
     since: int | None = None
     """The ticks of the clock since which it is being executed."""
     deadline: float | None = None
@@ -177,52 +75,34 @@ class Runtime:
     """Text that was said and that a run around it may still take back, if its answer is a part of that run's answer."""
     before = 0.0
     """For how many seconds it had been executed when it was resumed."""
-    unlearned: tuple[str, ...] = ()
-    """Who had failed to learn from it when it was resumed, as its log names them."""
     has_answered = False
     """Whether listeners have heard what its output is."""
     looked_back = False
     """Whether the features have seen its end."""
     at_rest: RunResult[Any] | None = None
     """The result when the run came to rest."""
-    thread: str = ""
     listed: Mapping[str, Sequence[Tool]] | None = None
     """The tools of servers, by the names of the servers."""
     after_end = False
     """Whether it stands for the time after the end of a run."""
     after: Log | None = None
     """What was spent after the end: the log of those who learned from the run."""
-    recorded: Recording | None = None
-    """What another run did, which this one does again: it takes the recorded outcomes."""
-    by_worker = False
-    """Whether a worker executes it here."""
-    most_deaths: int | None = None
-    """After how many deaths of processes, one after the other, it fails; None: it does not fail for that."""
-    wish: Wish | None = None
-    """What another process has asked for."""
-    leaving = False
-    """Whether it is left to another process when it pauses."""
-    draft: Draft | None = None
-    """The run before it has begun."""
-    past: Past | None = None
-    """What the run had executed when it was read, if there are rules."""
     call_ids: set[str] | None = None
     """The ids of tool calls that are taken."""
     _handle: Callable[[], Any] | None = None
 
     def __init__(
-        self, config: RunConfig, log: Log, frame: Frame, *, run_id: str, owner: str, parent: Runtime | None = None,
+        self, config: RunConfig, session: Session, frame: Frame, *, run_id: str, parent: AgentRun | None = None,
         limits: Limits | None = None,
     ) -> None:  # fmt: skip
         self.config = config
-        self.log = log
+        self.session = session
+        self.log: Log = session.log
         self.frame = frame
         """The frame of the agent's own strategy."""
-        self.run_id, self.owner = run_id, owner
+        self.run_id, self.owner = run_id, session.owner
         self.parent = parent
         """The run of which it is a part."""
-        self.top: Runtime = self if parent is None else parent.top
-        """The run of the whole log."""
         self.lineage: tuple[str, ...] = (run_id,) if parent is None else (run_id, *parent.lineage)
         """Its id, and those of the runs around it."""
         self.handlers: Handlers = config.handlers
@@ -244,20 +124,6 @@ class Runtime:
         """The transcript, as users see and edit it from outside of nodes."""
         self.added: list[Step] = []
         """The steps that were added and not yet reported."""
-        self.handed: list[Step] = []
-        """The steps that `step` returns next."""
-        self.asked: dict[str, Question] = {}
-        """The open questions with the types of their answers, as far as a node of this process asked them."""
-        self.answers: dict[str, object] = {}
-        """The answers that are given when the run is resumed."""
-        self.items: dict[int, tuple[Any, list[Any]]] = {}
-        """The items of forks whose input can be iterated only once, by the ids of the frames."""
-        self.children: dict[str, Runtime] = {}
-        """The runs of sub-agents that this process has begun or read, by their ids."""
-        self.tasks: Tasks = Tasks(self) if parent is None else parent.tasks
-        self.speakers: dict[str, str] = {run_id: ""} if parent is None else parent.speakers
-        """The ids of the runs whose text is a part of the answer: that of the log, and those of agents as nodes, with the paths of their
-        frames."""
 
     # ---- where it is
 
@@ -279,7 +145,7 @@ class Runtime:
     @property
     def done(self) -> bool:
         """Whether the run reached END."""
-        return self.draft is None and self.activation.status == "done"
+        return self.session.draft is None and self.activation.status == "done"
 
     @property
     def allows_unpriced(self) -> bool:
@@ -289,7 +155,7 @@ class Runtime:
     @property
     def over(self) -> bool:
         """Whether it reached END, or was ended before."""
-        return self.draft is None and self.activation.status in OVER
+        return self.session.draft is None and self.activation.status in OVER
 
     def check_continues(self) -> None:
         """Check that it may continue: that it is a whole run, and was not ended.
@@ -299,17 +165,9 @@ class Runtime:
             RunEndedError: it was ended.
         """
         if self.parent is not None:
-            raise is_part(self.run_id, self.top.run_id, self.owner)
+            raise is_part(self.run_id, self.session.run_id, self.owner)
         if self.log.state.status == "ended":
-            raise RunEndedError(self.top.run_id, self.log.state.reason)
-
-    @property
-    def backend(self) -> type[AsyncBackend]:
-        """The part of anyio for the kind of event loop that executes the run."""
-        top = self.top
-        if top.loop is None:
-            top.loop = current_token().backend_class
-        return top.loop
+            raise RunEndedError(self.session.run_id, self.log.state.reason)
 
     @property
     def elapsed(self) -> float:
@@ -398,7 +256,7 @@ class Runtime:
         try:
             self.emit(ThreadAbandoned(self.run_id, node or self.node_of(self.frame), function, seconds))
         except HandlerError as error:  # raised here, it would replace a cancellation
-            self.fail(error)
+            self.session.fail(error)
 
     def streams(self, output: ModelOutput, event: type[TextStreamed | OutputStreamed] = TextStreamed) -> bool:
         """Return whether somebody listens to the pieces of such an output, or to its value so far."""
@@ -418,9 +276,9 @@ class Runtime:
 
     def added_step(self, effects: Effects, item: Item) -> None:
         """Note that a step was added to a transcript."""
-        if self.handlers or self.top.stepping:
+        if self.handlers or self.session.stepping:
             self.added.append(self.transcript_of(effects).handle(item, effects.frame.transcript))
-        self.top.attention = True
+        self.session.attention = True
 
     def added_answer(self, step: FinalAnswerStep) -> None:
         """Note that the step of the answer was added. Callbacks have seen it, and it is the object of users from now on."""
@@ -428,7 +286,7 @@ class Runtime:
         item = transcript.items[-1]
         if self.step_callbacks:
             self.memory.take(step, item, transcript)
-        if self.handlers or self.stepping:
+        if self.handlers or self.session.stepping:
             self.added.append(self.memory.handle(item, transcript))
 
     def report_steps(self) -> None:
@@ -447,52 +305,19 @@ class Runtime:
             Suspend: it is to stop here.
             RunError: a callback refused a step, or raised.
         """
-        top = self.top
+        session = self.session
         in_branch = self.parent is not None or frame.transcript is not self.frame.transcript
-        if top.stepping and self is top:
-            self.handed += self.added
+        if session.stepping and self.parent is None:
+            session.handed += self.added
         self.report_steps()
         # Other branches are to stop too, so they must look as well.
-        top.attention = top.pausing is not None or (bool(top.handed) and in_branch) or top.failure is not None
-        top.stop_if_due()
-        if top.handed and not in_branch:
-            top.attention = False
+        session.attention = (
+            session.pausing is not None or (bool(session.handed) and in_branch) or session.failure is not None
+        )
+        session.stop_if_due()
+        if session.handed and not in_branch:
+            session.attention = False
             raise Suspend
-
-    @property
-    def is_left(self) -> bool:
-        """Whether it is left to the next worker when it cannot go on here: it was submitted, or a worker took it up."""
-        return self.by_worker or bool(self.log.header.queue)
-
-    @property
-    def stops_soon(self) -> bool:
-        """Whether the run is to stop after this node."""
-        return self.stepping or self.pausing is not None or self.failure is not None
-
-    def fail(self, error: RunError) -> None:
-        """End the run before the next node or live call, when the step is in the transcript."""
-        top = self.top
-        top.failure = top.failure or error
-        top.attention = True
-
-    def stop_if_due(self) -> None:
-        """Stop here, before something live is done, if the run is to stop.
-
-        Raises:
-            Suspend: it is to pause.
-            RunError: a callback refused a step, or raised.
-        """
-        if self.failure is not None:
-            failure, self.failure = self.failure, None
-            raise failure
-        if self.pausing is not None:
-            raise Suspend
-
-    def pause(self, reason: str) -> None:
-        """Stop the run before its next effect or node, or while it sleeps."""
-        self.pausing = self.pausing or reason or "paused"
-        self.attention = True
-        self.tasks.wake()
 
     # ---- ids of tool calls
 
@@ -526,17 +351,13 @@ class Runtime:
 
     # ---- sub-agents
 
-    def child_id(self, activation: Activation) -> str:
-        """Return the id of the run of a sub-agent."""
-        return f"{self.top.run_id}/{activation.path}"
-
-    def child(self, activation: Activation) -> Runtime | None:
+    def child(self, activation: Activation) -> AgentRun | None:
         """Return the run of a sub-agent; None if its agent is not known any more.
 
         One that another process began is made anew, to be looked at.
         """
-        run_id, config = self.child_id(activation), self.config
-        found = self.children.get(run_id)
+        run_id, config = self.session.id_of(activation), self.config
+        found = self.session.children.get(run_id)
         if found is not None:
             return found
         own = config.agent_at(activation.node[len(self.frame.path) :], activation.name)
@@ -546,24 +367,17 @@ class Runtime:
             own, store=config.store, model=own.model or config.model, features={**self.features, **own.features},
             tools=config.tools if own.inherits_tools else own.tools, deps=config.deps,
         )  # fmt: skip
-        found = self.children[run_id] = Runtime(
-            within, self.log, activation.frame, run_id=run_id, owner=self.owner, parent=self, limits=self.limits
+        found = self.session.children[run_id] = AgentRun(
+            within, self.session, activation.frame, run_id=run_id, parent=self, limits=self.limits
         )
         if self.log.durable:
             self.log.codec.refers[activation.frame.path] = within.refers
         return found
 
-    def run_of(self, agent: Activation) -> Runtime | None:
-        """Return the run of an agent inside this one, or this one; None if the agent is not known any more."""
-        if agent.parent is None:
-            return self
-        around = self.run_of(agent.parent)
-        return None if around is None else around.child(agent)
-
     def children_of(self, frame: Frame, scope: str) -> list[str]:
         """Return the ids of the runs of sub-agents that were begun under keys with a prefix, in the current node."""
         return [
-            self.child_id(each.activation)
+            self.session.id_of(each.activation)
             for key, frames in frame.visit.inside.items()
             if key.startswith(f"agent {scope}")
             for each in frames
@@ -586,30 +400,11 @@ class Runtime:
     @property
     def questions(self) -> tuple[Question, ...]:
         """The open questions."""
-        if self.parent is not None:
-            below = f"{self.run_id}/"
-            return tuple(
-                each for each in self.top.questions if each.run_id == self.run_id or each.run_id.startswith(below)
-            )
-        return tuple(map(self.question, self.log.state.questions))
-
-    def question(self, id_: str) -> Question:
-        """Return an open question, with the type of its answer."""
-        found = self.asked.get(id_)
-        if found is not None:
+        found = self.session.questions
+        if self.parent is None:
             return found
-        stored = self.log.state.questions[id_]
-        frame = self.log.state.frames[stored.at]
-        run = self.run_of(frame.agent)
-        node = None if run is None else run.config.find(run.node_of(frame))
-        element = None if node is None else node.element
-        given = Any
-        if run is not None:
-            given = (
-                getattr(element, "input_type", Any) if frame.visit.input is UNSET else run.kind_of(frame.visit.source)
-            )
-        found = self.asked[id_] = open_question(self.log, self.run_id, stored, answer_type(element), given)
-        return found
+        below = f"{self.run_id}/"
+        return tuple(each for each in found if each.run_id == self.run_id or each.run_id.startswith(below))
 
     # ---- results and errors
 
@@ -636,7 +431,7 @@ class Runtime:
             if after is not None:
                 yield from after.state.run.charges
 
-        children = () if self.draft is not None else map(self.child, activation.children)
+        children = () if self.session.draft is not None else map(self.child, activation.children)
         failure = self.log.state.failure if self.parent is None and status == "failed" else None
         return RunResult(
             run_id=self.run_id, status=status, memory=self.memory, questions=self.questions,
@@ -650,7 +445,7 @@ class Runtime:
         """Return the rows of a ledger: those of a sub-agent stand where it began."""
         rows = list(activation.charges)
         for child in reversed(activation.children):
-            run_id, node = self.child_id(child), child.node[len(self.frame.path) :]
+            run_id, node = self.session.id_of(child), child.node[len(self.frame.path) :]
             rows[child.charged : child.charged] = [
                 Charge(node, child.name, "", row.usage, run_id) for row in self._rows_of(child)
             ]
@@ -661,10 +456,10 @@ class Runtime:
         """The result of the run, so far."""
         if self.at_rest is not None:
             return self.at_rest
-        if self.top.since is not None:
+        if self.session.run.since is not None:
             return self.result_now(status="running", unfinished="it is being executed")
-        if self.draft is not None:
-            status = "new" if self.draft.queued is None else "queued"
+        if self.session.draft is not None:
+            status = "new" if self.session.draft.queued is None else "queued"
             return self.result_now(status=status, unfinished="it has not begun")
         return self._result_read()
 
@@ -675,7 +470,7 @@ class Runtime:
             return self.result_now(self.answer_read())
         if self.parent is not None:
             own: Any = self.activation.status
-            around = self.top.result.status if own == "running" else own
+            around = self.session.run.result.status if own == "running" else own
             if around == "ended":
                 return self.result_now(status=around, unfinished=state.reason)
             return self.result_now(status="cancelled" if around == "done" else around, unfinished="it did not end")

@@ -1,0 +1,253 @@
+"""One log in this process: who executes it, why it is to stop, what it asks, and the runs in it.
+
+The state of a run is in its log. A session has what is gone with the process: the claim, tasks and timers, answers that are not recorded
+yet. The log of a session has the run of an agent, and the runs of sub-agents inside of it: each is an `AgentRun`.
+"""
+
+from __future__ import annotations
+
+from operator import is_
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anyio.lowlevel import current_token
+
+from graphagent.log._visits import UNSET
+from graphagent.memory.transcript._transcript import Transcript
+from graphagent.run._agent_run import AgentRun
+from graphagent.run._questions import answer_type, open_question
+from graphagent.run._sleep import Tasks
+from graphagent.run._suspend import Suspend
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anyio.abc import AsyncBackend
+
+    from graphagent.errors import RunError
+    from graphagent.log._asked import Wish
+    from graphagent.log._claim import Token
+    from graphagent.log._header import RunHeader
+    from graphagent.log._log import Log
+    from graphagent.log._visits import Activation
+    from graphagent.memory import Step
+    from graphagent.memory.transcript._transcript import Item
+    from graphagent.run._config import RunConfig
+    from graphagent.run._past import Past
+    from graphagent.run._questions import Question
+    from graphagent.run._recorded import Recording
+    from graphagent.store import Change
+
+
+class Beginning(NamedTuple):
+    """The transcript with which a run begins."""
+
+    steps: Sequence[Step]
+    """The steps of an earlier run, and the task."""
+    begun: int
+    """How many of them are of an earlier run."""
+    rules: str
+    """The system prompt."""
+    floor: str
+    """The least trust of what flowed in without being a step."""
+
+
+class Queued(NamedTuple):
+    """A run that was submitted, as the store has it."""
+
+    header: RunHeader
+    version: int
+    """The version of the header."""
+    changes: Sequence[Change]
+    """What is committed with its beginning."""
+
+
+class Draft:
+    """A run before it has begun: its task, and the transcript that it begins with."""
+
+    __slots__ = ("_begins", "_transcript", "earlier", "ends_busy", "named", "queued", "task")
+
+    def __init__(self, task: Any, begins: Beginning, earlier: AgentRun | None) -> None:
+        self.task = task
+        self._begins = begins
+        self._transcript: Transcript | None = None
+        self.earlier = earlier
+        """The stored run with whose transcript that begins."""
+        self.named = False
+        """Whether its id was given, so that the store may have something under it."""
+        self.ends_busy = False
+        """Whether the last run of its thread is ended if it is not over."""
+        self.queued: Queued | None = None
+        """What the store has of it, if it was submitted."""
+
+    @property
+    def transcript(self) -> Transcript:
+        """The transcript, which may be changed. Few runs need one before they begin."""
+        if self._transcript is None:
+            begins = self._begins
+            self._transcript = Transcript(begins.rules, begins.steps, begins.floor)
+            self._transcript.begun = begins.begun
+        return self._transcript
+
+    @property
+    def begins(self) -> Beginning:
+        """The steps with which the run begins now."""
+        changed = self._transcript
+        if changed is None:
+            return self._begins
+        return Beginning(changed.steps, changed.begun, changed.rules, changed.floor)
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """The steps by their ids, if somebody has looked at the transcript."""
+        return () if self._transcript is None else self._transcript.items
+
+    def continues(self) -> bool:
+        """Return whether it still begins with the steps of the earlier run, as they are."""
+        if self.earlier is None:
+            return False
+        before, steps = self.earlier.frame.transcript.steps, self.begins.steps
+        return len(steps) > len(before) and all(map(is_, before, steps))
+
+
+class Session:
+    """One log in this process, and the run of the agent whose log it is."""
+
+    # Most logs never have these: as class attributes they cost nothing for each run.
+    attention = False
+    """Whether something is to be done before the next node: steps were added, or the run is to stop."""
+    loop: type[AsyncBackend] | None = None
+    """The backend, once it was asked for."""
+    failure: RunError | None = None
+    """The error of a callback, which is raised where nothing is lost."""
+    pausing: str | None = None
+    """Why the run is to pause."""
+    stepping = False
+    """Whether the run stops after each node that added a step."""
+    claimed = False
+    """Whether this process executes the run, in a store or in none."""
+    idle = False
+    """Whether the run waits for answers, and there is nothing to execute without one."""
+    token: Token | None = None
+    unlearned: tuple[str, ...] = ()
+    """Who had failed to learn from the run when it was resumed, as the log names them."""
+    thread: str = ""
+    recorded: Recording | None = None
+    """What another run did, which this one does again: it takes the recorded outcomes."""
+    by_worker = False
+    """Whether a worker executes the run here."""
+    most_deaths: int | None = None
+    """After how many deaths of processes, one after the other, the run fails; None: it does not fail for that."""
+    wish: Wish | None = None
+    """What another process has asked for."""
+    leaving = False
+    """Whether the run is left to another process when it pauses."""
+    draft: Draft | None = None
+    """The run before it has begun."""
+    past: Past | None = None
+    """What the run had executed when it was read, if there are rules."""
+
+    def __init__(self, config: RunConfig, log: Log, *, run_id: str, owner: str) -> None:
+        self.log = log
+        self.run_id, self.owner = run_id, owner
+        self.handed: list[Step] = []
+        """The steps that `step` returns next."""
+        self.asked: dict[str, Question] = {}
+        """The open questions with the types of their answers, as far as a node of this process asked them."""
+        self.answers: dict[str, object] = {}
+        """The answers that are given when the run is resumed."""
+        self.items: dict[int, tuple[Any, list[Any]]] = {}
+        """The items of forks whose input can be iterated only once, by the ids of the frames."""
+        self.children: dict[str, AgentRun] = {}
+        """The runs of sub-agents that this process has begun or read, by their ids."""
+        self.tasks = Tasks(self)
+        self.speakers: dict[str, str] = {run_id: ""}
+        """The ids of the runs whose text is a part of the answer: that of the log, and those of agents as nodes, with the paths of their
+        frames."""
+        self.run = AgentRun(config, self, log.state.root, run_id=run_id)
+        """The run of the agent whose log it is."""
+
+    def use(self, log: Log) -> None:
+        """Put another log in the place of one in which the run could not begin."""
+        self.log = self.run.log = log
+        self.run.frame = self.run.limits.frame = log.state.root
+
+    @property
+    def backend(self) -> type[AsyncBackend]:
+        """The part of anyio for the kind of event loop that executes the run."""
+        if self.loop is None:
+            self.loop = current_token().backend_class
+        return self.loop
+
+    # ---- stopping
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the run is left to the next worker when it cannot go on here: it was submitted, or a worker executes it."""
+        return self.by_worker or bool(self.log.header.queue)
+
+    @property
+    def stops_soon(self) -> bool:
+        """Whether the run is to stop after this node."""
+        return self.stepping or self.pausing is not None or self.failure is not None
+
+    def fail(self, error: RunError) -> None:
+        """End the run before the next node or live call, when the step is in the transcript."""
+        self.failure = self.failure or error
+        self.attention = True
+
+    def stop_if_due(self) -> None:
+        """Stop here, before something live is done, if the run is to stop.
+
+        Raises:
+            Suspend: it is to pause.
+            RunError: a callback refused a step, or raised.
+        """
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
+        if self.pausing is not None:
+            raise Suspend
+
+    def pause(self, reason: str) -> None:
+        """Stop the run before its next effect or node, or while it sleeps."""
+        self.pausing = self.pausing or reason or "paused"
+        self.attention = True
+        self.tasks.wake()
+
+    # ---- runs of agents
+
+    def id_of(self, agent: Activation) -> str:
+        """Return the id of the run of an agent."""
+        return self.run_id if agent.parent is None else f"{self.run_id}/{agent.path}"
+
+    def run_of(self, agent: Activation) -> AgentRun | None:
+        """Return the run of an agent; None if the agent is not known any more."""
+        if agent.parent is None:
+            return self.run
+        around = self.run_of(agent.parent)
+        return None if around is None else around.child(agent)
+
+    # ---- questions
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The open questions."""
+        return tuple(map(self.question, self.log.state.questions))
+
+    def question(self, id_: str) -> Question:
+        """Return an open question, with the type of its answer."""
+        found = self.asked.get(id_)
+        if found is not None:
+            return found
+        stored = self.log.state.questions[id_]
+        frame = self.log.state.frames[stored.at]
+        run = self.run_of(frame.agent)
+        node = None if run is None else run.config.find(run.node_of(frame))
+        element = None if node is None else node.element
+        given = Any
+        if run is not None:
+            given = (
+                getattr(element, "input_type", Any) if frame.visit.input is UNSET else run.kind_of(frame.visit.source)
+            )
+        found = self.asked[id_] = open_question(self.log, self.run_id, stored, answer_type(element), given)
+        return found
