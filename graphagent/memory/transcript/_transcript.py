@@ -8,18 +8,84 @@ transcript as the node read it the first time. Looking up the facts and notes of
 
 from __future__ import annotations
 
+import copy
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from graphagent.memory.facts._types import least_trust
-from graphagent.memory.steps._projection import Projection, changes_alike, own_steps
 from graphagent.memory.steps._trust import is_less, level_of, trust_of
-from graphagent.memory.steps._types import ActionStep, Step, TaskStep
+from graphagent.memory.steps._types import ActionStep, MessageStep, Step, SummaryStep, TaskStep
 from graphagent.memory.transcript._prompt import Prompt, Range, Versions
 
 if TYPE_CHECKING:
     from graphagent.llm import Message, ToolResult
+
+
+class Projection:
+    """The steps that a model sees, as places in a transcript, in the order in which the model sees them. Steps are added at the end.
+
+    A summary appears at the place of the first step after those that it replaces. The replaced steps are hidden, except for
+    messages that set rules and for the task that the summary was made for, which is the last task before it.
+    """
+
+    __slots__ = ("_anchors", "_rules", "count", "places", "summaries", "tasks")
+
+    def __init__(self) -> None:
+        self.count = 0
+        """How many steps were added."""
+        self.places: list[int] = []
+        """The places of the visible steps."""
+        self._anchors: list[tuple[int, bool]] = []
+        """Where each of these appears: at the place of a step; a summary there comes before the step."""
+        self._rules: set[int] = set()
+        self.tasks: list[int] = []
+        """The places of the tasks, visible or not."""
+        self.summaries = 0
+        """How many summaries were added. Only summaries change the order of earlier steps."""
+
+    def add(self, step: Step) -> None:
+        """Add a step at the end."""
+        place, self.count = self.count, self.count + 1
+        if isinstance(step, SummaryStep):
+            end = max(place - step.keeps, 0)
+            self._hide(max(end - step.covers, 0), end)
+            before = bisect_left(self._anchors, (end, True))
+            self.places.insert(before, place)
+            self._anchors.insert(before, (end, False))
+            self.summaries += 1
+            return
+        if isinstance(step, TaskStep):
+            self.tasks.append(place)
+        elif _is_rule(step):
+            self._rules.add(place)
+        self.places.append(place)
+        self._anchors.append((place, True))
+
+    def _hide(self, start: int, end: int) -> None:
+        left = [number for number, place in enumerate(self.places) if not start <= place < end or self.stays(place)]
+        self.places, self._anchors = [self.places[each] for each in left], [self._anchors[each] for each in left]
+
+    def stays(self, place: int) -> bool:
+        """Return whether a step is visible whatever a summary at the end replaces: the last task, and rules."""
+        return place in self._rules or place in self.tasks[-1:]
+
+    @property
+    def first(self) -> int:
+        """The first place of a visible step that a summary at the end can replace; the number of steps if no step qualifies."""
+        places = (place for place, (_, is_own) in zip(self.places, self._anchors, strict=True) if is_own)
+        return next((place for place in places if not self.stays(place)), self.count)
+
+
+def _changes_alike(before: Step, after: Step) -> bool:
+    """Return whether a model sees the same places if one step replaces another."""
+    return not any(isinstance(step, SummaryStep | TaskStep) or _is_rule(step) for step in (before, after))
+
+
+def _is_rule(step: Step) -> bool:
+    """Return whether a step is a message that sets rules."""
+    return isinstance(step, MessageStep) and step.message.role == "system"
 
 
 class Item(NamedTuple):
@@ -63,8 +129,6 @@ class Transcript:
         "_projection", "_prompted", "_ranges", "_settled", "_shared", "_summaries", "_visible", "begun", "changes", "floor", "inherited",
         "items", "open", "rules", "task_trust", "versions",
     )  # fmt: skip
-
-    _settled: int
 
     def __init__(self, rules: str = "", steps: Iterable[Step] = (), floor: str = "trusted") -> None:
         self.rules = rules
@@ -230,14 +294,19 @@ class Transcript:
 
     @property
     def own_steps(self) -> list[Step]:
-        """The steps of a branch without the inherited ones."""
-        return own_steps(self.steps, self.inherited)
+        """The steps of a branch without the inherited ones; its summaries then cover only these."""
+        found: list[Step] = []
+        for place, step in enumerate(self.steps[self.inherited :]):
+            if isinstance(step, SummaryStep) and step.covers > place - step.keeps:
+                step = copy.copy(step)
+                step.covers = max(place - step.keeps, 0)
+            found.append(step)
+        return found
 
     def joined_by(self, number: int, branch: Transcript) -> None:
         """Add the steps of an ended branch, without the inherited ones."""
         branch.settle(number)
-        steps = branch.own_steps
-        if steps:
+        if steps := branch.own_steps:
             self.settle(number)
             self.change(number, len(self.items), len(self.items), steps)
 
@@ -273,7 +342,7 @@ class Transcript:
                 self.lower(before)
         if start < len(self.items) - len(added) or removed:
             self._forget_messages()
-            if not (len(removed) == len(steps) == 1 and changes_alike(self.versions[removed[0].version], steps[0])):
+            if not (len(removed) == len(steps) == 1 and _changes_alike(self.versions[removed[0].version], steps[0])):
                 self._projection = Projection()
 
     def add(self, number: int, step: Step, *, lasting: bool = False) -> None:
