@@ -37,6 +37,18 @@ def test_what_a_file_says_is_counted():
         house.places([one, two])
 
 
+def test_floors_are_files_in_a_row():
+    """Files that import each other stand on one floor, imports for types included."""
+    files = [
+        source("run/_a.py", "from graphagent.run import _b"),
+        source("run/_b.py", "from graphagent.run import _c\nfrom graphagent.log import _x"),
+        source("run/_c.py", "from graphagent.run import _b, _d"),
+        source("run/_d.py", ""),
+        source("log/_x.py", "from graphagent.log import _y"),
+    ]
+    assert [house.floors(files, room) for room in ("run", "log", "nodes")] == [3, 1, 0]
+
+
 def test_a_room_that_only_the_core_imports_belongs_to_it():
     """So lines are not saved by moving them out."""
     files = [
