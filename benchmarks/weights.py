@@ -21,7 +21,7 @@ from benchmarks.fit import KINDS, NAMES, Asked, fit, ranked
 from benchmarks.measure import table
 from benchmarks.outcome import Outcome, recall_cells
 from benchmarks.recall import DEPTHS, HELD_OUT, TITLES, chosen, head, kinds_of, remembered
-from graphagent.memory.notes.index._filter import Filter
+from graphagent.memory._note_values import Filter
 from graphagent.memory.notes.recall import _weights
 from graphagent.memory.notes.recall._search import candidates
 

@@ -15,8 +15,24 @@ from graphagent.events import Event
 from graphagent.graph import CachePolicy, Node, Retry, Strategy
 from graphagent.history import Diff, Entry, PendingQuestion, Place, Snapshot
 from graphagent.llm import InFlight, Tool, ToolCall, ToolResult
-from graphagent.memory import Concept, Fact, FactVersion, RunMemory, Scope, Step, Subject, Withdrawal
-from graphagent.memory.notes import Depth, FormerNote, Infer, Match, Note, Record, ScopeInfo, ScopeTree, Turn
+from graphagent.memory import (
+    Concept,
+    Fact,
+    FactVersion,
+    FormerNote,
+    Match,
+    Note,
+    Record,
+    RunMemory,
+    Scope,
+    ScopeInfo,
+    ScopeTree,
+    Step,
+    Subject,
+    Turn,
+    Withdrawal,
+)
+from graphagent.memory.notes import Depth, Infer
 from graphagent.protocols import Feature, ToolServer
 from graphagent.run import Budgets, Callback, Question, ResumeOptions, RunOptions, RunResult, Status
 from graphagent.store import Change, Item, Key, Receipt

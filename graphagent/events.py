@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from graphagent.llm import ModelRequest, ModelResponse, ToolCall, ToolResult, Usage
-    from graphagent.memory import Step
-    from graphagent.memory.notes import Match
+    from graphagent.memory._note_values import Match
+    from graphagent.memory.steps._types import Step
     from graphagent.run import Question
 
 ModelOutput = Literal["answer", "draft", "plan", "summary", "extraction", "decision", "tool"]

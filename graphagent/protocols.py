@@ -17,19 +17,10 @@ if TYPE_CHECKING:
     from graphagent._agent import Agent
     from graphagent.events import ModelOutput
     from graphagent.llm import ModelRequest, ModelResponse, Moderation, Tool, ToolCall, ToolResult
-    from graphagent.memory import (
-        Concept,
-        Fact,
-        FactVersion,
-        KnownFact,
-        KnownNote,
-        Scope,
-        Step,
-        Subject,
-        SummaryStep,
-        Withdrawal,
-    )
-    from graphagent.memory.notes import Filter, NoteView, Record
+    from graphagent.memory._blocks import KnownFact, KnownNote
+    from graphagent.memory._note_values import Filter, Record
+    from graphagent.memory.facts._types import Concept, Fact, FactVersion, Scope, Subject, Withdrawal
+    from graphagent.memory.steps._types import Step, SummaryStep
     from graphagent.run import Context
     from graphagent.store import Change, Claimed, Item, Key, Receipt
 
@@ -693,10 +684,10 @@ class Feature(Protocol):
         return list(notes)
 
     @property
-    def places(self) -> Sequence[Store | FactProvider | NoteView]:
-        """The places where the feature keeps data of owners, for `agent.places`. By default none.
+    def places(self) -> Sequence[object]:
+        """The places where the feature keeps data of owners, for `agent.places`: stores, providers of facts, and notes. By default none.
 
-        A place that is not a store, notes or a provider must have the methods `forget` and `export` of a KeepingProvider.
+        Anything else must have the methods `forget` and `export` of a KeepingProvider.
         """
         return ()
 

@@ -20,7 +20,7 @@ from graphagent.codec._values import decode, encode, read_usage, undeclared, usa
 from graphagent.errors import StoreError
 from graphagent.llm import Message, ModelResponse
 from graphagent.log._entries import AgentStarted, AgentStopped, AnyEntry, Carried, LibraryObject, Started, Stopped
-from graphagent.memory import Step
+from graphagent.memory.steps._types import Step
 from graphagent.memory.transcript._fields import Source, read_step, write_step
 from graphagent.memory.transcript._prompt import Versions
 from graphagent.store._items import checked, is_intact

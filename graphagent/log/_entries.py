@@ -22,9 +22,8 @@ from graphagent.log._executed import began, ended, scope_of, take_back
 from graphagent.log._ledger import Charge, spent
 from graphagent.log._state import Occurrences, OpenQuestion, QuestionKind
 from graphagent.log._visits import PLACED, TASK, UNSET, Activation, Effect, Frame, Source
-from graphagent.memory import ActionStep
 from graphagent.memory._blocks import FORGOTTEN
-from graphagent.memory.steps._types import MessageStep
+from graphagent.memory.steps._types import ActionStep, MessageStep
 from graphagent.memory.transcript._transcript import Edit, Item, Transcript
 
 if TYPE_CHECKING:

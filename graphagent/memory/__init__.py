@@ -7,17 +7,6 @@ from typing import TYPE_CHECKING
 from graphagent._lazy import lazy as _lazy
 from graphagent.memory._blocks import KnownFact as KnownFact
 from graphagent.memory._blocks import KnownNote as KnownNote
-from graphagent.memory.compaction._compression import ChunkedHistory as ChunkedHistory
-from graphagent.memory.compaction._compression import FoundFacts as FoundFacts
-from graphagent.memory.compaction._compression import StoredFacts as StoredFacts
-from graphagent.memory.compaction._compression import WholeHistory as WholeHistory
-from graphagent.memory.compaction._compression import compress as compress
-from graphagent.memory.compaction._window import ContextWindow as ContextWindow
-from graphagent.memory.facts._feature import AgentMemory as AgentMemory
-from graphagent.memory.facts._provider_encrypted import EncryptedMemoryProvider as EncryptedMemoryProvider
-from graphagent.memory.facts._provider_file import FileMemoryProvider as FileMemoryProvider
-from graphagent.memory.facts._provider_none import NoMemory as NoMemory
-from graphagent.memory.facts._provider_store import StoreMemoryProvider as StoreMemoryProvider
 from graphagent.memory.facts._resolve import resolve as resolve
 from graphagent.memory.facts._types import EVERYTHING as EVERYTHING
 from graphagent.memory.facts._types import TRUST_LEVELS as TRUST_LEVELS
@@ -50,6 +39,17 @@ from graphagent.protocols import FactProvider as FactProvider
 from graphagent.protocols import KeepingProvider as KeepingProvider
 
 if TYPE_CHECKING:
+    from graphagent.memory.agent_memory._feature import AgentMemory as AgentMemory
+    from graphagent.memory.compaction._compression import ChunkedHistory as ChunkedHistory
+    from graphagent.memory.compaction._compression import FoundFacts as FoundFacts
+    from graphagent.memory.compaction._compression import StoredFacts as StoredFacts
+    from graphagent.memory.compaction._compression import WholeHistory as WholeHistory
+    from graphagent.memory.compaction._compression import compress as compress
+    from graphagent.memory.compaction._window import ContextWindow as ContextWindow
+    from graphagent.memory.facts._provider_encrypted import EncryptedMemoryProvider as EncryptedMemoryProvider
+    from graphagent.memory.facts._provider_file import FileMemoryProvider as FileMemoryProvider
+    from graphagent.memory.facts._provider_none import NoMemory as NoMemory
+    from graphagent.memory.facts._provider_store import StoreMemoryProvider as StoreMemoryProvider
     from graphagent.memory.notes import FormerNote as FormerNote
     from graphagent.memory.notes import Match as Match
     from graphagent.memory.notes import Note as Note
@@ -66,8 +66,15 @@ else:
     __getattr__ = _lazy(
         __name__,
         {
+            "graphagent.memory.agent_memory._feature": ("AgentMemory",),
+            "graphagent.memory.compaction._compression": ("ChunkedHistory", "FoundFacts", "StoredFacts", "WholeHistory", "compress"),
+            "graphagent.memory.compaction._window": ("ContextWindow",),
+            "graphagent.memory.facts._provider_encrypted": ("EncryptedMemoryProvider",),
+            "graphagent.memory.facts._provider_file": ("FileMemoryProvider",),
+            "graphagent.memory.facts._provider_none": ("NoMemory",),
+            "graphagent.memory.facts._provider_store": ("StoreMemoryProvider",),
             "graphagent.memory.notes": (
                 "FormerNote", "Match", "Note", "NoteMemory", "NoteSettings", "NoteView", "Notes", "Ranking", "Record", "ScopeInfo", "ScopeTree", "Turn",
-            )
+            ),
         },
     )  # fmt: skip

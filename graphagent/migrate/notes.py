@@ -22,7 +22,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import kind_of
-from graphagent.memory.notes._scopes import ROOT, path_of
+from graphagent.memory._note_values import ROOT
+from graphagent.memory.notes._scopes import path_of
 from graphagent.memory.notes._validation import name as checked_name
 from graphagent.memory.notes.index._storage import to_json
 from graphagent.memory.notes.write._import import Collected, Imported

@@ -22,7 +22,7 @@ from graphagent.llm._tools import fresh_ids
 from graphagent.log._header import OVER
 from graphagent.log._ledger import Charge
 from graphagent.log._segments import is_part
-from graphagent.memory import ActionStep, FinalAnswerStep
+from graphagent.memory.steps._types import ActionStep, FinalAnswerStep
 from graphagent.memory.transcript._memory import RunMemory
 from graphagent.run._effects import RunEditor
 from graphagent.run._inputs import StoredInput
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from graphagent.llm import ModelResponse
     from graphagent.log._log import Log
     from graphagent.log._visits import Activation, Frame, Source
-    from graphagent.memory import Step
+    from graphagent.memory.steps._types import Step
     from graphagent.memory.transcript._transcript import Item
     from graphagent.protocols import Feature, ToolServer
     from graphagent.run._callbacks import Callback

@@ -9,7 +9,7 @@ from graphagent._raised import awaited
 from graphagent.errors import CheckError
 from graphagent.graph._types import fits
 from graphagent.log._entries import Placed, TaskShown
-from graphagent.memory import FinalAnswerStep, TaskStep
+from graphagent.memory.steps._types import FinalAnswerStep, TaskStep
 from graphagent.run._callbacks import call_all
 from graphagent.run._compiled import DONE
 from graphagent.run._deadlines import limited_to

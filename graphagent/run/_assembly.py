@@ -18,7 +18,7 @@ from graphagent.graph._types import fits
 from graphagent.llm import Tool, ToolCalls, tool
 from graphagent.llm._validation_messages import problems
 from graphagent.llm._wrappers import tells_cost
-from graphagent.memory import FinalAnswerStep
+from graphagent.memory.steps._types import FinalAnswerStep
 from graphagent.protocols import ToolServer
 from graphagent.run._beginning import begin
 from graphagent.run._cached import no_store

@@ -25,7 +25,7 @@ from graphagent.log._entries import EffectRecorded, Resumed, Started
 from graphagent.log._header import RunHeader, header_key, time_of, title_of
 from graphagent.log._log import Log
 from graphagent.log._segments import read_header
-from graphagent.memory import TaskStep
+from graphagent.memory.steps._types import TaskStep
 from graphagent.run._after import settle_quietly
 from graphagent.run._answering import begin_features
 from graphagent.run._effects import RunEditor
@@ -38,7 +38,7 @@ from graphagent.run._session import Beginning, Draft, Session
 from graphagent.run._threads import NEXT_CAME, continued, continued_by_steps
 
 if TYPE_CHECKING:
-    from graphagent.memory import Step
+    from graphagent.memory.steps._types import Step
     from graphagent.memory.transcript._memory import RunMemory
     from graphagent.memory.transcript._prompt import Prompt
     from graphagent.protocols import Store

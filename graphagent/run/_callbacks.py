@@ -15,7 +15,7 @@ from graphagent._raised import awaited
 from graphagent.errors import HandlerError, ScriptError, Veto, VetoError
 from graphagent.graph import type_hints
 from graphagent.llm import ToolCall
-from graphagent.memory import Step
+from graphagent.memory.steps._types import Step
 from graphagent.memory.transcript._fields import FieldError
 
 

@@ -22,7 +22,7 @@ from graphagent.errors import (
 )
 from graphagent.events import RunFailed, RunFinished, RunResumed, RunStarted, RunSuspended
 from graphagent.log._entries import AgentStarted, AgentStopped
-from graphagent.memory import TaskStep
+from graphagent.memory.steps._types import TaskStep
 from graphagent.run._after import look_back
 from graphagent.run._agent_run import AgentRun
 from graphagent.run._answering import begin_features, execute_until_accepted

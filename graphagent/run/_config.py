@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from graphagent.graph import Strategy
     from graphagent.llm import ImageLike, Tool
     from graphagent.log._visits import Activation
-    from graphagent.memory import RunMemory
+    from graphagent.memory.transcript._memory import RunMemory
     from graphagent.protocols import Dispatcher, Feature, Model, Store, ToolServer
     from graphagent.run._budgets import Budgets
     from graphagent.run._callbacks import Callback, Check

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TextIO
 
 from graphagent._article import counted
 from graphagent.events import RunFailed, RunFinished, RunResumed, RunStarted, RunSuspended, StepCommitted
-from graphagent.memory import FinalAnswerStep, Step, TaskStep
 from graphagent.memory.steps._render import step_text
+from graphagent.memory.steps._types import FinalAnswerStep, Step, TaskStep
 
 if TYPE_CHECKING:
     from graphagent._agent import Agent

@@ -21,7 +21,7 @@ from graphagent.errors import FeatureError, UnknownOutcomeError
 from graphagent.llm import Deny
 from graphagent.log._entries import EffectRecorded, Spent
 from graphagent.log._ledger import Charge
-from graphagent.memory import ActionStep, PlanningStep
+from graphagent.memory.steps._types import ActionStep, PlanningStep
 from graphagent.run._calls import call_tool, check_approval, check_call
 from graphagent.run._children import run_agent
 from graphagent.run._concurrently import together
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from graphagent.log._visits import Visit
-    from graphagent.memory import Step
+    from graphagent.memory.steps._types import Step
     from graphagent.memory.transcript._memory import RunMemory
     from graphagent.protocols import Model, Store
     from graphagent.run._budgets import Budgets

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from graphagent.log._log import Log
-    from graphagent.memory import FinalAnswerStep
+    from graphagent.memory.steps._types import FinalAnswerStep
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
 

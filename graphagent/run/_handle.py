@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from graphagent.events import Event
     from graphagent.log._header import Status
-    from graphagent.memory import RunMemory, Step
+    from graphagent.memory.steps._types import Step
+    from graphagent.memory.transcript._memory import RunMemory
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._questions import Question
     from graphagent.run._result import RunResult

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from graphagent.log._log import Log
     from graphagent.log._state import State
     from graphagent.log._visits import Frame
-    from graphagent.memory import Step
+    from graphagent.memory.steps._types import Step
     from graphagent.run._config import RunConfig
 
 _ASKED = frozenset(("turn", "decision", "once", "tool", "sleep", "answer", "cached"))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from graphagent.memory import ActionStep, RunMemory
+from graphagent.memory.steps._types import ActionStep
 
 if TYPE_CHECKING:
+    from graphagent.memory.transcript._memory import RunMemory
     from graphagent.run._result import ChildRun
 
 

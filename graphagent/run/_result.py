@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from graphagent.llm import Usage
     from graphagent.log._header import Status
-    from graphagent.memory import RunMemory
+    from graphagent.memory.transcript._memory import RunMemory
     from graphagent.run._questions import Question
 
 O = TypeVar("O", covariant=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from graphagent.graph import ToolSelection
     from graphagent.graph._policies import Setting
     from graphagent.llm import Tool
-    from graphagent.memory import RunMemory
+    from graphagent.memory.transcript._memory import RunMemory
     from graphagent.run._context import Context
 
 _RECENT = 6

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from graphagent.log._header import RunHeader
     from graphagent.log._log import Log
     from graphagent.log._visits import Activation
-    from graphagent.memory import Step
+    from graphagent.memory.steps._types import Step
     from graphagent.memory.transcript._transcript import Item
     from graphagent.run._config import RunConfig
     from graphagent.run._past import Past

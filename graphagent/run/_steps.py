@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent.errors import VetoError
 from graphagent.llm import ToolResults
 from graphagent.log._entries import EffectRecorded, LibraryObject, ResultsAdded, StepFinished
-from graphagent.memory import ActionStep, PlanningStep, StepFailure
+from graphagent.memory.steps._types import ActionStep, PlanningStep, StepFailure
 from graphagent.memory.transcript._fields import check_step
 from graphagent.memory.transcript._transcript import Item
 from graphagent.run._callbacks import call_all
 
 if TYPE_CHECKING:
-    from graphagent.memory import Step
+    from graphagent.memory.steps._types import Step
     from graphagent.run._effects import Effects
 
 

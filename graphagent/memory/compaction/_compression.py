@@ -14,11 +14,11 @@ from graphagent.events import CompressionFailed, ExtractionFailed, HistoryCompre
 from graphagent.llm import Image, Message, ModelRequest, Text, ToolCall, ToolResult, Usage
 from graphagent.llm._tool_limits import shortened
 from graphagent.memory._blocks import KnownFact, block
+from graphagent.memory.agent_memory._feature import AgentMemory, found_once
 from graphagent.memory.compaction._cuts import covered_steps, first_cut, is_turn
 from graphagent.memory.compaction._size import estimate
 from graphagent.memory.facts import _extraction
 from graphagent.memory.facts._arguments import check_given
-from graphagent.memory.facts._feature import AgentMemory, found_once
 from graphagent.memory.facts._types import (
     EVERYTHING,
     Concept,
@@ -33,7 +33,7 @@ from graphagent.memory.steps._types import FactsStep, FinalAnswerStep, MessageSt
 
 if TYPE_CHECKING:
     from graphagent.llm import ModelResponse
-    from graphagent.memory.facts._feature import Place
+    from graphagent.memory.agent_memory._feature import Place
     from graphagent.protocols import Compression
     from graphagent.run import Context
 

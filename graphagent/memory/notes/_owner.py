@@ -15,7 +15,7 @@ from graphagent.memory.notes.index._repository import NoteRepository
 from graphagent.store import DeleteAll
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._types import Record
+    from graphagent.memory._note_values import Record
     from graphagent.protocols import Store
     from graphagent.store import Change
 

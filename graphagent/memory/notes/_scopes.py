@@ -6,9 +6,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 
 from graphagent.errors import ScopeError
-from graphagent.memory.notes._types import ScopeTree
+from graphagent.memory._note_values import ROOT, ScopeTree, is_within
 
-ROOT = "/"
 _DEEPEST = 32
 _LONGEST = 1024
 
@@ -35,11 +34,6 @@ def path_of(scope: str, under: str = ROOT) -> str:
     if len(path) > _LONGEST or path.count("/") > _DEEPEST:
         raise ScopeError(scope, f"a scope has at most {_LONGEST} characters and {_DEEPEST} segments")
     return path
-
-
-def is_within(path: str, scope: str) -> bool:
-    """Return whether a path is a scope or below it."""
-    return path == scope or scope == ROOT or path.startswith(scope + "/")
 
 
 def lineage(path: str) -> list[str]:

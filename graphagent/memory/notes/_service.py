@@ -14,8 +14,8 @@ from graphagent.memory.notes.write._save import save
 if TYPE_CHECKING:
     from graphagent._dispatch import Handler
     from graphagent.events import Event
+    from graphagent.memory._note_values import Record
     from graphagent.memory.notes._settings import NoteSettings
-    from graphagent.memory.notes._types import Record
     from graphagent.memory.notes._visibility import Visibility
     from graphagent.memory.notes.enrich._inference import Inference
     from graphagent.memory.notes.index._repository import NoteRepository

@@ -14,7 +14,7 @@ import orjson
 from graphagent._article import a, kind_of
 from graphagent._options import check_number, check_whole, check_zone
 from graphagent.errors import NoteError
-from graphagent.memory.notes._types import Record
+from graphagent.memory._note_values import Record, milliseconds
 
 LONGEST = 1_000_000
 """The longest note, in characters."""
@@ -256,11 +256,6 @@ def _not_a_time(what: str, value: object) -> str:
             such = f"datetime.fromisoformat({value!r})"
     given = repr(value) if isinstance(value, str | int | float | date | timedelta) else kind_of(value)
     return f"{what}={given} is not a datetime; give one, such as {such}"
-
-
-def milliseconds(time: datetime) -> int:
-    """Return a time in milliseconds UTC since 1970."""
-    return round(time.timestamp() * 1000)
 
 
 def moment(milliseconds: int) -> datetime:

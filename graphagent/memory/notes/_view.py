@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
 from graphagent._options import check_by_name
 from graphagent.errors import AmbiguousNoteError, NoteNotFoundError
+from graphagent.memory._note_values import ROOT, Note, ScopeInfo, ScopeTree
 from graphagent.memory.notes import _validation
-from graphagent.memory.notes._scopes import ROOT, child_of, tree_of
-from graphagent.memory.notes._types import Note, ScopeInfo, ScopeTree
+from graphagent.memory.notes._scopes import child_of, tree_of
 from graphagent.memory.notes._validation import moment, whole
 from graphagent.memory.notes.recall._recall import recall
 from graphagent.memory.notes.recall._request import RecallRequest
@@ -26,11 +26,12 @@ from graphagent.memory.notes.write._update import undo, update
 
 if TYPE_CHECKING:
     from graphagent.events import Event
+    from graphagent.memory._note_values import Filter, FormerNote, Match, Record, Turn
     from graphagent.memory.notes._service import NoteService
-    from graphagent.memory.notes._types import Depth, FormerNote, Infer, Match, Record, Turn
     from graphagent.memory.notes._visibility import Visibility
-    from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._tables import NoteTables
+    from graphagent.memory.notes.recall._request import Depth
+    from graphagent.memory.notes.write._save import Infer
     from graphagent.store import Receipt
 
 E = TypeVar("E", bound="Event")

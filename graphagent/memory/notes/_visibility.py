@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent._options import check_flag
 from graphagent.errors import NoteError, NotePermissionError, ScopeError
+from graphagent.memory._note_values import ROOT, Filter, is_within, milliseconds
 from graphagent.memory.notes import _validation
-from graphagent.memory.notes._scopes import ROOT, is_within, outermost, path_of
-from graphagent.memory.notes.index._filter import Filter
+from graphagent.memory.notes._scopes import outermost, path_of
 
 if TYPE_CHECKING:
     from graphagent.memory._expiry import Expiry
-    from graphagent.memory.notes._types import Record
+    from graphagent.memory._note_values import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Visibility:
 
     def has_expired(self, record: Record) -> bool:
         """Return whether a record was saved so long ago that it is to be erased."""
-        saved = _validation.milliseconds(record.created_at)
+        saved = milliseconds(record.created_at)
         return self.expiry is not None and self.expiry.has_passed(saved, self.owner)
 
     def check_can_save(self, record: Record) -> None:

@@ -12,7 +12,7 @@ import pytest
 from graphagent import END, START, Agent, Strategy
 from graphagent.errors import NoteError, NoteNotFoundError
 from graphagent.memory import NoteMemory, Notes, NoteSettings
-from graphagent.memory.notes._types import Record
+from graphagent.memory._note_values import Record
 from graphagent.memory.notes.enrich import _model
 from graphagent.nodes import llm_request
 from graphagent.testing import ScriptedModel

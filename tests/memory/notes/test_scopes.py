@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphagent.errors import ScopeError
-from graphagent.memory.notes._scopes import is_within, lineage, outermost, path_of
+from graphagent.memory._note_values import is_within
+from graphagent.memory.notes._scopes import lineage, outermost, path_of
 from graphagent.memory.notes._visibility import Visibility
 
 SEGMENT = st.text(st.characters(blacklist_categories=("C", "Z"), blacklist_characters="/."), min_size=1, max_size=8)

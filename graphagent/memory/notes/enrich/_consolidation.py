@@ -18,21 +18,21 @@ from anyio import to_thread
 
 from graphagent import _clock
 from graphagent.errors import ConflictError, NoteError
+from graphagent.memory._note_values import Filter
 from graphagent.memory.facts._types import TRUST_LEVELS, least_trust
 from graphagent.memory.notes import _validation
 from graphagent.memory.notes._validation import moment
 from graphagent.memory.notes.enrich import _prompts
 from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.index._duplicates import is_same, normal
-from graphagent.memory.notes.index._filter import Filter
 from graphagent.memory.notes.index._matrix import vectors_of_texts
 from graphagent.memory.notes.index._vector_bytes import counts_of_words
 from graphagent.memory.notes.recall._search import search
 from graphagent.store._bulk import get_many
 
 if TYPE_CHECKING:
+    from graphagent.memory._note_values import Record
     from graphagent.memory.notes._settings import NoteSettings
-    from graphagent.memory.notes._types import Record
     from graphagent.memory.notes.enrich._model import ModelClient
     from graphagent.memory.notes.index._matrix import Floats
     from graphagent.memory.notes.index._repository import NoteRepository

@@ -19,21 +19,21 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from graphagent.errors import ConflictError, HandlerError, NoteError, ScopeError
+from graphagent.memory._note_values import Filter, is_within
 from graphagent.memory.notes import _validation
-from graphagent.memory.notes._scopes import is_within, path_of
+from graphagent.memory.notes._scopes import path_of
 from graphagent.memory.notes.enrich import _prompts
 from graphagent.memory.notes.enrich._background import BackgroundTask
 from graphagent.memory.notes.enrich._consolidation import consolidate
 from graphagent.memory.notes.enrich._model import ModelClient, NoAnswerError
 from graphagent.memory.notes.index import _storage
-from graphagent.memory.notes.index._filter import Filter
 from graphagent.memory.notes.index._storage import SIMILAR, Pending
 from graphagent.store import Put
 
 if TYPE_CHECKING:
     from graphagent.events import Event
+    from graphagent.memory._note_values import Record
     from graphagent.memory.notes._settings import NoteSettings
-    from graphagent.memory.notes._types import Record
     from graphagent.memory.notes.index._repository import NoteRepository
     from graphagent.protocols import Model
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphagent.errors import NoteError, NotePermissionError
+from graphagent.memory._note_values import Note
 from graphagent.memory.notes import _validation
-from graphagent.memory.notes._types import Note
 from graphagent.memory.notes.enrich import _prompts
 from graphagent.memory.notes.enrich._model import ModelClient, NoAnswerError
 from graphagent.memory.notes.index._duplicates import normal
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._types import Record
+    from graphagent.memory._note_values import Record
     from graphagent.memory.notes._view import NoteView
     from graphagent.protocols import Model
 

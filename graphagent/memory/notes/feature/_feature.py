@@ -15,10 +15,10 @@ from graphagent.errors import FeatureError
 from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted
 from graphagent.llm._wrappers import stores_of
 from graphagent.memory._blocks import KnownNote, notes_block
+from graphagent.memory._note_values import Note
 from graphagent.memory.facts import _extraction
 from graphagent.memory.facts._types import TRUST_LEVELS, least_trust
 from graphagent.memory.notes._notes import Notes
-from graphagent.memory.notes._types import Note
 from graphagent.memory.notes._view import NoteView
 from graphagent.memory.notes.feature._run_notes import RunModel, RunNoteService, extracted, known_note
 from graphagent.memory.notes.feature._tools import tools_of
@@ -31,7 +31,7 @@ from graphagent.store import Put
 if TYPE_CHECKING:
     from graphagent._agent import Agent
     from graphagent.llm import Tool, ToolResult
-    from graphagent.memory.notes._types import Match, Record
+    from graphagent.memory._note_values import Match, Record
     from graphagent.memory.steps._types import Step
     from graphagent.protocols import Model, Store
     from graphagent.run import Context

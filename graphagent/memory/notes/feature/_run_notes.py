@@ -18,7 +18,7 @@ from graphagent.memory.notes.write._save import save
 if TYPE_CHECKING:
     from graphagent.events import Event
     from graphagent.llm import ModelRequest, ModelResponse
-    from graphagent.memory.notes._types import Record
+    from graphagent.memory._note_values import Record
     from graphagent.memory.notes._visibility import Visibility
     from graphagent.memory.notes.write._save import SaveRequest
     from graphagent.protocols import Model

@@ -13,7 +13,7 @@ from graphagent.memory.steps._note_references import shortened_note
 
 if TYPE_CHECKING:
     from graphagent.memory._blocks import KnownNote
-    from graphagent.memory.notes._types import Match
+    from graphagent.memory._note_values import Match
     from graphagent.memory.notes.feature._feature import NoteMemory
 
 _RECALL = "Search the notes that were kept earlier. Give one or several questions or phrases; to count or to compare, ask in several ways."

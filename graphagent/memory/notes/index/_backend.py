@@ -18,7 +18,7 @@ from graphagent.store._fork_safety import in_use
 from graphagent.store.sqlite._soundness import are_sound
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._types import Record
+    from graphagent.memory._note_values import Record
     from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._tables import NoteTables
     from graphagent.protocols import Store

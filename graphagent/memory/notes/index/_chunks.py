@@ -13,7 +13,7 @@ from graphagent.memory.notes.index._tables import CHUNKS
 from graphagent.memory.notes.index._words import normal, separated, with_parts, word_places
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._types import Record
+    from graphagent.memory._note_values import Record
 
 _WORDS = 60
 """About how many words a piece has."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from graphagent._concurrency import turn
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._types import Note, Record
+    from graphagent.memory._note_values import Note, Record
 
 _ALIKE = 100
 """Of notes with the same text that differ in other fields, how many are compared at most."""

@@ -38,7 +38,7 @@ from graphagent.store._bulk import get_many
 from graphagent.store._items import unchecked
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._types import Record
+    from graphagent.memory._note_values import Record
     from graphagent.memory.notes.index._backend import IndexBackend
     from graphagent.memory.notes.index._matrix import Floats
     from graphagent.memory.notes.index._tables import NoteTables

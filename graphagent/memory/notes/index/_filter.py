@@ -1,6 +1,6 @@
-"""Which notes an operation may find: as a predicate of records, as words of the index and as a condition in SQL of SQLite.
+"""Which notes an operation may find, as words of the index and as a condition in SQL of SQLite.
 
-The predicate decides. The words and the SQL say the same so that the index offers few records that the predicate refuses. Owners,
+`Filter.matches` decides. The words and the SQL say the same so that the index offers few records that it refuses. Owners,
 scopes, sources and categories are words ("tags") in a column of their own, so that a search reads only what it may find. Such a
 word ends with a digit, so that no stemmer changes it.
 """
@@ -8,72 +8,19 @@ word ends with a digit, so that no stemmer changes it.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from graphagent.memory.notes._scopes import ROOT, is_within, lineage
-from graphagent.memory.notes._validation import milliseconds
+from graphagent.memory._note_values import ROOT, entry_text, stretch
+from graphagent.memory.notes._scopes import lineage
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._types import Record
+    from graphagent.memory._note_values import Filter, Record
 
 LISTED = "(SELECT value FROM json_each(?))"
 """Where a list of values, made by `listed`, is bound to a statement."""
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which notes an operation may find."""
-
-    owner: str
-    scopes: tuple[str, ...] = (ROOT,)
-    """With all scopes below them. None of them is within another; without any, nothing fits."""
-    categories: tuple[frozenset[str], ...] = ()
-    """A record fits if it has at least one category of each of these sets."""
-    asker: str | None = None
-    """Who asks: of the private records, only those of this source fit."""
-    source: str | None = None
-    """Only records of this source fit."""
-    since: int | None = None
-    until: int | None = None
-    """Only records that were said, or else saved, between these times fit; in milliseconds UTC, both included."""
-    saved_since: int | None = None
-    """Only records that were saved at this time or later fit; in milliseconds UTC."""
-    private: bool = False
-    """Whether private records of all sources fit."""
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Only records whose metadata have each of these keys with an equal value fit. The values are as JSON returns them."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all records of the owner fit, except private ones."""
-        unbounded = (self.source, self.since, self.until, self.saved_since) == (None,) * 4
-        return self.scopes == (ROOT,) and unbounded and not self.categories and not self.metadata
-
-    def matches(self, record: Record) -> bool:
-        """Return whether a record fits."""
-        return (
-            record.owner == self.owner
-            and any(is_within(record.scope, scope) for scope in self.scopes)
-            and (not record.private or self.private or record.source == self.asker)
-            and (self.source is None or record.source == self.source)
-            and not any(some.isdisjoint(record.categories) for some in self.categories)
-            and ((self.since is None and self.until is None) or self._is_timely(record))
-            and (self.saved_since is None or milliseconds(record.created_at) >= self.saved_since)
-            and (not self.metadata or self._has_metadata(record))
-        )
-
-    def _is_timely(self, record: Record) -> bool:
-        first, last = stretch(self)
-        return first <= milliseconds(record.created_at if record.at is None else record.at) <= last
-
-    def _has_metadata(self, record: Record) -> bool:
-        has = {name: record.metadata[name] for name in self.metadata if name in record.metadata}
-        return len(has) == len(self.metadata) and entries_of(has) == entries_of(self.metadata)
 
 
 # Words of the index
@@ -120,19 +67,7 @@ def entries_of(metadata: Mapping[str, Any]) -> frozenset[str]:
 
     Numbers are equal by value, so 1 equals 1.0. The truth values are not numbers, as in JSON.
     """
-    return frozenset(
-        _tag("m", json.dumps([name, _comparable(value)], sort_keys=True)) for name, value in metadata.items()
-    )
-
-
-def _comparable(value: object) -> object:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [_comparable(each) for each in cast("list[object]", value)]
-    if isinstance(value, dict):
-        return {name: _comparable(each) for name, each in cast("dict[str, object]", value).items()}
-    return value
+    return frozenset(_tag("m", entry_text(name, value)) for name, value in metadata.items())
 
 
 # SQL
@@ -176,11 +111,6 @@ def condition(fits: Filter, among: Iterable[int] | None = None) -> tuple[str, li
         parts.append("created>=?")
         values.append(fits.saved_since)
     return " AND ".join(parts), values
-
-
-def stretch(fits: Filter) -> tuple[int, int]:
-    """Return the first and the last moment that fit."""
-    return fits.since if fits.since is not None else -(2**62), fits.until if fits.until is not None else 2**62
 
 
 def listed(values: Iterable[int | str | tuple[str, int]]) -> str:

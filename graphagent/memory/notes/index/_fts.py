@@ -9,23 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from graphagent.memory._note_values import stretch
 from graphagent.memory.notes.index._connection import BYTES, NUMBER, NUMBER_OR_NONE, TEXT, damage, typed
-from graphagent.memory.notes.index._filter import (
-    LISTED,
-    condition,
-    entries_of,
-    listed,
-    stretch,
-    tags_of,
-    tags_that_fit,
-)
+from graphagent.memory.notes.index._filter import LISTED, condition, entries_of, listed, tags_of, tags_that_fit
 from graphagent.memory.notes.index._tables import CHUNKS, Near, Row, batches, fields_of
 from graphagent.memory.notes.index._tokens import TOKENIZER, Tokens, bounds_of_alike, most_alike
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._types import Record
+    from graphagent.memory._note_values import Filter, Record
     from graphagent.memory.notes.index._connection import IndexConnection
-    from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._tables import Phrase, Term
     from graphagent.memory.notes.index._vectors import VectorTable
 

@@ -22,7 +22,7 @@ from graphagent.store import Delete, DeleteAll, Put
 from graphagent.store._bulk import get_many
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._types import Record
+    from graphagent.memory._note_values import Record
     from graphagent.memory.notes.index._backend import IndexBackend
     from graphagent.memory.notes.index._tables import NoteTables
     from graphagent.protocols import Store

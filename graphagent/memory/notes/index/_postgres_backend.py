@@ -21,7 +21,7 @@ from graphagent.memory.notes.index._tokens import Tokens
 from graphagent.store._fork_safety import in_use
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._types import Record
+    from graphagent.memory._note_values import Record
     from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._embeddings import VectorInfo
     from graphagent.memory.notes.index._tables import NoteTables

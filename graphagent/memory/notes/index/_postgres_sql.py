@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
-from graphagent.memory.notes._scopes import ROOT
-from graphagent.memory.notes.index._filter import entries_of, stretch
+from graphagent.memory._note_values import ROOT, stretch
+from graphagent.memory.notes.index._filter import entries_of
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes.index._filter import Filter
+    from graphagent.memory._note_values import Filter
 
 
 class PostgresConnection(Protocol):

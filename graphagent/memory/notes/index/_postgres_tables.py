@@ -16,7 +16,8 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphagent.errors import NewerFormatError
-from graphagent.memory.notes.index._filter import entries_of, stretch, tags_of, tags_that_fit
+from graphagent.memory._note_values import stretch
+from graphagent.memory.notes.index._filter import entries_of, tags_of, tags_that_fit
 from graphagent.memory.notes.index._postgres_sql import (
     Statements,
     array,
@@ -32,9 +33,8 @@ from graphagent.memory.notes.index._tables import CHUNKS, Near, Row, batches, fi
 from graphagent.memory.notes.index._tokens import bounds_of_alike, most_alike
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._types import Record
+    from graphagent.memory._note_values import Filter, Record
     from graphagent.memory.notes.index._embeddings import VectorInfo
-    from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._postgres_sql import PostgresConnection
     from graphagent.memory.notes.index._tables import Phrase, Term
     from graphagent.memory.notes.index._tokens import Tokens

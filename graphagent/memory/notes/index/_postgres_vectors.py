@@ -20,8 +20,8 @@ from graphagent.memory.notes.index._vectors import LateScores, Nearest, RebuiltE
 from graphagent.store import Delete, DeleteAll
 
 if TYPE_CHECKING:
+    from graphagent.memory._note_values import Filter
     from graphagent.memory.notes.index._embeddings import VectorInfo
-    from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._postgres_sql import Statements
     from graphagent.memory.notes.index._tables import NoteTables
     from graphagent.memory.notes.index._vectors import Floats, NoteVectors, VectorSearch

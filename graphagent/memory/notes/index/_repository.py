@@ -17,7 +17,7 @@ from graphagent import _clock
 from graphagent._concurrency import Gate, turn
 from graphagent.errors import ConflictError, DamagedStoreError, StoreError
 from graphagent.memory._byte_cache import ByteCache
-from graphagent.memory.notes._types import FormerNote, Record
+from graphagent.memory._note_values import FormerNote, Record
 from graphagent.memory.notes._validation import moment
 from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.index._backend import index_of
@@ -34,7 +34,7 @@ from graphagent.store._cache import cached_of
 from graphagent.store._items import checked
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes.index._filter import Filter
+    from graphagent.memory._note_values import Filter
     from graphagent.memory.notes.index._storage import Pending
     from graphagent.memory.notes.index._tables import NoteTables
     from graphagent.memory.notes.index._vectors import NoteVectors

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from graphagent.errors import DamagedStoreError, NoteError
+from graphagent.memory._note_values import FormerNote, Record
 from graphagent.memory.notes import _validation
-from graphagent.memory.notes._types import FormerNote, Record
 from graphagent.store._items import checked, unchecked
 
 if TYPE_CHECKING:

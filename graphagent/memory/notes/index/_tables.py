@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from graphagent.memory.notes._validation import milliseconds
+from graphagent.memory._note_values import milliseconds
 from graphagent.memory.notes.index._duplicates import sameness
 from graphagent.memory.notes.index._filter import entries_of
 from graphagent.memory.notes.index._traits import traits_of
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._types import Record
-    from graphagent.memory.notes.index._filter import Filter
+    from graphagent.memory._note_values import Filter, Record
     from graphagent.memory.notes.index._tokens import Tokens
     from graphagent.memory.notes.index._vectors import VectorTable
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from graphagent.memory.notes.index._filter import Filter
+    from graphagent.memory._note_values import Filter
     from graphagent.memory.notes.index._tables import NoteTables
 
     Floats = NDArray[np.float32]

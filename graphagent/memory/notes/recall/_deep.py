@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 from graphagent import _clock
 from graphagent.errors import ScopeError
-from graphagent.memory.notes._scopes import ROOT, child_of, is_within, lineage, outermost, path_of
-from graphagent.memory.notes._validation import milliseconds, moment
+from graphagent.memory._note_values import ROOT, is_within, milliseconds
+from graphagent.memory.notes._scopes import child_of, lineage, outermost, path_of
+from graphagent.memory.notes._validation import moment
 from graphagent.memory.notes.enrich import _prompts
 from graphagent.memory.notes.enrich._model import NoAnswerError
 from graphagent.memory.notes.recall._search import search
 
 if TYPE_CHECKING:
+    from graphagent.memory._note_values import Filter, Match
     from graphagent.memory.notes._service import NoteService
     from graphagent.memory.notes._settings import NoteSettings
-    from graphagent.memory.notes._types import Match
     from graphagent.memory.notes.enrich._model import ModelClient
-    from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.recall._request import RecallRequest
 
 _PHRASES = 3

@@ -12,7 +12,7 @@ from graphagent.errors import NoteError
 from graphagent.memory.notes.index._engine import asked
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes.index._filter import Filter
+    from graphagent.memory._note_values import Filter
     from graphagent.protocols import NoteIndex
 
 _COSINE = 1.001

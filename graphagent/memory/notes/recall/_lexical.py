@@ -14,7 +14,7 @@ from graphagent.memory.notes.index._words import folded, is_character, parts_of,
 from graphagent.memory.notes.recall._forms import other_forms
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes.index._filter import Filter
+    from graphagent.memory._note_values import Filter
     from graphagent.memory.notes.index._tables import NoteTables, Row, Term
     from graphagent.memory.notes.recall._query import Query
 

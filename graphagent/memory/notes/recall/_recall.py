@@ -11,8 +11,8 @@ from graphagent.memory.notes.index._tables import POOL
 from graphagent.memory.notes.recall._search import search
 
 if TYPE_CHECKING:
+    from graphagent.memory._note_values import Match
     from graphagent.memory.notes._service import NoteService
-    from graphagent.memory.notes._types import Match
     from graphagent.memory.notes.recall._request import RecallRequest
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from graphagent._article import kind_of
 from graphagent._options import check_number
 from graphagent.errors import NoteError
-from graphagent.memory.notes._types import DEPTHS
 from graphagent.memory.notes._validation import one_of, whole
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._types import Depth
-    from graphagent.memory.notes.index._filter import Filter
+    from graphagent.memory._note_values import Filter
 
+Depth = Literal["shallow", "deep", "auto"]
+"""How a recall searches: without a model, with one, or with one if it is needed."""
+DEPTHS: tuple[Depth, ...] = ("shallow", "deep", "auto")
 _LONGEST = 10_000
 """How many characters of a question count."""
 

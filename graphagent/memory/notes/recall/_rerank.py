@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from graphagent.rerank._scores import scores_of
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._types import Match, Record
+    from graphagent.memory._note_values import Match, Record
     from graphagent.protocols import Reranker
 
 _LONGEST = 2_000

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from anyio import to_thread
 
 from graphagent import _clock
-from graphagent.memory.notes._types import Match
-from graphagent.memory.notes._validation import milliseconds
+from graphagent.memory._note_values import Match, milliseconds
 from graphagent.memory.notes.index._matrix import numpy
 from graphagent.memory.notes.index._tables import POOL
 from graphagent.memory.notes.index._vectors import RebuiltError, deviation
@@ -23,9 +22,8 @@ from graphagent.memory.notes.recall._lexical import search_words, weights_in
 from graphagent.memory.notes.recall._query import parse_query, speakers_in
 
 if TYPE_CHECKING:
+    from graphagent.memory._note_values import Filter, Record
     from graphagent.memory.notes._settings import NoteSettings
-    from graphagent.memory.notes._types import Record
-    from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._matrix import Floats
     from graphagent.memory.notes.index._repository import NoteRepository
     from graphagent.memory.notes.index._tables import NoteTables, Row

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import kind_of
 from graphagent.errors import ConflictError, NoteError
+from graphagent.memory._note_values import Note, Turn
 from graphagent.memory.notes import _validation
-from graphagent.memory.notes._types import Note, Turn
 from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.index._embeddings import ATTEMPTS
 from graphagent.store import Put
 
 if TYPE_CHECKING:
+    from graphagent.memory._note_values import Record
     from graphagent.memory.notes._service import NoteService
-    from graphagent.memory.notes._types import Record
     from graphagent.memory.notes._visibility import Visibility
     from graphagent.memory.notes.write._save import SaveRequest
 

@@ -9,8 +9,8 @@ from graphagent._concurrency import turn
 from graphagent.memory.notes.index import _storage
 
 if TYPE_CHECKING:
+    from graphagent.memory._note_values import Filter
     from graphagent.memory.notes._service import NoteService
-    from graphagent.memory.notes.index._filter import Filter
 
 COSTLY = 4
 """How many usual steps one record takes, where the event loop gets its turn after a number of steps."""

@@ -15,9 +15,8 @@ from graphagent.memory.notes.index._duplicates import normal
 from graphagent.store import Receipt
 
 if TYPE_CHECKING:
+    from graphagent.memory._note_values import Filter, Record
     from graphagent.memory.notes._service import NoteService
-    from graphagent.memory.notes._types import Record
-    from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._repository import NoteRepository
 
 _TICK = timedelta(milliseconds=1)

@@ -12,10 +12,10 @@ from graphagent import _clock
 from graphagent._article import kind_of
 from graphagent._concurrency import turn
 from graphagent.errors import NoteError, NotePermissionError
-from graphagent.memory import TRUST_LEVELS
+from graphagent.memory._note_values import ROOT, FormerNote, Record
+from graphagent.memory.facts._types import TRUST_LEVELS
 from graphagent.memory.notes import _validation
-from graphagent.memory.notes._scopes import ROOT, path_of
-from graphagent.memory.notes._types import FormerNote, Record
+from graphagent.memory.notes._scopes import path_of
 from graphagent.memory.notes._validation import moment
 from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.write._export import COSTLY

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphagent import _clock
 from graphagent._article import counted
 from graphagent._concurrency import turn
 from graphagent.errors import HandlerError, NoteError
 from graphagent.events import MemorySaveCompleted, MemorySaveFailed, MemorySaveStarted
-from graphagent.memory import TRUST_LEVELS
+from graphagent.memory._note_values import Note, Record
+from graphagent.memory.facts._types import TRUST_LEVELS
 from graphagent.memory.notes import _validation
-from graphagent.memory.notes._types import INFER, INFERRED, Note, Record
 from graphagent.memory.notes._validation import moment, one_of
 from graphagent.memory.notes.index._duplicates import without_duplicates
 from graphagent.memory.notes.index._storage import SIMILAR, Pending
@@ -21,10 +21,14 @@ from graphagent.memory.notes.write._forget import sweep
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._service import NoteService
-    from graphagent.memory.notes._types import Infer
     from graphagent.memory.notes._visibility import Visibility
     from graphagent.store import Change
 
+Infer = Literal["later", "now", "never"]
+"""When a model infers the values left out of a note."""
+INFER: tuple[Infer, ...] = ("now", "later", "never")
+INFERRED = ("scope", "categories", "importance", "metadata")
+"""The fields that a model infers if they were left out."""
 _FOR_ALL = ("categories", "importance", "metadata", "source", "at")
 """The fields whose values can be given for several notes."""
 

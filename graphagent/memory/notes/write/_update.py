@@ -14,10 +14,9 @@ from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.index._embeddings import ATTEMPTS
 
 if TYPE_CHECKING:
+    from graphagent.memory._note_values import Filter, FormerNote, Record
     from graphagent.memory.notes._service import NoteService
-    from graphagent.memory.notes._types import FormerNote, Record
     from graphagent.memory.notes._visibility import Visibility
-    from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._repository import NoteRepository
 
 _UNDONE = "undone"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.memory import Note, NoteMemory, Notes, NoteSettings, Turn
-from graphagent.memory.notes._types import Record
+from graphagent.memory._note_values import Record
 from graphagent.memory.notes.index._duplicates import is_same, sameness
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
 from tests.memory.notes.conftest import KEY, Words

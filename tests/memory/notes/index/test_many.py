@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from graphagent.memory import Note, Notes, Turn
-from graphagent.memory.notes.index._filter import Filter
+from graphagent.memory._note_values import Filter
 from graphagent.memory.notes.index._fts import SqliteTables
 from graphagent.memory.notes.index._tables import POOL
 from graphagent.store import SqliteStore

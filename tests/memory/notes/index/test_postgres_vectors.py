@@ -9,8 +9,8 @@ import pytest
 
 from graphagent.errors import DamagedStoreError
 from graphagent.memory import Note, Notes
+from graphagent.memory._note_values import Filter
 from graphagent.memory.notes.index import _postgres_vectors
-from graphagent.memory.notes.index._filter import Filter
 from graphagent.store import MemoryStore
 from graphagent.store.postgres import PostgresStore
 from tests.memory.notes.conftest import Words, WordVectors

@@ -11,10 +11,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from graphagent.memory import Notes
-from graphagent.memory.notes._types import Record
+from graphagent.memory._note_values import Filter, Record
 from graphagent.memory.notes.index import _stems
 from graphagent.memory.notes.index._chunks import worded
-from graphagent.memory.notes.index._filter import Filter
 from graphagent.memory.notes.index._fts import SqliteTables
 from graphagent.memory.notes.index._stems import with_stems
 from graphagent.memory.notes.index._tables import CHUNKS

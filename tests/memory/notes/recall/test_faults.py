@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from graphagent.memory import Note, Notes, NoteSettings, Ranking, Turn
-from graphagent.memory.notes.index._filter import Filter
+from graphagent.memory._note_values import Filter
 from graphagent.memory.notes.index._fts import SCHEMA, SqliteTables
 from graphagent.memory.notes.index._tables import CHUNKS
 from graphagent.memory.notes.recall._search import candidates

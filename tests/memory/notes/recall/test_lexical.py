@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphagent.errors import DamagedStoreError
-from graphagent.memory.notes._types import Record
+from graphagent.memory._note_values import Filter, Record
 from graphagent.memory.notes.index import _tokens
 from graphagent.memory.notes.index._chunks import worded
-from graphagent.memory.notes.index._filter import Filter
 from graphagent.memory.notes.index._fts import SqliteTables
 from graphagent.memory.notes.index._tables import CHUNKS, Phrase, expected
 from graphagent.memory.notes.index._words import similarities

@@ -7,7 +7,7 @@ import apsw
 import pytest
 
 from graphagent.memory import Note, Notes, NoteSettings, Ranking, Turn
-from graphagent.memory.notes.index._filter import Filter
+from graphagent.memory._note_values import Filter
 from graphagent.memory.notes.recall import _lexical
 from graphagent.memory.notes.recall._search import candidates
 from graphagent.store import MemoryStore, SqliteStore

@@ -12,7 +12,7 @@ from graphagent.memory.facts._types import UNTRUSTED
 
 if TYPE_CHECKING:
     from graphagent.memory._blocks import KnownFact
-    from graphagent.memory.facts._feature import AgentMemory
+    from graphagent.memory.agent_memory._feature import AgentMemory
 
 NAME = "recall_facts"
 """The name of the tool."""

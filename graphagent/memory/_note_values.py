@@ -1,25 +1,19 @@
-"""The values that notes take and return: notes, turns, records, matches, and summaries of scopes."""
+"""The values that notes take and return: notes, turns, records, matches, filters, and summaries of scopes."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from graphagent._article import counted
 from graphagent._options import check_zone
 
-Depth = Literal["shallow", "deep", "auto"]
-"""How a recall searches: without a model, with one, or with one if it is needed."""
-Infer = Literal["later", "now", "never"]
-"""When a model infers the values left out of a note."""
-DEPTHS: tuple[Depth, ...] = ("shallow", "deep", "auto")
-INFER: tuple[Infer, ...] = ("now", "later", "never")
-INFERRED = ("scope", "categories", "importance", "metadata")
-"""The fields that a model infers if they were left out."""
-
+ROOT = "/"
+"""The scope that contains all others."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _GLANCE = 200
@@ -185,6 +179,92 @@ class ScopeTree:
             f"{indent}{self.path} ({counted(self.record_count, 'record')})",
             *(line for each in self.children for line in each.lines(indent + "  ")),
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which notes an operation may find."""
+
+    owner: str
+    scopes: tuple[str, ...] = (ROOT,)
+    """With all scopes below them. None of them is within another; without any, nothing fits."""
+    categories: tuple[frozenset[str], ...] = ()
+    """A record fits if it has at least one category of each of these sets."""
+    asker: str | None = None
+    """Who asks: of the private records, only those of this source fit."""
+    source: str | None = None
+    """Only records of this source fit."""
+    since: int | None = None
+    until: int | None = None
+    """Only records that were said, or else saved, between these times fit; in milliseconds UTC, both included."""
+    saved_since: int | None = None
+    """Only records that were saved at this time or later fit; in milliseconds UTC."""
+    private: bool = False
+    """Whether private records of all sources fit."""
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Only records whose metadata have each of these keys with an equal value fit. The values are as JSON returns them."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all records of the owner fit, except private ones."""
+        unbounded = (self.source, self.since, self.until, self.saved_since) == (None,) * 4
+        return self.scopes == (ROOT,) and unbounded and not self.categories and not self.metadata
+
+    def matches(self, record: Record) -> bool:
+        """Return whether a record fits."""
+        return (
+            record.owner == self.owner
+            and any(is_within(record.scope, scope) for scope in self.scopes)
+            and (not record.private or self.private or record.source == self.asker)
+            and (self.source is None or record.source == self.source)
+            and not any(some.isdisjoint(record.categories) for some in self.categories)
+            and ((self.since is None and self.until is None) or self._is_timely(record))
+            and (self.saved_since is None or milliseconds(record.created_at) >= self.saved_since)
+            and (not self.metadata or self._has_metadata(record))
+        )
+
+    def _is_timely(self, record: Record) -> bool:
+        first, last = stretch(self)
+        return first <= milliseconds(record.created_at if record.at is None else record.at) <= last
+
+    def _has_metadata(self, record: Record) -> bool:
+        return all(
+            name in record.metadata and entry_text(name, record.metadata[name]) == entry_text(name, value)
+            for name, value in self.metadata.items()
+        )
+
+
+def is_within(path: str, scope: str) -> bool:
+    """Return whether a path is a scope or below it."""
+    return path == scope or scope == ROOT or path.startswith(scope + "/")
+
+
+def stretch(fits: Filter) -> tuple[int, int]:
+    """Return the first and the last moment that fit."""
+    return fits.since if fits.since is not None else -(2**62), fits.until if fits.until is not None else 2**62
+
+
+def milliseconds(time: datetime) -> int:
+    """Return a time in milliseconds UTC since 1970."""
+    return round(time.timestamp() * 1000)
+
+
+def entry_text(name: str, value: object) -> str:
+    """Return an entry of metadata as a text that is the same for equal values.
+
+    Numbers are equal by value, so 1 equals 1.0. The truth values are not numbers, as in JSON.
+    """
+    return json.dumps([name, _comparable(value)], sort_keys=True)
+
+
+def _comparable(value: object) -> object:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_comparable(each) for each in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {name: _comparable(each) for name, each in cast("dict[str, object]", value).items()}
+    return value
 
 
 def _short(given: Note | Turn | Record, always: str = "") -> str:

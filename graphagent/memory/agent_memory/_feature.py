@@ -1,6 +1,6 @@
 """`AgentMemory`, the feature that gives an agent facts. It holds the provider and the scopes, and sets the source of facts.
 
-The file is long because it describes every setting and operation for users. Extraction is in `_extraction.py`.
+The file is long because it describes every setting and operation for users. Extraction is in `facts/_extraction.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from graphagent.events import ExtractionFailed, FactsLoaded, FactsSaved
 from graphagent.llm import Message, ModelRequest
 from graphagent.memory._blocks import KnownFact
 from graphagent.memory._expiry import Expiry
+from graphagent.memory.agent_memory._shown import fitting, recall_tool
 from graphagent.memory.facts import _extraction
 from graphagent.memory.facts._arguments import check_filter, check_given
 from graphagent.memory.facts._older import forget_older
@@ -38,7 +39,6 @@ from graphagent.memory.facts._references import (
     saved_id,
 )
 from graphagent.memory.facts._resolve import Found, resolve, traced
-from graphagent.memory.facts._shown import fitting, recall_tool
 from graphagent.memory.facts._types import (
     EVERYTHING,
     Concept,
