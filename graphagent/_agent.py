@@ -5,7 +5,6 @@ The file is long because it describes every option and operation for users. The 
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
@@ -1027,6 +1026,8 @@ class Agent(Generic[I, O]):
 
 
 def _in_event_loop() -> bool:
+    import asyncio
+
     with suppress(RuntimeError):
         asyncio.get_running_loop()  # in `python -m asyncio`, code is executed in a loop and in no task, which anyio needs
         return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 
 
@@ -39,6 +38,8 @@ def lazy(module: str, names: Mapping[str, Iterable[str]]) -> Callable[[str], obj
 
 def _not_here(module: str, name: str) -> AttributeError | ImportError:
     """Return the error for a name that a module does not have; for `from … import …` it says which import provides the name."""
+    from importlib.util import find_spec
+
     # `from … import …` replaces an AttributeError by an error without its text. All other callers, such as `hasattr`, need an
     # AttributeError.
     importing = sys._getframe(2).f_code.co_name == "_handle_fromlist"  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  nothing else tells the caller
@@ -50,6 +51,7 @@ def _not_here(module: str, name: str) -> AttributeError | ImportError:
 def _imports_of(name: str) -> list[str]:
     """Return the imports that provide a public name. The files are read, not imported, since some need an extra."""
     import re
+    from importlib.util import find_spec
     from pathlib import Path
 
     has = re.compile(rf"^(?: *from \S+ import {name} as {name}|(?:class|(?:async )?def) {name}\b)", re.MULTILINE)

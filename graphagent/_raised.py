@@ -6,7 +6,6 @@ Only code that has raised pays for these checks.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Awaitable, Generator, Iterator
 from contextlib import contextmanager
@@ -55,7 +54,9 @@ async def translate(raised: BaseException, where: str) -> None:
 
 def _cancellations() -> tuple[type[BaseException], ...]:
     """Return the classes of cancellations. asyncio's leaks on trio too, from a plain function that runs a loop of its own."""
-    return anyio.get_cancelled_exc_class(), asyncio.CancelledError
+    from asyncio import CancelledError  # with anyio, asyncio is imported with its first event loop
+
+    return anyio.get_cancelled_exc_class(), CancelledError
 
 
 async def _seen_of_group(group: BaseExceptionGroup[BaseException], where: str) -> BaseException:
@@ -70,6 +71,8 @@ async def _seen_of_group(group: BaseExceptionGroup[BaseException], where: str) -
 
 async def _asked_for(raised: BaseException) -> BaseException | None:
     """Return the cancellation that somebody requested; None if nobody did."""
+    import asyncio
+
     task = asyncio.current_task() if anyio.get_cancelled_exc_class() is asyncio.CancelledError else None
     # The count is not compared with an earlier one: a request that was made before may be delivered only here.
     if task is not None and task.cancelling():
@@ -99,6 +102,8 @@ def leak_of_task(raised: BaseException, where: str) -> LeakedCancellationError |
     but everything that may end the work cancels a scope around it. A task group would treat the cancellation of one of its
     tasks as its own.
     """
+    import asyncio
+
     task = asyncio.current_task() if isinstance(raised, asyncio.CancelledError) else None
     if task is None or not task.cancelling() or anyio.current_effective_deadline() == -math.inf:
         return None

@@ -94,7 +94,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from traceback import TracebackException
 from typing import TYPE_CHECKING, Any
@@ -850,6 +849,8 @@ class StoreNotFoundError(StoreError, FileNotFoundError):
 
 def _beside(path: Path) -> str:
     """Return the contents of the folder of a path as text, names similar to the missing one first."""
+    from difflib import get_close_matches
+
     try:
         names = [each.name + ("/" if each.is_dir() else "") for each in path.absolute().parent.iterdir()]
     except OSError:

@@ -23,10 +23,7 @@ from graphagent.llm._messages import ToolCalls as ToolCalls
 from graphagent.llm._messages import ToolResult as ToolResult
 from graphagent.llm._messages import ToolResults as ToolResults
 from graphagent.llm._messages import Usage as Usage
-from graphagent.llm._moderation import Moderation as Moderation
 from graphagent.llm._output import OutputFormat as OutputFormat
-from graphagent.llm._prices import PricedModel as PricedModel
-from graphagent.llm._prices import Prices as Prices
 from graphagent.llm._tools import Approve as Approve
 from graphagent.llm._tools import Deny as Deny
 from graphagent.llm._tools import InFlight as InFlight
@@ -39,6 +36,9 @@ if TYPE_CHECKING:
     from graphagent.llm._attempts import RetryModel as RetryModel
     from graphagent.llm._cache import CachedModel as CachedModel
     from graphagent.llm._limits import LimitedModel as LimitedModel
+    from graphagent.llm._moderation import Moderation as Moderation
+    from graphagent.llm._prices import PricedModel as PricedModel
+    from graphagent.llm._prices import Prices as Prices
 else:
     __getattr__ = _lazy(
         __name__,
@@ -46,5 +46,7 @@ else:
             "graphagent.llm._attempts": ("FallbackModel", "RetryModel"),
             "graphagent.llm._cache": ("CachedModel",),
             "graphagent.llm._limits": ("LimitedModel",),
+            "graphagent.llm._moderation": ("Moderation",),
+            "graphagent.llm._prices": ("PricedModel", "Prices"),
         },
     )

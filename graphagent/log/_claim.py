@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import weakref
 from dataclasses import dataclass
 from functools import cache
@@ -85,6 +84,7 @@ _UNTOLD = " -"
 def _machine() -> tuple[str, str]:
     """Return the name of the machine or container whose process numbers these are, and of its boot, after which they begin anew."""
     import hashlib
+    import socket
 
     name = socket.gethostname().replace(" ", "-")
     told = _line("/etc/machine-id") or _line("/var/lib/dbus/machine-id")

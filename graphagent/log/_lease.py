@@ -7,7 +7,6 @@ before the store was asked, so that a process which was stopped meanwhile does n
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
@@ -150,6 +149,8 @@ class _Keeper:
                 self._changed.notify()
 
     def _run(self) -> None:
+        import asyncio
+
         try:
             with asyncio.Runner() as runner:
                 while True:
@@ -185,6 +186,8 @@ _keeper = _Keeper()
 
 
 async def _renew_all(leases: Iterable[Lease]) -> None:
+    import asyncio
+
     groups: dict[tuple[int, int], list[Lease]] = {}
     for lease in leases:
         groups.setdefault(lease.group(), []).append(lease)
@@ -192,6 +195,8 @@ async def _renew_all(leases: Iterable[Lease]) -> None:
 
 
 async def _renew(leases: Sequence[Lease]) -> None:
+    import asyncio
+
     claims, asked = leases[0].claims, seconds()
     leases[0].in_its_time()
     try:

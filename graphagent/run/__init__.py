@@ -22,7 +22,6 @@ from graphagent.run._budgets import Budgets as Budgets
 from graphagent.run._callbacks import Callback as Callback
 from graphagent.run._config import ResumeOptions as ResumeOptions
 from graphagent.run._config import RunOptions as RunOptions
-from graphagent.run._console import Console as Console
 from graphagent.run._context import Context as Context
 from graphagent.run._handle import Run as Run
 from graphagent.run._migration import Migration as Migration
@@ -31,5 +30,12 @@ from graphagent.run._result import RunResult as RunResult
 from graphagent.run._stream import RunStream as RunStream
 from graphagent.run._times import Deadline as Deadline
 
-if not TYPE_CHECKING:
-    __getattr__ = _lazy(__name__, {})
+if TYPE_CHECKING:
+    from graphagent.run._console import Console as Console
+else:
+    __getattr__ = _lazy(
+        __name__,
+        {
+            "graphagent.run._console": ("Console",),
+        },
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -169,7 +168,7 @@ async def _executed(walk: Walk) -> Any:
     run, frame = walk.run, walk.frame
     try:
         return await execute(walk)
-    except asyncio.CancelledError as cancelled:
+    except anyio.get_cancelled_exc_class() as cancelled:
         path = run.node_of(frame)
         leaked = leak_of_task(cancelled, f"node {path!r}") if run.log.stale is None and not frame.ended else None
         if leaked is None:

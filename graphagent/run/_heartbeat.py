@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -53,7 +52,7 @@ async def with_heartbeat(run: AgentRun, execute: Callable[[], Awaitable[T]]) -> 
                             raise await run.log.claim_error()
                         await sleep(PAUSE)
                         await _renew(run.log)
-                    except asyncio.CancelledError as cancelled:
+                    except anyio.get_cancelled_exc_class() as cancelled:
                         if leak_of_task(cancelled, "the heartbeat") is None:
                             raise
             return
@@ -112,7 +111,7 @@ async def _hear(run: AgentRun) -> None:
         try:
             await sleep(LOOK)
             run.session.wish = await awaited(read_asked(store, run.log.header), "the store")
-        except asyncio.CancelledError as cancelled:
+        except anyio.get_cancelled_exc_class() as cancelled:
             if leak_of_task(cancelled, "the heartbeat") is None:
                 raise
         except Exception as error:  # noqa: BLE001  whatever a store raises: who asked waits, and the next look may succeed
