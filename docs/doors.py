@@ -17,8 +17,8 @@ MACHINERY = {
     "graphagent.run.Question": "check",
     "graphagent.memory.AgentMemory": "begin bind install look_up refers",
     "graphagent.memory.ContextWindow": "before_request begin bind check_request install make_room shown tools",
-    "graphagent.memory.NoteMemory": """asks before_request begin bind ended install learn_from_history look_up_notes make_room
-        shown tools""",
+    "graphagent.memory.NoteMemory": """asks before_request begin bind ended install learn_from_history look_up make_room
+        refers shown tools""",
     "graphagent.memory.KnownFact": "kept parts",
     "graphagent.memory.KnownNote": "kept",
     "graphagent.graph.Node": "asks_model context function needs policies tool_outputs",

@@ -6,7 +6,7 @@ most of it describes the requirements for a replacement.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -658,30 +658,21 @@ class Feature(Protocol):
         """
 
     @property
-    def refers(self) -> bool:
-        """Whether the logs of runs may refer to facts instead of containing them, because `look_up` finds them again."""
-        return False
+    def refers(self) -> Collection[Literal["fact", "note"]]:
+        """The kinds to which the logs of runs refer instead of containing them, because `look_up` finds them again. None by default."""
+        return ()
 
-    async def look_up(self, facts: Sequence[KnownFact], *, owner: str) -> list[KnownFact]:
-        """Return facts, in their order, as they were when a model was shown them; facts forgotten since are marked as forgotten.
+    async def look_up(self, known: Sequence[Any], *, owner: str) -> Sequence[KnownFact | KnownNote]:
+        """Return facts or notes, in their order, as they were when a model was shown them; those forgotten since are marked as forgotten.
 
-        Called for the facts to which the log of a run refers, whenever it is read, and when the run begins with them or continues.
-
-        Raises:
-            StoreError: the store could not be read.
-        """
-        return list(facts)
-
-    async def look_up_notes(self, notes: Sequence[KnownNote], *, owner: str) -> list[KnownNote]:
-        """Return whole notes as they were when a model was shown them; notes forgotten since are marked as forgotten.
-
-        Called for the notes to which the log of a run refers, whenever it is read, and when the run begins with them or continues.
-        If no feature defines it, logs contain the notes themselves.
+        Called, once for each kind in `refers`, for the facts (KnownFact) or the notes (KnownNote) to which the log of a run refers,
+        whenever it is read, and when the run begins with them or continues. Of several features that refer to a kind, the one
+        installed first is asked.
 
         Raises:
             StoreError: the store could not be read.
         """
-        return list(notes)
+        return known
 
     @property
     def places(self) -> Sequence[object]:

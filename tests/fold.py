@@ -43,7 +43,7 @@ DERIVED = frozenset(
 class _Target:
     """Writes steps as the log does, with references to facts and notes."""
 
-    refers_to_facts = refers_to_notes = True
+    refers = ("fact", "note")
     rules = None
 
     def __init__(self, versions: Versions) -> None:

@@ -7,7 +7,7 @@ import pytest
 from graphagent import Agent, tool
 from graphagent.errors import ModelRequestError, NodeFailedError
 from graphagent.llm import ToolCall, ToolResult
-from graphagent.memory import Notes
+from graphagent.memory import KnownNote, Notes, NotesStep
 from graphagent.protocols import Feature
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
@@ -47,7 +47,7 @@ async def test_the_defaults_change_nothing():
     assert agent.features == {Nothing: installed}
     assert installed.bind(None) is installed
     assert list(installed.tools) == []
-    assert installed.refers is False
+    assert installed.refers == ()
     assert await installed.make_room(None, ()) is False
     result = ToolResult("1", "add", "3")
     assert installed.shown(result) is result
@@ -109,6 +109,46 @@ async def test_one_method_is_enough():
     _, agent, _ = agent_with(Refusing)
     with pytest.raises(NodeFailedError, match="not this one"):
         await agent.run("x")
+
+
+class Letters(Feature):
+    """Shows the model a letter, which it keeps itself."""
+
+    def __init__(self):
+        self.letters = {"l1": "Dear Ada"}
+
+    refers = ("note",)
+
+    async def begin(self, ctx):
+        if not ctx.memory.run_steps[1:]:
+            await ctx.add(NotesStep((KnownNote("l1", self.letters["l1"], kept=True),)))
+
+    async def look_up(self, known, *, owner):
+        assert all(isinstance(each, KnownNote) for each in known)
+        return [KnownNote(each.id, self.letters.get(each.id, "[burnt]"), kept=True) for each in known]
+
+
+class MoreLetters(Letters):
+    """Refers to the same kind, and is installed later."""
+
+    async def begin(self, ctx):
+        pass
+
+    async def look_up(self, known, *, owner):
+        raise AssertionError
+
+
+async def test_what_a_feature_refers_to_is_looked_up_whenever_the_run_is_read():
+    """The log has the reference alone, and the feature that was installed first is asked for each kind to which it refers."""
+    store = MemoryStore()
+    _, agent, letters = agent_with(Letters, store=store)
+    agent.install(MoreLetters)
+    await agent.run("x", run_id="one")
+    assert not [item async for item in store.scan(()) if b"Dear Ada" in item.value]
+    for text in ("Dear Ada", "[burnt]"):
+        memory = (await agent.state_at("one", (await agent.history("one"))[-1].number)).memory
+        assert [each.notes[0].content for each in memory.steps if isinstance(each, NotesStep)] == [text]
+        letters.letters.clear()
 
 
 class Own:

@@ -13,6 +13,7 @@ from graphagent.log._entries import REMOVED_STEP, Carried
 from graphagent.log._log import Log
 from graphagent.memory import ActionStep, FinalAnswerStep, MessageStep, PlanningStep, Step, SummaryStep, TaskStep
 from graphagent.memory._blocks import FORGOTTEN
+from graphagent.memory._references import ALL_KINDS
 
 if TYPE_CHECKING:
     from graphagent.log._segments import Segment
@@ -40,7 +41,7 @@ def carried(before: Sequence[Segment], last: int, *, forgotten: Collection[str] 
         DamagedStoreError: they are not what was written.
     """
     log = Log()
-    log.codec.keeps_values, log.codec.refers[""] = True, (True, True)
+    log.codec.keeps_values, log.codec.refers_at[""] = True, ALL_KINDS
     owners: list[str] = []
     for segment in before:
         log.header = segment.header

@@ -80,7 +80,7 @@ async def fork(
     past = Past(config.ruled_in)
     log.fold([copied], watch=past.watch)
     log.codec.blobs.last = max((log.codec.blobs.last, *own.payloads))
-    log.codec.refers[""] = config.refers
+    log.codec.refers_at[""] = config.refers
     run = run_over(config, log, allow_changed=allow_changed)
     log.header, key = new, rows_key(new)
     log.along(Exists(header_key(owner, origin)))

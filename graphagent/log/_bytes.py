@@ -7,7 +7,7 @@ their own, named by a number that the log never uses twice.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
@@ -109,9 +109,9 @@ class EntryCodec:
         self.rules: str | None = None
         """The system prompt of that transcript."""
         self.types = types
-        self.refers: dict[str, tuple[bool, bool]] = {"": (False, False)}
-        """By the path of the frame of an agent: whether its steps have references to facts, and to notes, instead of their texts."""
-        self.refers_to_facts = self.refers_to_notes = False
+        self.refers_at: dict[str, Collection[str]] = {"": ()}
+        """By the path of the frame of an agent: of which kinds its steps have references instead of texts: `fact`, `note`."""
+        self.refers: Collection[str] = ()
         """The same for the steps that are being written."""
         self.keeps_values = False
         """Whether users' values and types of steps are left as they are stored: the steps are only written again."""
@@ -175,7 +175,7 @@ class EntryCodec:
         applied: dict[str, Any] = {}
         frame = state.frames.get(entry.at) or state.root
         self.versions, self.rules = frame.transcript.versions, frame.transcript.rules
-        self.refers_to_facts, self.refers_to_notes = self.refers.get(frame.agent.frame.path) or self.refers[""]
+        self.refers = self.refers_at.get(frame.agent.frame.path, self.refers_at[""])
         for name in names:
             value = getattr(entry, name)
             if value is None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import orjson
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 FORGOTTEN = "[forgotten]"
 """The text that replaces a fact, a note or a message that was forgotten."""
+UNREAD = "[kept elsewhere]"
+"""The text that replaces a value that has not been looked up."""
 
 _FACTS = """\
 What is known from memory stands in the block below, one fact a line, with the day on which it was learned. It is data that was \
@@ -60,21 +62,57 @@ class KnownFact:
     """The facts that were combined into this one, in this order, if its values come from several subjects and scopes."""
 
 
+@dataclass(frozen=True, slots=True)
+class KnownNote:
+    """A note as a model saw it."""
+
+    id: str
+    content: str = field(repr=False)
+    """The part of the text that was shown."""
+    version: int = 1
+    scope: str = ""
+    source: str = ""
+    """Who said the note, or where it came from."""
+    speaker: str = ""
+    date: str = ""
+    """The day, in UTC, on which the note was said, or else saved."""
+    trust: str = ""
+    """How far the note can be trusted: one of TRUST_LEVELS."""
+    forgotten: bool = False
+    """Whether the note was forgotten after a model saw it; its text is then `[forgotten]`."""
+    kept: bool = field(default=False, compare=False)
+    """Whether this version can be read again, so that a reference to it is enough."""
+    cut: int = field(default=0, compare=False)
+    """How many characters of the text were shown; 0 if all of it was."""
+
+
+Known: TypeAlias = KnownFact | KnownNote
+
+
+class Reference(NamedTuple):
+    """The name of a version of a fact or a note."""
+
+    kind: Literal["fact", "note"]
+    id: tuple[str, ...]
+    """The id of a note; the keyword, the subject, the kind and the name of the scope, and the id of a fact."""
+    version: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class FactsMessage(Message):
-    """A message of facts. It contains the facts, so that a journal can store references to them instead of their text."""
+class KnownMessage(Message):
+    """A message of facts or of notes. It contains them, so that a journal can store references instead of their text."""
 
     __stored_as__: ClassVar = Message
 
-    facts: tuple[KnownFact, ...] = field(default=(), repr=False)
+    known: tuple[Known, ...] = field(default=(), repr=False)
     left_out: int = 0
-    """How many more facts are known, but did not fit."""
+    """How many more are known, but did not fit."""
 
 
-def facts_message(facts: Sequence[KnownFact], left_out: int = 0) -> FactsMessage:
+def facts_message(facts: Sequence[KnownFact], left_out: int = 0) -> KnownMessage:
     """Return facts as one message, which says that it is data. Its role is the user's, since protocols have no role for data."""
     more = _MORE.format(count=f"{left_out:,}") if left_out else ""
-    return FactsMessage("user", (Text(f"{_FACTS}\n{facts_block(facts)}{more}"),), tuple(facts), left_out)
+    return KnownMessage("user", (Text(f"{_FACTS}\n{facts_block(facts)}{more}"),), tuple(facts), left_out)
 
 
 def facts_block(facts: Iterable[KnownFact]) -> str:
@@ -136,42 +174,9 @@ def day_of(time: int | None) -> str | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class KnownNote:
-    """A note as a model saw it."""
-
-    id: str
-    content: str = field(repr=False)
-    """The part of the text that was shown."""
-    version: int = 1
-    scope: str = ""
-    source: str = ""
-    """Who said the note, or where it came from."""
-    speaker: str = ""
-    date: str = ""
-    """The day, in UTC, on which the note was said, or else saved."""
-    trust: str = ""
-    """How far the note can be trusted: one of TRUST_LEVELS."""
-    forgotten: bool = False
-    """Whether the note was forgotten after a model saw it; its text is then `[forgotten]`."""
-    kept: bool = field(default=False, compare=False)
-    """Whether this version can be read again, so that a reference to it is enough."""
-    cut: int = field(default=0, compare=False)
-    """How many characters of the text were shown; None if all of it was."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NotesMessage(Message):
-    """A message of notes. It contains the notes, so that a journal can store references to them instead of their text."""
-
-    __stored_as__: ClassVar = Message
-
-    notes: tuple[KnownNote, ...] = field(default=(), repr=False)
-
-
-def notes_message(notes: Sequence[KnownNote]) -> NotesMessage:
+def notes_message(notes: Sequence[KnownNote], left_out: int = 0) -> KnownMessage:
     """Return notes as one message, which says that it is data. Its role is the user's, since protocols have no role for data."""
-    return NotesMessage("user", (Text(f"{_NOTES}\n{notes_block(notes)}"),), tuple(notes))
+    return KnownMessage("user", (Text(f"{_NOTES}\n{notes_block(notes)}"),), tuple(notes), left_out)
 
 
 def notes_block(notes: Iterable[KnownNote]) -> str:

@@ -371,7 +371,7 @@ class AgentRun:
             within, self.session, activation.frame, run_id=run_id, parent=self, limits=self.limits
         )
         if self.log.durable:
-            self.log.codec.refers[activation.frame.path] = within.refers
+            self.log.codec.refers_at[activation.frame.path] = within.refers
         return found
 
     def children_of(self, frame: Frame, scope: str) -> list[str]:

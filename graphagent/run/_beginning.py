@@ -171,7 +171,7 @@ async def _begin_stored(run: AgentRun, draft: Draft, store: Store) -> str:
             log.state.root.transcript = before.transcript
             log.along(*before.changes)
             log.codec.blobs.last = before.payloads
-        log.codec.refers[""] = config.refers
+        log.codec.refers_at[""] = config.refers
         log.executed = lambda: run.elapsed
         _append_start(run, log, draft)
         await begin_features(run)

@@ -129,7 +129,7 @@ def _child(
     run.held_back = effects.walk.held_back if speaks else None
     run.handlers = handlers_of_child(parent.handlers, config.handlers, speaks=speaks)
     if log.durable:
-        log.codec.refers[inside.path] = within.refers
+        log.codec.refers_at[inside.path] = within.refers
     return run, named
 
 

@@ -144,10 +144,9 @@ class RunConfig:
         return self.store
 
     @property
-    def refers(self) -> tuple[bool, bool]:
-        """Whether features can look up facts, and notes, so that the log has references to them instead of their texts."""
-        facts = any(feature.refers for feature in implementing(self.features, "refers"))
-        return facts, bool(implementing(self.features, "look_up_notes"))
+    def refers(self) -> frozenset[str]:
+        """The kinds of what features look up, of which the log has references instead of texts: `fact`, `note`."""
+        return frozenset(kind for feature in implementing(self.features, "refers") for kind in feature.refers)
 
     def features_at(self, path: str) -> Mapping[type[Any], Feature]:
         """Return the features that hold in a frame, as the log of a run names its path: a sub-agent has its own besides."""

@@ -16,8 +16,7 @@ from graphagent.log._log import Log
 from graphagent.log._segments import root_of
 from graphagent.log._submitted import read_unbegun
 from graphagent.log._visits import PLACED, UNSET, Source
-from graphagent.memory.facts._references import name_of, references
-from graphagent.memory.steps._note_references import note_name, note_references
+from graphagent.memory._references import ALL_KINDS, reference_to, references_in
 from graphagent.memory.transcript._again import known_in, show_again
 from graphagent.run._compiled import CompiledStrategy, items_of
 from graphagent.run._migrating import migrate
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from graphagent.log._header import RunHeader
     from graphagent.log._log import Watch
     from graphagent.log._visits import Activation, Frame
+    from graphagent.memory._blocks import Known
     from graphagent.memory.transcript._transcript import Transcript
     from graphagent.protocols import Feature
     from graphagent.run._agent_run import AgentRun
@@ -51,7 +51,7 @@ async def read_log(
     log = await Log.read(
         config.runs, owner, run_id, types=config.kind_of_step, look_up=look_up, until=until, watch=watch
     )
-    log.codec.refers[""] = config.refers
+    log.codec.refers_at[""] = config.refers
     return log
 
 
@@ -72,7 +72,7 @@ async def read_any_log(config: RunConfig, owner: str, run_id: str) -> Log:
         except RunQueuedError:
             log = await read_unbegun(config.runs, owner, run_id, types=config.kind_of_step, look_up=look_up)
         if log is not None:
-            log.codec.refers[""] = config.refers
+            log.codec.refers_at[""] = config.refers
             return log
 
 
@@ -275,20 +275,33 @@ async def look_up_references(
         if may_refer(row):
             for entry in plain(row)[2]:
                 entries.setdefault(entry.get("at", ""), []).append(entry)
-    facts: dict[Any, Any] = {}
-    notes: dict[Any, Any] = {}
+    codec.source.known = {}
     for path, there in entries.items():
-        features = features_at(path)
-        with_facts, with_notes = implementing(features, "look_up"), implementing(features, "look_up_notes")[:1]
-        found = {name_of(known): known for known in references(there)} if with_facts else {}
-        for feature in with_facts if found else ():
-            found = dict(zip(found, await feature.look_up(list(found.values()), owner=owner), strict=True))
-        facts.update(found)
-        noted = {note_name(known): known for known in note_references(there)} if with_notes else {}
-        for feature in with_notes if noted else ():
-            noted = dict(zip(noted, await feature.look_up_notes(list(noted.values()), owner=owner), strict=True))
-        notes.update(noted)
-    codec.source.facts, codec.source.notes = facts, notes
+        unread = list({reference_to(known): known for known in references_in(there)}.values())
+        found = await _looked_up(features_at(path), owner, unread)
+        codec.source.known.update(
+            (reference_to(known), as_found)
+            for known, as_found in zip(unread, found, strict=True)
+            if as_found is not known
+        )
+
+
+async def _looked_up(features: Mapping[type[Any], Feature], owner: str, known: Sequence[Known]) -> list[Known]:
+    """Return facts and notes as they are stored, each kind from the first feature that refers to it; others as they are.
+
+    Raises:
+        StoreError: they could not be read.
+    """
+    found = list(known)
+    with_references = implementing(features, "refers")
+    for kind in ALL_KINDS if found else ():
+        feature = next((each for each in with_references if kind in each.refers), None)
+        places = [place for place, each in enumerate(found) if reference_to(each).kind == kind]
+        if feature is not None and places:
+            looked_up = await feature.look_up([found[place] for place in places], owner=owner)
+            for place, each in zip(places, looked_up, strict=True):
+                found[place] = each
+    return found
 
 
 async def look_up_again(features: Mapping[type[Any], Feature], owner: str, transcripts: Iterable[Transcript]) -> None:
@@ -297,17 +310,9 @@ async def look_up_again(features: Mapping[type[Any], Feature], owner: str, trans
     Raises:
         StoreError: they could not be read.
     """
-    with_facts, with_notes = implementing(features, "look_up"), implementing(features, "look_up_notes")[:1]
-    if not (with_facts or with_notes):
-        return
     transcripts = list(transcripts)
-    facts, notes = known_in(transcripts)
-    known_facts, known_notes = facts, notes
-    for feature in with_facts if facts else ():
-        known_facts = await feature.look_up(known_facts, owner=owner)
-    for feature in with_notes if notes else ():
-        known_notes = await feature.look_up_notes(known_notes, owner=owner)
-    show_again(transcripts, (*facts, *notes), (*known_facts, *known_notes))
+    known = known_in(transcripts) if implementing(features, "refers") else []
+    show_again(transcripts, known, await _looked_up(features, owner, known))
 
 
 async def look_up_again_in(run: AgentRun) -> None:
@@ -322,7 +327,7 @@ async def look_up_again_in(run: AgentRun) -> None:
     for agent, transcripts in agents.values():
         if agent is run.activation:
             await look_up_again(run.features, run.owner, transcripts)
-        elif any(known_in(transcripts)):
+        elif known_in(transcripts):
             inside = run.session.run_of(agent)
             if inside is not None:  # the features of one that a node runs by itself are known when it continues
                 await look_up_again(inside.features, run.owner, transcripts)

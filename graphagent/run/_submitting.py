@@ -30,7 +30,7 @@ def submission(run: AgentRun) -> Submitted:
     config, draft = run.config, run.session.draft
     assert draft is not None
     log = Log(config.store, RunHeader(run_id=run.run_id, owner=run.owner), types=config.kind_of_step)
-    log.codec.refers[""] = config.refers
+    log.codec.refers_at[""] = config.refers
     data, _ = log.codec.write(start_of(config, log, draft), log.state)
     return Submitted(row=row_of(_clock.now(), 0, [data]), payloads=dict(log.codec.blobs.new))
 

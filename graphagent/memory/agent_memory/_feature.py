@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 from functools import partial
@@ -203,11 +203,11 @@ class AgentMemory:
         return (self.provider,)
 
     @property
-    def refers(self) -> bool:
-        """Whether transcripts may refer to facts, because the provider keeps a history for looking them up."""
-        return isinstance(self.provider, KeepingProvider)
+    def refers(self) -> Collection[Literal["fact"]]:
+        """The kind `fact`, if the provider keeps a history for looking facts up; else nothing."""
+        return ("fact",) if isinstance(self.provider, KeepingProvider) else ()
 
-    async def look_up(self, facts: Sequence[KnownFact], *, owner: str) -> list[KnownFact]:
+    async def look_up(self, known: Sequence[KnownFact], *, owner: str) -> list[KnownFact]:
         """Return facts as they were when a model saw them; facts that were forgotten since are marked.
 
         Without a history, the facts are returned unchanged, since transcripts then contain their text.
@@ -216,8 +216,8 @@ class AgentMemory:
             StoreError: the facts could not be read.
         """
         if not isinstance(self.provider, KeepingProvider):
-            return [replace(known, kept=False) for known in facts]
-        return await looked_up(self.provider, facts, owner)
+            return [replace(fact, kept=False) for fact in known]
+        return await looked_up(self.provider, known, owner)
 
     def bind(self, ctx: Context) -> Self:
         """Return this memory bound to one run."""
@@ -367,7 +367,7 @@ class AgentMemory:
             StoreError: the facts could not be read.
         """
         found = traced(await self._found(concepts or None, subjects, scopes))
-        return [known_fact(fact, parts, kept=self.refers) for fact, parts in found]
+        return [known_fact(fact, parts, kept=bool(self.refers)) for fact, parts in found]
 
     async def load_facts_to_agent(
         self, *concepts: Concept, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from graphagent.codec._errors import as_list
-from graphagent.memory._blocks import FORGOTTEN, KnownFact
+from graphagent.memory._blocks import FORGOTTEN, UNREAD, KnownFact, Reference
 from graphagent.memory.facts._json import SOURCE, fact_record, fact_with, validity_of
 from graphagent.memory.facts._known import Moment, known_at
 from graphagent.memory.facts._resolve import resolve
@@ -30,17 +29,13 @@ if TYPE_CHECKING:
     from graphagent.codec._values import Json
     from graphagent.memory.facts._resolve import Found
 
-UNREAD = "[kept elsewhere]"
-"""The text that replaces a value that has not been looked up."""
 
-Name = tuple[str, str, ScopeKind, str, str, int]
-"""The name of a version of a fact: keyword, subject, kind and name of the scope, id, version."""
-
-
-def name_of(known: KnownFact) -> Name:
-    """Return the name of the version of a fact."""
+def fact_reference(known: KnownFact) -> Reference:
+    """Return the reference to a version of a fact."""
     fact, scope = known.fact, known.scope
-    return fact.concept.keyword, known.subject.name, scope.kind, scope.name, fact.id, fact.version
+    return Reference(
+        "fact", (fact.concept.keyword, known.subject.name, scope.kind.value, scope.name, fact.id), fact.version
+    )
 
 
 def with_value(known: KnownFact, fact: Fact | None) -> KnownFact:
@@ -187,7 +182,7 @@ def fact_json(known: KnownFact, *, values: bool) -> Json:
     return found
 
 
-def read_fact_json(data: Mapping[str, Json], found: Mapping[Name, KnownFact] | None = None) -> KnownFact:
+def read_fact_json(data: Mapping[str, Json], found: Mapping[Reference, Any] | None = None) -> KnownFact:
     """Return the fact in data that `fact_json` returned. The values of references are taken from `found`."""
     known = _read(data)
     parts = tuple(read_fact_json(part, found) for part in data.get("parts", ()))
@@ -195,25 +190,12 @@ def read_fact_json(data: Mapping[str, Json], found: Mapping[Name, KnownFact] | N
         return replace(known, parts=parts)
     if parts:
         return united(known, parts)
-    return (found or {}).get(name_of(known), known)
+    return (found or {}).get(fact_reference(known), known)
 
 
-def references(data: Json) -> Iterator[KnownFact]:
-    """Yield all references to facts in JSON data, without values; for a combined fact, the references to its parts."""
-    return map(_read, objects(data, lambda each: "ref" in each and "place" in each and "parts" not in each))
-
-
-def objects(data: Json, fits: Callable[[dict[str, Json]], bool]) -> Iterator[dict[str, Json]]:
-    """Yield the objects anywhere in JSON data that fit, without descending into them."""
-    if isinstance(data, dict):
-        found = cast("dict[str, Json]", data)
-        if fits(found):
-            yield found
-            return
-        data = list(found.values())
-    if isinstance(data, list):
-        for each in as_list(data):
-            yield from objects(each, fits)
+def is_fact_reference(data: Mapping[str, Json]) -> bool:
+    """Return whether JSON data is a reference to one fact; a combined fact has the references to its parts."""
+    return "ref" in data and "place" in data and "parts" not in data
 
 
 def _read(data: Mapping[str, Json]) -> KnownFact:

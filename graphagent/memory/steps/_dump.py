@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.llm import Image, Message, Part, ToolCall, ToolCalls, ToolResult, ToolResults, Usage
 from graphagent.llm._messages import part_fields
-from graphagent.memory._blocks import FactsMessage, KnownFact, NotesMessage
+from graphagent.memory._blocks import KnownFact, KnownMessage
 from graphagent.memory.steps._types import (
     ActionStep,
     MessageStep,
@@ -183,8 +183,7 @@ _PLAIN: dict[type, Callable[[Any], Plain]] = {
     Image: _image,
     KnownFact: _fact,
     Message: _message,
-    FactsMessage: _message,
-    NotesMessage: _message,
+    KnownMessage: _message,
     Timing: _timing,
     ToolCall: _call,
     ToolCalls: lambda calls: [_call(each) for each in calls],

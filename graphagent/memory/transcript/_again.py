@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.codec._annotations import cached
 from graphagent.llm import Message
-from graphagent.memory._blocks import FactsMessage, KnownFact, KnownNote, NotesMessage, facts_message, notes_message
-from graphagent.memory.steps._note_references import shortened_note
+from graphagent.memory._blocks import Known, KnownFact, KnownMessage, KnownNote
+from graphagent.memory._references import KINDS, shortened_note
 from graphagent.memory.transcript._fields import form_of
 from graphagent.memory.transcript._prompt import Prompt, Versions
 
@@ -17,21 +17,11 @@ if TYPE_CHECKING:
     from graphagent.memory.steps._types import Step
     from graphagent.memory.transcript._transcript import Transcript
 
-Known: TypeAlias = KnownFact | KnownNote
 
-
-def known_in(transcripts: Iterable[Transcript]) -> tuple[list[KnownFact], list[KnownNote]]:
+def known_in(transcripts: Iterable[Transcript]) -> list[Known]:
     """Return the facts and notes in the steps and prompts of transcripts that are stored elsewhere."""
-    facts: dict[int, KnownFact] = {}
-    notes: dict[int, KnownNote] = {}
-    for versions in _versions(transcripts):
-        for step in versions:
-            for known in known_of(step):
-                if known.kept and isinstance(known, KnownFact):
-                    facts[id(known)] = known
-                elif known.kept and isinstance(known, KnownNote):
-                    notes[id(known)] = known
-    return [*facts.values()], [*notes.values()]
+    steps = (step for versions in _versions(transcripts) for step in versions)
+    return list({id(known): known for step in steps for known in known_of(step) if known.kept}.values())
 
 
 def show_again(transcripts: Iterable[Transcript], before: Iterable[Known], after: Iterable[Known]) -> None:
@@ -82,10 +72,8 @@ def known_of(step: Step) -> Iterator[Known]:
 def _known_of(value: Any) -> Iterator[Known]:
     if isinstance(value, KnownFact | KnownNote):
         yield value
-    elif isinstance(value, FactsMessage):
-        yield from value.facts
-    elif isinstance(value, NotesMessage):
-        yield from value.notes
+    elif isinstance(value, KnownMessage):
+        yield from value.known
     elif isinstance(value, tuple):
         for each in cast("tuple[object, ...]", value):
             yield from _known_of(each)
@@ -109,10 +97,8 @@ def _as_shown(known: Known) -> Known:
 def _value(value: Any, found: Mapping[int, Known]) -> Any:
     if isinstance(value, KnownFact | KnownNote):
         return found.get(id(value), value)
-    if isinstance(value, FactsMessage):
-        return facts_message(_value(value.facts, found), value.left_out)
-    if isinstance(value, NotesMessage):
-        return notes_message(_value(value.notes, found))
+    if isinstance(value, KnownMessage):
+        return KINDS[type(value.known[0])].message(_value(value.known, found), value.left_out)
     if isinstance(value, tuple):
         return tuple(_value(each, found) for each in cast("tuple[object, ...]", value))
     if isinstance(value, Prompt):

@@ -7,7 +7,7 @@ accepts, and how they are written and read; fields of users' types are written a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, get_args, get_origin
 
@@ -19,17 +19,14 @@ from graphagent.codec._typed_objects import defaults_of, made
 from graphagent.codec._values import decode, encode, message_json, read_message, read_usage, usage_json
 from graphagent.errors import SerializationError
 from graphagent.llm import Image, Message, ToolResult, Usage
-from graphagent.memory._blocks import FactsMessage, KnownFact, KnownNote, NotesMessage, facts_message, notes_message
-from graphagent.memory.facts._references import fact_json, read_fact_json
-from graphagent.memory.steps._note_references import note_json, read_note_json
+from graphagent.memory._blocks import Known, KnownMessage, Reference
+from graphagent.memory._references import KINDS, Kind
 from graphagent.memory.steps._types import Step, StepFailure, Timing, fields_of
 from graphagent.memory.transcript._prompt import Prompt, Range, Versions
 
 if TYPE_CHECKING:
     from graphagent.codec._blobs import Blobs
     from graphagent.codec._values import Json
-    from graphagent.memory.facts._references import Name
-    from graphagent.memory.steps._note_references import NoteName
 
 _OURS = Step.__module__.rpartition(".")[0]
 _UNSET: Any = object()
@@ -60,13 +57,8 @@ class Target(Protocol):
         ...
 
     @property
-    def refers_to_facts(self) -> bool:
-        """Whether facts are written as references to the stored facts."""
-        ...
-
-    @property
-    def refers_to_notes(self) -> bool:
-        """Whether notes are written as references to the stored notes."""
+    def refers(self) -> Collection[str]:
+        """The kinds of what is written as references to what is stored: `fact`, `note`."""
         ...
 
 
@@ -77,10 +69,8 @@ class Source:
     blobs: Blobs
     versions: Versions = dataclasses.field(default_factory=Versions)
     """The versions of the transcript's steps, to which prompts refer."""
-    facts: Mapping[Name, KnownFact] | None = None
-    """The facts to which references refer, as far as they exist."""
-    notes: Mapping[NoteName, KnownNote] | None = None
-    """The notes to which references refer, as far as they exist."""
+    known: Mapping[Reference, Known] = dataclasses.field(default_factory=dict[Reference, Known])
+    """The facts and notes to which references refer, as far as they were looked up."""
     rules: str | None = None
     """The system prompt for prompts that do not repeat it."""
 
@@ -118,20 +108,19 @@ def _write_prompt(prompt: Prompt, target: Target) -> Json:
 
 def _write_message(message: Message, target: Target) -> Json:
     """Return a message as data. Facts and notes that can be looked up again are written as references."""
-    if isinstance(message, FactsMessage) and target.refers_to_facts and any(known.kept for known in message.facts):
-        written: dict[str, Json] = {"facts": [_write_fact(known, target) for known in message.facts]}
-        return {**written, "left_out": message.left_out} if message.left_out else written
-    if isinstance(message, NotesMessage) and target.refers_to_notes and any(note.kept for note in message.notes):
-        return {"notes": [_write_note(note, target) for note in message.notes]}
+    if isinstance(message, KnownMessage) and any(known.kept for known in message.known):
+        kind = KINDS[type(message.known[0])]
+        if kind.name in target.refers:
+            written: dict[str, Json] = {kind.list_name: [kind.write(each, values=False) for each in message.known]}
+            return {**written, "left_out": message.left_out} if message.left_out else written
     return message_json(message, target.blobs)
 
 
 def _read_message(data: Json, source: Source) -> Message:
-    if "facts" in data:
-        facts = tuple(read_fact_json(each, source.facts) for each in as_list(data["facts"]))
-        return facts_message(facts, as_int(data.get("left_out", 0)))
-    if "notes" in data:
-        return notes_message(tuple(read_note_json(each, source.notes) for each in as_list(data["notes"])))
+    for kind in KINDS.values():
+        if kind.list_name in data:
+            known = [kind.read(each, source.known) for each in as_list(data[kind.list_name])]
+            return kind.message(known, as_int(data.get("left_out", 0)))
     return read_message(data, source.blobs)
 
 
@@ -163,12 +152,11 @@ def _span(data: Json) -> tuple[int, int]:
     return first, last
 
 
-def _write_fact(known: KnownFact, target: Target) -> Json:
-    return fact_json(known, values=not target.refers_to_facts)
-
-
-def _write_note(known: KnownNote, target: Target) -> Json:
-    return note_json(known, values=not target.refers_to_notes)
+def _known_form(kind: Kind) -> Form:
+    return _form(
+        lambda known, target: kind.write(known, values=kind.name not in target.refers),
+        lambda data, source: kind.read(data, source.known),
+    )
 
 
 def _read_timing(data: Json, _: Source) -> Timing:
@@ -210,8 +198,7 @@ _FORMS: dict[type, Form] = {
     Image: Form(_write_any, _read_as(Image)),
     ToolResult: Form(_write_any, _read_as(ToolResult)),
     Message: Form(_write_message, _read_message),
-    KnownFact: _form(_write_fact, lambda data, source: read_fact_json(data, source.facts)),
-    KnownNote: _form(_write_note, lambda data, source: read_note_json(data, source.notes)),
+    **{type_: _known_form(kind) for type_, kind in KINDS.items()},
     Prompt: Form(_write_prompt, _read_prompt),
     StepFailure: _form(
         lambda e, target: [encode(e.type, target.blobs), encode(e.message, target.blobs)], _read_failure

@@ -16,7 +16,7 @@ from graphagent.memory.transcript._fields import Source, read_step, write_step
 from graphagent.memory.transcript._transcript import Item, Transcript
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from graphagent.codec._blobs import Blobs
     from graphagent.codec._values import Json
@@ -29,7 +29,7 @@ _VERSION = 2
 class _Target:
     """Writes facts and notes with their texts."""
 
-    refers_to_facts = refers_to_notes = False
+    refers: Collection[str] = ()
     rules: str | None = None
 
     def __init__(self, blobs: Blobs, versions: Versions) -> None:

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from graphagent.memory import Concept, FactType, KnownFact, KnownNote, MultipleFacts, Scope, SingleFact, Source, Subject
+from graphagent.memory._references import note_json, read_note_json
 from graphagent.memory.facts._json import fact_record, read_fact
 from graphagent.memory.facts._references import fact_json, read_fact_json
-from graphagent.memory.steps._note_references import note_json, read_note_json
 
 CITY = SingleFact(Concept("city", "where"), "Bonn", 5, id="a", version=1, source=Source("r", 3, "n", "inferred"))
 TOOLS = MultipleFacts(Concept("tools", fact_type=FactType.MULTIPLE), ["vi", "cc"], 6, id="b", version=2)

@@ -428,9 +428,9 @@ def test_what_cannot_be_saved_is_named_with_its_step():
 
 
 class Target:
-    def __init__(self, *, refers=False):
+    def __init__(self, *, refers=()):
         self.blobs, self.versions = HeldBlobs(), Versions()
-        self.refers_to_facts = self.refers_to_notes = refers
+        self.refers = refers
 
 
 def again(step):
@@ -501,7 +501,7 @@ def test_facts_are_written_as_references_where_that_is_enough():
     """In a journal the values of facts that can be read again stand nowhere, so forgetting them is enough."""
     kept = known(SingleFact(city, "Oslo", 5, id="i", version=2, source=Source("r", 1, "o", "trusted")), kept=True)
     other = known(SingleFact(city, "Bergen"))
-    data = orjson.dumps(write_step(FactsStep((kept, other)), Target(refers=True)))
+    data = orjson.dumps(write_step(FactsStep((kept, other)), Target(refers=("fact",))))
     assert b"Oslo" not in data
     assert b"Bergen" in data
     first, second = read_step(orjson.loads(data), StepSource(HeldBlobs())).facts

@@ -16,6 +16,7 @@ from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted
 from graphagent.llm._wrappers import stores_of
 from graphagent.memory._blocks import KnownNote, notes_block
 from graphagent.memory._note_values import Note
+from graphagent.memory._references import forgotten_note, shortened_note
 from graphagent.memory.facts import _extraction
 from graphagent.memory.facts._types import TRUST_LEVELS, least_trust
 from graphagent.memory.notes._notes import Notes
@@ -24,7 +25,6 @@ from graphagent.memory.notes.feature._run_notes import RunModel, RunNoteService,
 from graphagent.memory.notes.feature._tools import tools_of
 from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.write._save import SaveRequest
-from graphagent.memory.steps._note_references import forgotten_note, shortened_note
 from graphagent.memory.steps._types import ActionStep, MessageStep, NotesStep, TaskStep
 from graphagent.store import Put
 
@@ -226,7 +226,7 @@ class NoteMemory(NoteView):
             for id_, version, trust, cut in names
             if id_ not in without
         ]
-        found = await self.look_up_notes(references, owner=ctx.owner)
+        found = await self.look_up(references, owner=ctx.owner)
         if found:  # even if they were forgotten meanwhile, or the next step would be taken for this one
             await ctx.add(NotesStep(tuple(shortened_note(each, each.cut) if each.cut else each for each in found)))
         notes = [shortened_note(each, each.cut) if each.cut else each for each in found if not each.forgotten]
@@ -283,26 +283,31 @@ class NoteMemory(NoteView):
         """Do nothing: notes are a small part of a prompt."""
         return False
 
-    async def look_up_notes(self, notes: Sequence[KnownNote], *, owner: str) -> list[KnownNote]:
+    @property
+    def refers(self) -> Collection[Literal["note"]]:
+        """The kind `note`: notes have a history, in which they are looked up."""
+        return ("note",)
+
+    async def look_up(self, known: Sequence[KnownNote], *, owner: str) -> list[KnownNote]:
         """Return whole notes as they were when a model saw them. Notes that were forgotten since are marked.
 
         Raises:
             StoreError: the notes could not be read.
         """
         repository = self._service.repository
-        records = await repository.get_many(owner, (known.id for known in notes if known.kept))
+        records = await repository.get_many(owner, (note.id for note in known if note.kept))
         found: list[KnownNote] = []
-        for known in notes:
-            record = records.get(known.id)
-            if known.kept and (record is None or record.version != known.version):
-                past = await repository.history(owner, known.id)
-                record = next((each.record for each in past if each.record.version == known.version), None)
-            if not known.kept:
-                found.append(known)
+        for note in known:
+            record = records.get(note.id)
+            if note.kept and (record is None or record.version != note.version):
+                past = await repository.history(owner, note.id)
+                record = next((each.record for each in past if each.record.version == note.version), None)
+            if not note.kept:
+                found.append(note)
             elif record is None:
-                found.append(forgotten_note(known))
+                found.append(forgotten_note(note))
             else:
-                found.append(replace(known_note(record), trust=known.trust, cut=known.cut))
+                found.append(replace(known_note(record), trust=note.trust, cut=note.cut))
         return found
 
     # Learning

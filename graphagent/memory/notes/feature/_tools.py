@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent.errors import ArgumentsError
 from graphagent.llm import Tool
 from graphagent.memory._blocks import notes_block
+from graphagent.memory._references import shortened_note
 from graphagent.memory.notes.feature._run_notes import known_note
-from graphagent.memory.steps._note_references import shortened_note
 
 if TYPE_CHECKING:
     from graphagent.memory._blocks import KnownNote
