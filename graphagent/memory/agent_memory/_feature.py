@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 from functools import partial
@@ -203,7 +203,7 @@ class AgentMemory:
         return (self.provider,)
 
     @property
-    def refers(self) -> Collection[Literal["fact"]]:
+    def refers(self) -> tuple[Literal["fact"], ...]:
         """The kind `fact`, if the provider keeps a history for looking facts up; else nothing."""
         return ("fact",) if isinstance(self.provider, KeepingProvider) else ()
 

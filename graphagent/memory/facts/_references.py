@@ -182,7 +182,7 @@ def fact_json(known: KnownFact, *, values: bool) -> Json:
     return found
 
 
-def read_fact_json(data: Mapping[str, Json], found: Mapping[Reference, Any] | None = None) -> KnownFact:
+def read_fact_json(data: Mapping[str, Json], found: Mapping[Reference, KnownFact] | None = None) -> KnownFact:
     """Return the fact in data that `fact_json` returned. The values of references are taken from `found`."""
     known = _read(data)
     parts = tuple(read_fact_json(part, found) for part in data.get("parts", ()))

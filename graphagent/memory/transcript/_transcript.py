@@ -444,7 +444,7 @@ class Transcript:
 
     def _forget_messages(self) -> None:
         self._prompted = None
-        self._settled = 0
+        self._settled: int = 0
         self._summaries = -1
         self._visible: list[int] = []
         self._ranges: list[Range] = []

@@ -284,7 +284,7 @@ class NoteMemory(NoteView):
         return False
 
     @property
-    def refers(self) -> Collection[Literal["note"]]:
+    def refers(self) -> tuple[Literal["note"]]:
         """The kind `note`: notes have a history, in which they are looked up."""
         return ("note",)
 
