@@ -12,17 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent.graph._forks import Each
 from graphagent.log._bytes import plain
 from graphagent.log._entries import (
-    AgentStarted,
     Asked,
-    BranchesStarted,
     EffectRecorded,
     EffectStarted,
     Ended,
     Expired,
-    NodeFinished,
-    NodeRetried,
-    Placed,
-    Started,
     Stopped,
 )
 from graphagent.log._header import OVER
@@ -37,8 +31,9 @@ from graphagent.run._reading import read_log
 if TYPE_CHECKING:
     from graphagent.llm import Usage
     from graphagent.log._entries import Entry as LogEntry
-    from graphagent.log._state import OpenQuestion, QuestionKind, State
-    from graphagent.log._visits import Frame
+    from graphagent.log._log import Applied
+    from graphagent.log._state import OpenQuestion, QuestionKind
+    from graphagent.log._visits import Frame, Visit
     from graphagent.protocols import Store
     from graphagent.run._config import RunConfig
 
@@ -148,30 +143,18 @@ class Reader:
         self._shown: tuple[bytes, Sequence[Mapping[str, Any]]] = b"", ()
         """The row whose entries were shown last, and these as they are stored."""
 
-    def watch(self, entry: LogEntry, number: int, state: State, row: bytes, place: int) -> None:
-        """Note an entry before it is applied."""
-        frame = state.frames.get(entry.at)
-        where, begins, source = "", tuple[str, ...](), Source("")
-        if frame is not None and not isinstance(entry, Started | Stopped | Ended) and entry.tag_name != "resumed":
-            where = frame.node_path if frame.visit.node else frame.path.rstrip("/")
-        given = None
-        if isinstance(entry, NodeFinished):
-            begins = (entry.at + entry.to,) if entry.to else ()
-            source = Source(where, entry.edge if entry.mapped else None)
-            if entry.tap:
-                given, source = _given(state.frames[entry.at])
-        elif isinstance(entry, Placed):
-            begins, source = ((entry.at + entry.to,) if entry.to else ()), entry.source
-        elif isinstance(entry, Started | NodeRetried | AgentStarted):
-            inside = f"{where}/{entry.name}/{number}/" if isinstance(entry, AgentStarted) else entry.at
-            begins = (inside + entry.first,) if entry.first else ()
-        elif isinstance(entry, BranchesStarted):
-            begins = tuple(
-                f"{where}/{branch}/{first}" if entry.own else f"{where}/{first}"
-                for branch, first in enumerate(
-                    entry.firsts, len(state.frames[entry.at].visit.inside.get("branches", ()))
-                )
-            )
+    def watch(self, applied: Applied) -> None:
+        """Note an entry, with the node in which it happened and those to which it led."""
+        entry, number, state, frame, visit, row, place = applied
+        where = frame.path + (visit.node or "") if frame is not None and visit is not None else ""
+        where = "" if entry.of_run else where.rstrip("/")
+        begins = tuple(each.node_path for each in applied.begun if each.visit.node)
+        source, given, is_left = Source(""), None, False
+        if frame is not None and visit is not None and frame.visit is not visit:
+            source, is_left = frame.visit.source, bool(visit.outcome)
+        error: tuple[str, str] | None = getattr(entry, "error", None)
+        if frame is not None and visit is not None and getattr(entry, "tap", False):
+            given, source = _given(frame, visit)
         if isinstance(entry, EffectRecorded | EffectStarted):
             key = name_of_effect(entry.kind, _TASKS.sub("", entry.key))
         else:
@@ -180,9 +163,9 @@ class Reader:
             self._asked[entry.at, entry.key] = entry.kind
         self.entries.append(
             Entry(
-                number, entry.tag_name, state.time, where if isinstance(entry, NodeFinished) and entry.error is None else None,
-                where, begins[0] if len(begins) == 1 else "", key, getattr(entry, "edge", None), getattr(entry, "error", None),
-                begins, self, source, given, entry, (row, place),
+                number, entry.tag_name, state.time, where if is_left and error is None else None, where,
+                begins[0] if len(begins) == 1 else "", key, getattr(entry, "edge", None), error, begins, self, source, given,
+                entry, (row, place),
             )
         )  # fmt: skip
 
@@ -222,17 +205,17 @@ class Reader:
         return answer_type(None if node is None else node.element)
 
 
-def _given(frame: Frame) -> tuple[tuple[Any, tuple[int, ...]], Source]:
-    """Return the input of the current node of a frame, as a stored value with the places of the items in it, and its origin."""
+def _given(frame: Frame, visit: Visit) -> tuple[tuple[Any, tuple[int, ...]], Source]:
+    """Return the input of a visit of a frame, as a stored value with the places of the items in it, and its origin."""
     places: list[int] = []
-    while frame.visit.input is UNSET and frame.parent is not None:
+    while visit.input is UNSET and frame.parent is not None:
         inside, frame = frame, frame.parent
-        strategy = frame.agent.strategy
+        visit, strategy = frame.visit, frame.agent.strategy
         path = frame.node_path[len(frame.agent.frame.path) :]
         with suppress(LookupError):
             if strategy is not None and strategy.find(path)[1].kind == "each":
                 places.insert(0, inside.place)
-    return (frame.visit.input, tuple(places)), frame.visit.source
+    return (visit.input, tuple(places)), visit.source
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from graphagent.log._visits import PLACED
 from graphagent.memory import RunMemory
 from graphagent.run._answering import begin_features
 from graphagent.run._effects import RunEditor
-from graphagent.run._past import Past, new_rules
+from graphagent.run._past import Past
 from graphagent.run._reading import look_up_references, run_over
 from graphagent.store import Exists, Put
 
@@ -79,6 +79,7 @@ async def fork(
     await look_up_references(config.features_at, owner, log.codec, [row for _, row in copied.rows])
     past = Past(config.ruled_in)
     log.fold([copied], watch=past.watch)
+    log.past = past.replay.executed
     log.codec.blobs.last = max((log.codec.blobs.last, *own.payloads))
     log.codec.refers_at[""] = config.refers
     run = run_over(config, log, allow_changed=allow_changed)
@@ -88,8 +89,7 @@ async def fork(
     log.along(*(Put((*key, 0, name), data) for name, data in copied.payloads.items()))
     outline = config.strategy.outline
     changed = outline if outline.digest != header.strategy_digest else None
-    ruled, declared = config.compiled.ruled, config.strategy.declarations
-    log.append(Resumed(forked=True, strategy=changed, **new_rules(ruled, declared, log.state, past)))
+    log.append(Resumed(forked=True, strategy=changed, declared=config.declared_since(log.state.run)))
     if edit is not None:
         _edit(run, edit, number, before)
     try:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from graphagent.graph._outline import Kind
     from graphagent.llm import Usage
     from graphagent.log._bytes import EntryCodec
-    from graphagent.log._entries import Entry as LogEntry
     from graphagent.log._header import RunHeader
+    from graphagent.log._log import Applied
     from graphagent.log._state import State
     from graphagent.log._visits import Activation, Frame
     from graphagent.protocols import Feature, Store
@@ -196,11 +196,13 @@ async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIter
     at = ""
     log: Log | None = None
 
-    def watch(entry: LogEntry, number: int, state: State, row: bytes, place: int) -> None:
+    def watch(applied: Applied) -> None:
         nonlocal at
-        frame = state.frames.get(entry.at)
-        following = getattr(entry, "to", "") or getattr(entry, "first", "")
-        at = entry.at + following if following else (frame.node_path.rstrip("/") if frame is not None else at) or at
+        begun = [each.node_path for each in applied.begun if each.visit.node]
+        if begun:
+            at = begun[-1]
+        elif applied.frame is not None:
+            at = applied.frame.node_path.rstrip("/") or at
 
     while header.running:
         if log is None:

@@ -27,8 +27,7 @@ from graphagent.store._cache import cached_of
 if TYPE_CHECKING:
     from graphagent.log._entries import Entry
     from graphagent.log._header import RunHeader
-    from graphagent.log._log import Watch
-    from graphagent.log._state import State
+    from graphagent.log._log import Applied, Watch
     from graphagent.memory import NoteView, Record, Step
     from graphagent.memory.transcript._prompt import Prompt
     from graphagent.protocols import KeepingProvider, Store
@@ -320,18 +319,18 @@ async def _run(
     prompts: list[int] = []
     summaries: list[int] = []
 
-    def watch(entry: Entry, number: int, state: State, row: bytes, place: int) -> None:
-        for step in _steps_of(entry):
+    def watch(applied: Applied) -> None:
+        for step in _steps_of(applied.entry):
             prompt: Prompt | None = getattr(step, "prompt", None)
             if isinstance(step, SummaryStep):
-                frame = state.frames.get(entry.at)
+                frame = applied.frame
                 versions: Iterable[Step] = () if frame is None else frame.transcript.versions
                 if selection.is_in(known_of(step)) or any(selection.is_in(known_of(each)) for each in versions):
-                    summaries.append(number)
+                    summaries.append(applied.number)
             elif prompt is not None:
                 shown = (prompt.versions[each] for each in prompt.versions.visible(prompt.ranges, prompt.as_of))
                 if selection.is_in(known_of(step)) or any(selection.is_in(known_of(each)) for each in shown):
-                    prompts.append(number)
+                    prompts.append(applied.number)
 
     is_unread, repeats = False, False
     try:

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 from graphagent.errors import StrategyChangedError
 from graphagent.graph import START, BrokenRule, Outline, Strategy
 from graphagent.graph.rules._proof import resolved
-from graphagent.log._executed import known_as, scope_of, standing, violation
+from graphagent.log._executed import known_as, scope_of, violation
 from graphagent.log._log import Log
 from graphagent.log._replay import Replay
 
 if TYPE_CHECKING:
     from graphagent.graph import PathRule
-    from graphagent.log._executed import Tracked
-    from graphagent.log._replay import Called
-    from graphagent.log._state import RuleScope
-    from graphagent.log._visits import Frame
+    from graphagent.log._executed import Executed, RuleScope
+    from graphagent.log._replay import Begun
+    from graphagent.log._visits import Frame, Visit
     from graphagent.protocols import Store
 
 
@@ -41,23 +40,25 @@ class RuleCheck:
         return self._found[path]
 
     def begins(
-        self, run: Tracked, names: AbstractSet[str], path: str, at: int, scope: RuleScope = ("", 0), part_of: AbstractSet[str] = frozenset()
+        self, executed: Executed, names: AbstractSet[str], path: str, at: int, last: int, scope: RuleScope = ("", 0),
+        part_of: AbstractSet[str] = frozenset(),
     ) -> list[tuple[RuleScope, str]]:  # fmt: skip
         """Check that something may begin, and return what it is noted as.
 
         Args:
-            run: The run.
+            executed: What the run has executed.
             names: Its path in the strategy, or the names by which the log knows it: of its declaration if it is in a sub-agent, of a
                 tool, of an agent.
             path: How it is reported.
             at: Where.
+            last: The last entry.
             scope: The execution of the strategy.
             part_of: What the node or call is noted as that executes it.
         """
         named = set[str]()
         for rule, pattern in self._patterns:
             if names & pattern.then and not part_of & pattern.then:
-                after = violation(standing(run, scope), pattern.first, pattern.between)
+                after = violation(executed.standing(scope, last), pattern.first, pattern.between)
                 if after is not None:
                     self.broken.append(BrokenRule(rule, path, after or START.name, at))
             named |= names & (pattern.first | pattern.between | pattern.then)
@@ -104,31 +105,31 @@ async def broken_rules(
         if isinstance(each, Strategy) and each.path_rules:
             checks[path] = RuleCheck(each, each.path_rules, whole.broken)
 
-    def names(run: Replay, frame: Frame, number: int, called: Called | None) -> list[tuple[RuleScope, str]]:
-        name = "" if called is not None else _place(whole, frame, frame.node_path)
+    def names(executed: Executed, begun: Begun) -> list[tuple[RuleScope, str]]:
+        frame, called = begun.frame, begun.called
+        name = "" if called else _place(whole, frame, begun.path)
         if name is None:
-            raise StrategyChangedError(run_id, [f"- node {frame.node_path!r}, to which entry {number} led"])
-        path = frame.node_path if called is None else f"{frame.node_path}: {called.name}"
+            raise StrategyChangedError(run_id, [f"- node {begun.path!r}, to which entry {begun.number} led"])
+        path = f"{frame.path}{begun.visit.node}: {called}" if called else begun.path
         found: list[tuple[RuleScope, str]] = []
         outer: Frame | None = frame
         while outer is not None:
             around = None if outer.agent.parent is not None else _place(whole, outer, outer.path.rstrip("/"))
             if around is not None and around in checks:
                 inside = name.removeprefix(f"{around}/") if around and frame.agent.parent is None else name
-                known, within = ({inside}, ()) if called is None else (called.known_as, called.within)
                 scope = scope_of(outer)
-                part_of = frozenset(each for at, each in within if at == scope)
-                found += checks[around].begins(run, known, path, number, scope, part_of)
+                part_of = frozenset(each for at, each in begun.within if at == scope)
+                found += checks[around].begins(
+                    executed, begun.known_as or {inside}, path, begun.number, begun.last, scope, part_of
+                )
             outer = outer.parent
         return found
 
-    def skipped(frame: Frame) -> None:  # it has not been executed, so it has not broken a rule
-        whole.broken[:] = [
-            each for each in whole.broken if each.node != frame.node_path or each.at < frame.visit.entered
-        ]
+    def skipped(path: str, visit: Visit) -> None:  # it has not been executed, so it has not broken a rule
+        whole.broken[:] = [each for each in whole.broken if each.node != path or each.at < visit.entered]
 
     run = Replay(names, skipped)
-    run.end((await Log.read(store, owner, run_id, watch=run.watch)).state)
+    run.begin_items((await Log.read(store, owner, run_id, watch=run.watch)).state)
     return whole.broken
 
 

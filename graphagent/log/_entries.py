@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw, structs
+from msgspec import Raw
 
 from graphagent.codec._errors import DecodeError
 from graphagent.errors import QuestionExpiredError
 from graphagent.graph import Outline
 from graphagent.llm import Message, ToolResult
 from graphagent.llm._tools import BROKEN_OFF
-from graphagent.log._executed import began, ended, scope_of, take_back
 from graphagent.log._ledger import Charge, spent
-from graphagent.log._state import Occurrences, OpenQuestion, QuestionKind
-from graphagent.log._visits import PLACED, TASK, UNSET, Activation, Effect, Frame, Source
+from graphagent.log._state import OpenQuestion, QuestionKind
+from graphagent.log._visits import PLACED, TASK, UNSET, Activation, Effect, Frame, Source, Visit
 from graphagent.memory._blocks import FORGOTTEN
 from graphagent.memory.steps._types import ActionStep, MessageStep
 from graphagent.memory.transcript._transcript import Edit, Item, Transcript
@@ -52,13 +51,20 @@ class Entry(msgspec.Struct, frozen=True, tag=True, omit_defaults=True, kw_only=T
 
     at: str = ""
     """The path of the frame in which it happened."""
+    of_run: ClassVar[bool] = False
+    """Whether it happened to the run, and not to a node."""
 
     def apply(self, state: State) -> None:
         """Change the state. It raises nothing for an entry that is appended, and anything for one that was read and does not fit."""
         raise NotImplementedError
 
-    def takes_back(self, state: State) -> list[tuple[str, int]]:
-        """Return below which paths, and since which entries, what came to its end does not count any more."""
+    def takes_back(self, frame: Frame, visit: Visit) -> list[tuple[str, int]]:
+        """Return below which paths, and since which entries, what came to its end does not count any more.
+
+        Args:
+            frame: The frame in which it happened.
+            visit: Its visit then.
+        """
         return []
 
     @property
@@ -70,6 +76,7 @@ class Entry(msgspec.Struct, frozen=True, tag=True, omit_defaults=True, kw_only=T
 class Started(Entry, tag="started", frozen=True):
     """The run began. In a log with several runs, the transcript continues, and everything else begins anew."""
 
+    of_run: ClassVar[bool] = True
     first: str
     """The first node."""
     value: Raw
@@ -87,7 +94,7 @@ class Started(Entry, tag="started", frozen=True):
     declared: dict[str, str] = {}
     """The names of the declarations of its nodes, by their paths in it: a name, and a hash of where and with which texts it is made."""
     ruled: tuple[tuple[str, str], ...] = ()
-    """What rules name, of which the log notes each visit: the path of the strategy that has the rules, and the name."""
+    """Not written: older logs say here which executions they note in entries `ruled`."""
 
     def apply(self, state: State) -> None:
         """Begin the run."""
@@ -107,7 +114,7 @@ class Started(Entry, tag="started", frozen=True):
             state.begin(transcript)
         state.root.born = state.number
         state.run.task, state.run.strategy = self.value, self.strategy
-        state.run.declared, state.run.ruled = self.declared, self.ruled
+        state.run.declared = self.declared
         state.status = "running"
         state.root.moved(self.first, self.value, TASK, state.number)
 
@@ -161,10 +168,14 @@ class NodeFinished(Entry, tag="finished", frozen=True):
     def apply(self, state: State) -> None:
         """Put the frame before the next node."""
         frame = state.frames[self.at]
+        visit = frame.visit
         if self.error is not None:  # the error may contain what the branches that it ended had read
             _lower_to(frame.transcript, frame)
+            visit.outcome = "failed"
+        elif not visit.outcome:
+            visit.outcome = "ended"
         if self.tap:
-            finish_node(state, frame, self.to, frame.visit.input, frame.visit.source, self.nodes)
+            finish_node(state, frame, self.to, visit.input, visit.source, self.nodes)
         else:
             source = Source(frame.node_path, self.edge if self.mapped else None)
             finish_node(state, frame, self.to, self.value, source, self.nodes)
@@ -200,7 +211,6 @@ class NodeRetried(Entry, tag="retried", frozen=True):
         """Take back what the attempt did. The calls of a turn before it were made all the same."""
         frame = state.frames[self.at]
         calling, known = frame.transcript.calling, known_results(frame)
-        take_back(state, self.takes_back(state))
         state.drop(frame)
         frame.count(self.nodes)
         _lower_to(frame.transcript, frame)
@@ -213,10 +223,9 @@ class NodeRetried(Entry, tag="retried", frozen=True):
             frame.moved(self.first, frame.agent.task, TASK, state.number)
             frame.visit.attempts = attempts
 
-    def takes_back(self, state: State) -> list[tuple[str, int]]:
+    def takes_back(self, frame: Frame, visit: Visit) -> list[tuple[str, int]]:
         """Return what the attempt executed."""
-        frame = state.frames[self.at]
-        return [(frame.path, frame.born) if self.first else (f"{frame.node_path}/", frame.visit.since)]
+        return [(frame.path, frame.born) if self.first else (f"{frame.path}{visit.node}/", visit.since)]
 
 
 class NodeFailed(Entry, tag="failed", frozen=True):
@@ -237,6 +246,7 @@ class NodeFailed(Entry, tag="failed", frozen=True):
         _settle_calls(frame, state.number)
         frame.count(self.nodes)
         frame.visit.forget_errors()
+        frame.visit.outcome = ""
         if not self.cancelled:
             frame.visit.attempts = {}
 
@@ -295,7 +305,6 @@ class BranchesJoined(Entry, tag="joined", frozen=True):
         branches = frame.visit.inside.get("branches", [])
         transcript = frame.transcript
         _settle_calls(frame, state.number)
-        take_back(state, self.takes_back(state))
         for place, branch in enumerate(branches):
             if self.winner is not None and place != self.winner:
                 state.drop(branch, itself=True)
@@ -305,9 +314,9 @@ class BranchesJoined(Entry, tag="joined", frozen=True):
             _lower_to(transcript, branch)
         frame.visit.record("join", "", Effect(state.number, self.winner))
 
-    def takes_back(self, state: State) -> list[tuple[str, int]]:
+    def takes_back(self, frame: Frame, visit: Visit) -> list[tuple[str, int]]:
         """Return the branches that lost."""
-        branches = enumerate(state.frames[self.at].visit.inside.get("branches", ()))
+        branches = enumerate(visit.inside.get("branches", ()))
         return [(each.path, each.born) for place, each in branches if self.winner not in (None, place)]
 
 
@@ -331,7 +340,7 @@ class AgentStarted(Entry, tag="agent started", frozen=True):
     declared: dict[str, str] = {}
     """As in Started, and that of its strategy under an empty path."""
     ruled: tuple[tuple[str, str], ...] = ()
-    """As in Started."""
+    """What its rules name: the path of the strategy that has them, and a name."""
     began: int = 0
     """When it began, in milliseconds UTC."""
 
@@ -381,6 +390,8 @@ class EffectStarted(Entry, tag="effect started", frozen=True):
     """The key of the effect."""
     tool: str = ""
     """The name of the tool, if it is a call of one that there is."""
+    ruled: tuple[str, ...] = ()
+    """The names by which rules know the tool, besides its own."""
 
     def apply(self, state: State) -> None:
         """Note that it was begun."""
@@ -451,7 +462,7 @@ class EffectRecorded(Entry, tag="effect", frozen=True):
 
 
 class RuledExecution(Entry, tag="ruled", frozen=True):
-    """Something that a rule names began, or came to its end."""
+    """Something that a rule names began, or came to its end. Older logs have it, and nothing follows from it."""
 
     of: tuple[tuple[str, str], ...]
     """The name of its declaration, or its path, for each strategy whose rules name it: with the path of the frame of that."""
@@ -463,18 +474,7 @@ class RuledExecution(Entry, tag="ruled", frozen=True):
     """Whether it is the run of a sub-agent, in whose frame it happened."""
 
     def apply(self, state: State) -> None:
-        """Note it."""
-        frame = state.frames[self.at]
-        path = f"{frame.node_path}:{self.call}" if self.call else frame.node_path
-        if self.agent:
-            assert frame.parent is not None
-            path, frame = frame.path.rstrip("/"), frame.parent
-        for around, name in self.of:
-            scope = scope_of(state.frames[around])
-            if self.ended:
-                ended(state, scope, name, path)
-            else:
-                began(state, scope, name, path, frame)
+        """Nothing follows from it."""
 
 
 class NodeSkipped(Entry, tag="skipped", frozen=True):
@@ -484,8 +484,8 @@ class NodeSkipped(Entry, tag="skipped", frozen=True):
     """Whether it was executed, and failed."""
 
     def apply(self, state: State) -> None:
-        """Nothing follows from it; the node ends with the next entry of its frame."""
-        _ = state.frames[self.at]
+        """Note it. The node ends with the next entry of its frame."""
+        state.frames[self.at].visit.outcome = "failed" if self.failed else "skipped"
 
 
 class ResultsAdded(Entry, tag="results", frozen=True):
@@ -732,6 +732,7 @@ class Learned(Entry, tag="learned", frozen=True):
 class Resumed(Entry, tag="resumed", frozen=True):
     """A process continues the run."""
 
+    of_run: ClassVar[bool] = True
     forked: bool = False
     """Whether it continues as another run: then its questions are asked anew."""
     strategy: Outline | None = None
@@ -739,10 +740,9 @@ class Resumed(Entry, tag="resumed", frozen=True):
     declared: dict[str, str] | None = None
     """The names of the declarations of its nodes, if they were changed."""
     ruled: tuple[tuple[str, str], ...] | None = None
-    """What its rules name, if that was changed."""
-    executed: tuple[tuple[str, str, Occurrences], ...] = ()
-    """What had been executed of things that rules did not name before: the path of the frame of the strategy that has the rules, and
-    the name."""
+    """Not written: as in Started."""
+    executed: Any = None
+    """Not written: older logs have here what had been executed of things that rules did not name before."""
 
     def apply(self, state: State) -> None:
         """Continue the run."""
@@ -751,11 +751,6 @@ class Resumed(Entry, tag="resumed", frozen=True):
             state.run.strategy = self.strategy
         if self.declared is not None:
             state.run.declared = self.declared
-        if self.ruled is not None:
-            state.run.ruled = self.ruled
-        for around, name, found in self.executed:
-            known = state.executed.setdefault(scope_of(state.frames[around]), {})
-            known[name] = structs.replace(found, running=dict(found.running), ended=dict(found.ended))
         if self.forked:
             state.questions = {}
 
@@ -763,6 +758,7 @@ class Resumed(Entry, tag="resumed", frozen=True):
 class Stopped(Entry, tag="stopped", frozen=True):
     """The run ended, waits, sleeps, is paused or failed, and nobody executes it."""
 
+    of_run: ClassVar[bool] = True
     status: Literal["done", "waiting", "paused", "failed", "cancelled", "sleeping"]
     """How it stopped."""
     reason: str = ""
@@ -791,6 +787,7 @@ class Stopped(Entry, tag="stopped", frozen=True):
 class Ended(Entry, tag="ended", frozen=True):
     """Somebody ended the run where it was. Its transcript continues its thread, and nothing resumes it."""
 
+    of_run: ClassVar[bool] = True
     reason: str = ""
     """Why, for people."""
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, final
 
 import anyio
 from msgspec import structs
@@ -53,15 +53,41 @@ if TYPE_CHECKING:
     from graphagent.log._bytes import Types
     from graphagent.log._claim import Token
     from graphagent.log._entries import Entry
+    from graphagent.log._executed import Executed
     from graphagent.log._header import Status
-    from graphagent.log._visits import Activation, Frame
+    from graphagent.log._visits import Activation, Frame, Visit
     from graphagent.protocols import Store
     from graphagent.store import Change, Key
 
 LookUp = Callable[[EntryCodec, Sequence[bytes]], Awaitable[None]]
 """Looks up the facts and notes to which rows refer, and gives them to the codec."""
-Watch = Callable[["Entry", int, State, bytes, int], None]
-"""Is called before an entry is applied that was read, with its number, the state, its row, and its place in the row."""
+
+
+@final
+class Applied(NamedTuple):
+    """An entry that was read and applied, for those who watch a run while its log is read."""
+
+    entry: Entry
+    number: int
+    state: State
+    """The state that follows."""
+    frame: Frame | None
+    """The frame in which it happened, if it was there."""
+    visit: Visit | None
+    """The visit of the frame before it: if it is another one than that of the frame, it was left."""
+    row: bytes
+    """The row that has it."""
+    place: int
+    """Its place in the row."""
+
+    @property
+    def begun(self) -> list[Frame]:
+        """The frames whose visits began with it."""
+        return self.state.begun(self.entry.at)
+
+
+Watch = Callable[[Applied], None]
+"""Is called after an entry is applied that was read."""
 
 
 class _PendingCommit(NamedTuple):
@@ -99,6 +125,8 @@ class Log:
     """The header, as it is written with the next commit that writes it."""
     executed: Callable[[], float] = float
     """Returns for how many seconds the run was executed."""
+    past: Executed | None = None
+    """What the run has executed of what rules name; None before something of that was executed."""
     lost = False
     """Whether somebody else has the run. Nothing is written any more."""
     version = 0
@@ -189,6 +217,8 @@ class Log:
                 raise self._journal_error(self.stale)
             data, entry = self.codec.write(entry, self.state)
             self._new.append(data)
+        if self.past is not None and (frame := self.state.frames.get(entry.at)) is not None:
+            self.past.take_back(entry.takes_back(frame, frame.visit))
         self.state.number += 1
         entry.apply(self.state)
         if self.durable and isinstance(entry, AgentStarted | AgentStopped):
@@ -475,7 +505,7 @@ class Log:
             types: Returns declared types of values; without it, values of users' classes are plain data.
             look_up: Looks up the facts and notes to which it refers.
             until: The last entry that is applied.
-            watch: Is called before each entry of the run itself is applied.
+            watch: Is called after each entry of the run itself is applied.
 
         Raises:
             RunNotFoundError: the run does not exist.
@@ -531,10 +561,12 @@ class Log:
                 if until is not None and state.number >= until:
                     break
                 codec.revive(entry, state)
-                if watch is not None and number:
-                    watch(entry, number, state, row, number - first)
+                frame = state.frames.get(entry.at) if watch is not None else None
+                visit = None if frame is None else frame.visit
                 state.number = number
                 entry.apply(state)
+                if watch is not None and number:
+                    watch(Applied(entry, number, state, frame, visit, row, number - first))
         except DecodeError as error:
             reason = str(error)
         except (ValueError, LookupError, AttributeError, TypeError, AssertionError) as error:

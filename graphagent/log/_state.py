@@ -7,10 +7,8 @@ that it does not have besides live things: clients, handlers, cancel scopes, tim
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, final
-
-import msgspec
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
 from graphagent.log._visits import Activation, Frame
 from graphagent.memory.transcript._transcript import Transcript
@@ -19,6 +17,7 @@ QuestionKind = Literal["question", "approval", "result", "in_flight"]
 
 if TYPE_CHECKING:
     from graphagent.log._header import Status
+    from graphagent.log._visits import Visit
 
 
 @final
@@ -44,40 +43,12 @@ class OpenQuestion(NamedTuple):
     """When it expires, in milliseconds UTC; 0: never."""
 
 
-RuleScope: TypeAlias = tuple[str, int]
-"""One visit of a strategy that has rules: the path of its frame, and the entry with which it was entered."""
-
-
-Standing: TypeAlias = tuple[str, int, int]
-"""What was executed of one declaration, as it matters to what begins then: the path of what began last, the last entry at which one was
-running or over, and the entry with which the last that came to its end began; 0 if none did."""
-
-
-class Occurrences(msgspec.Struct, omit_defaults=True, dict=True):
-    """What was executed of one declaration."""
-
-    @cached_property
-    def latest(self) -> int:
-        """The entry with which the last of those began that came to their end; 0 if none did."""
-        return max((last for _, last in self.ended.values()), default=0)
-
-    node: str = ""
-    """The path of that of its nodes that began last; for a tool call that of the node that makes it, and the tool."""
-    over: int = 0
-    """The last entry at which one was known to be over."""
-    running: dict[str, tuple[str, str, int, dict[str, Standing]]] = {}
-    """Those that began and have not ended, by their paths: the path of the frame, the node that it executes, the entry, and what had been
-    executed by then."""
-    ended: dict[str, tuple[int, int]] = {}
-    """Those that came to their end, by their paths: with which entry the first of them began, and the last."""
-
-
 @final
 class State:
     """Where a run is: the fold of its entries."""
 
     __slots__ = (
-        "due", "executed", "expired", "failure", "frames", "number", "questions", "ran", "reason", "root", "run", "status", "time", "unlearned",
+        "due", "expired", "failure", "frames", "number", "questions", "ran", "reason", "root", "run", "status", "time", "unlearned",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -105,8 +76,6 @@ class State:
         """The open questions, by their ids."""
         self.expired: dict[str, int] = {}
         """The deadlines of questions that nobody answered in time, by their ids, in milliseconds UTC."""
-        self.executed: dict[RuleScope, dict[str, Occurrences]] = {}
-        """What was executed of the declarations that rules name, by their names."""
         self.unlearned: tuple[str, ...] = ()
         """The paths of the taps, and after a slash the names of the features, that have not learned from the run yet."""
 
@@ -116,6 +85,18 @@ class State:
         beside = frame.parent.visit.add_inside(key, frame)
         frame.key, frame.place = key, len(beside) - 1
         self.frames[frame.path] = frame
+
+    def visit_at(self, path: str) -> Visit | None:
+        """Return the visit of the frame at a path; None if it is not there."""
+        frame = self.frames.get(path)
+        return None if frame is None else frame.visit
+
+    def begun(self, at: str) -> list[Frame]:
+        """Return the frames whose visits began with the last entry, which happened in a frame: that frame, and those that it put inside it."""
+        newest = takewhile(lambda each: each.born == self.number, reversed(self.frames.values()))
+        frame = self.frames.get(at)
+        moved = frame is not None and frame.born != self.number == frame.visit.entered
+        return [*([frame] if frame is not None and moved else ()), *[*newest][::-1]]
 
     def drop(self, frame: Frame, *, itself: bool = False) -> None:
         """Remove the frames inside a frame, whose node has ended or is executed again, and the questions asked there."""

@@ -91,6 +91,9 @@ class Visit(msgspec.Struct, eq=False):
     """The frames inside the node: `branches` of a fork or a subgraph, and `agent <key>` of a sub-agent."""
     attempts: Mapping[str, int] = _NONE
     """How often something was begun here that is being retried, by the names of the policies."""
+    outcome: str = ""
+    """How the node was left: it `ended`, it `failed` and its error was caught, or it was `skipped` by middleware. Empty before that, and where
+    it was left otherwise."""
 
     @property
     def attempt(self) -> int:
@@ -178,7 +181,7 @@ class Activation:
         self.declared: dict[str, str] = {}
         """The names of the declarations of its nodes by their paths; none in a run without a store."""
         self.ruled: tuple[tuple[str, str], ...] = ()
-        """What the rules name of which the log notes each visit: the path of the strategy that has them, and the name."""
+        """What the rules of a sub-agent name: the path of the strategy that has them, and the name."""
         self.output: Any = None
         """The answer, as a stored value."""
         self.last_model_node = ""

@@ -30,7 +30,6 @@ from graphagent.run._after import settle_quietly
 from graphagent.run._answering import begin_features
 from graphagent.run._effects import RunEditor
 from graphagent.run._ending import look_back_quietly
-from graphagent.run._past import new_rules
 from graphagent.run._questions import stored_answer_type
 from graphagent.run._reading import look_up_again, look_up_again_in
 from graphagent.run._servers import SCOPE
@@ -212,7 +211,7 @@ def start_of(config: RunConfig, log: Log, draft: Draft, known: int = 0) -> Start
         first=config.compiled.first.name or "", value=log.keep(draft.task, config.strategy.input_type),
         steps=tuple(map(_taken_over, begins.steps[known:])), begun=max(begins.begun - known, 0), rules=begins.rules,
         trust=begins.floor, strategy=config.strategy.outline if log.durable else None,
-        declared=dict(config.strategy.declarations) if log.durable else {}, ruled=config.compiled.ruled,
+        declared=dict(config.strategy.declarations) if log.durable else {},
     )  # fmt: skip
 
 
@@ -300,9 +299,7 @@ def _append_resumed(run: AgentRun, header: RunHeader) -> None:
     changed = outline if outline.digest != header.strategy_digest else None
     log.header = structs.replace(header, reason="", strategy_digest=outline.digest, version=config.named_version)
     _record_answers(run)
-    rules = new_rules(config.compiled.ruled, config.strategy.declarations, log.state, run.session.past)
-    log.append(Resumed(strategy=changed, **rules))
-    run.session.past = None
+    log.append(Resumed(strategy=changed, declared=config.declared_since(log.state.run)))
 
 
 def _record_answers(run: AgentRun) -> None:

@@ -21,7 +21,7 @@ from graphagent.run._cached import CacheEntry
 from graphagent.run._callbacks import call_all
 from graphagent.run._middleware import pass_through
 from graphagent.run._people import ask
-from graphagent.run._rules import begin_tool, check_tool, end_tool
+from graphagent.run._rules import begin_tool, check_tool, end_tool, names_in_log
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ async def _made(effects: Effects, tool: Tool | None, call: ToolCall) -> tuple[To
     if tool.deferred:
         named = begin_tool(effects.walk, tool, key)
         if not effects.times_started("tool", key):  # whoever is asked may act before the run waits
-            await effects.start("tool", key, durable=False, tool=tool.name)
+            await effects.start("tool", key, durable=False, tool=tool.name, ruled=names_in_log(tool, named))
         answer = await ask(effects, f"What is the result of {call.name!r}?", kind="result", about=call)
         result = tool.result_of(call, answer)
         if named and not result.is_error:
@@ -151,12 +151,13 @@ async def _called(effects: Effects, tool: Tool | None, call: ToolCall) -> tuple[
 async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResult:
     run, node, key = effects.run, effects.node, f"{effects.scope}{call.id}"
     named = begin_tool(effects.walk, tool, key) if tool is not None else ()
+    names = names_in_log(tool, named) if tool is not None else ()
     run.emit(ToolCalled(run.run_id, node, call))
     entry = None if tool is None or call.malformed else _entry(run, tool, call)
     found = await entry.get(ToolResult) if entry is not None else None
     if found is not None:
         result: ToolResult = replace(found[0], call_id=call.id, name=call.name)
-        await effects.start("cached", key, durable=False, tool=call.name)
+        await effects.start("cached", key, durable=False, tool=call.name, ruled=names)
         if named:
             end_tool(effects.walk, named, key)
         run.emit(CacheUsed(run.run_id, node, call))
@@ -167,7 +168,7 @@ async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
     if tool is None or not tool.is_held(context):  # one that is held has begun
         # Of a call that is simply repeated, the beginning is durable with whatever comes next.
         name, durable = ("", False) if tool is None else (tool.name, tool.in_flight != "retry")
-        await effects.start("tool", key, durable=durable, tool=name)
+        await effects.start("tool", key, durable=durable, tool=name, ruled=names)
     token = abandoned.set(partial(run.report_abandoned, node=node))
     try:
         result = await execute_tool(tool, call, known=known, context=context)

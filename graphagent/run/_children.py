@@ -34,6 +34,7 @@ from graphagent.run._suspend import Suspend
 if TYPE_CHECKING:
     from graphagent.run._config import RunConfig
     from graphagent.run._effects import Effects
+    from graphagent.run._rules import Named
 
 
 async def run_agent(agent: Any, effects: Effects, task: Any) -> Any:
@@ -61,7 +62,7 @@ async def run_agent(agent: Any, effects: Effects, task: Any) -> Any:
         run.deadline = effects.walk.deadline
         step = await execute_until_accepted(run)
         log.append(AgentStopped(at=run.frame.path, status="done", step=copy.copy(step)))
-        end_agent(run, named)
+        end_agent(effects.walk, named, run.frame)
     except Suspend:
         reason, questions = run.session.pausing, run.questions
         if reason is None and (questions or any(at.startswith(run.frame.path) for at, _ in run.session.tasks.wakes)):
@@ -90,9 +91,7 @@ async def run_agent(agent: Any, effects: Effects, task: Any) -> Any:
     return output
 
 
-def _child(
-    agent: Any, name: str, config: RunConfig, effects: Effects, task: Any
-) -> tuple[AgentRun, tuple[tuple[str, str], ...]]:
+def _child(agent: Any, name: str, config: RunConfig, effects: Effects, task: Any) -> tuple[AgentRun, Named]:
     """Return the run of a sub-agent that the node has begun under the same key, or begin it; and what rules know it as."""
     parent, frame, log = effects.run, effects.frame, effects.log
     session = parent.session

@@ -153,10 +153,15 @@ class RunConfig:
         inside, agent, rest = self._sub_agent(path)
         return {**self.features, **agent.features_at(rest)} if inside and agent is not None else self.features
 
-    def ruled_in(self, agent: Activation) -> KnownAs:
-        """Return what rules name in the run of an agent: this one, or one that it calls."""
+    def ruled_in(self, agent: Activation) -> KnownAs | None:
+        """Return what rules name in the run of an agent: this one, or one that it calls. None if a node runs it by itself."""
         found = self._of(agent)
-        return (found.compiled.known_as if found is not None else None) or {}
+        return None if found is None else found.compiled.known_as or {}
+
+    def declared_since(self, run: Activation) -> dict[str, str] | None:
+        """Return the names of the declarations of the nodes; None if they are those that a run has."""
+        declared = dict(self.strategy.declarations)
+        return None if declared == run.declared else declared
 
     def _of(self, agent: Activation) -> RunConfig | None:
         if agent.parent is None:

@@ -173,9 +173,9 @@ class Effects:
         self.record(EffectRecorded(at=self.frame.path, kind=kind, key=key, held=held, ended=ended))
         await self.log.commit()
 
-    async def start(self, kind: str, key: str, *, durable: bool, tool: str = "") -> None:
+    async def start(self, kind: str, key: str, *, durable: bool, tool: str = "", ruled: tuple[str, ...] = ()) -> None:
         """Record that something is about to be done, which must not be done twice."""
-        self.record(EffectStarted(at=self.frame.path, kind=kind, key=key, tool=tool))
+        self.record(EffectStarted(at=self.frame.path, kind=kind, key=key, tool=tool, ruled=ruled))
         if durable:
             await self.log.commit()
 

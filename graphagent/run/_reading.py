@@ -85,11 +85,13 @@ async def read_run(config: RunConfig, owner: str, run_id: str, *, allow_changed:
         StrategyChangedError: the strategy is another one, and the run did not end with it.
         ToolServerError: the settings of a server do not fit the tools that the run has of it.
     """
-    past = Past(config.ruled_in) if config.has_rules else None
     root = await root_of(config.runs, owner, run_id)
-    log = await read_log(config, owner, root, watch=past.watch if past is not None else None)
+    log = None if config.has_rules else await read_log(config, owner, root)
+    if log is None or any(each.ruled and each.status == "running" for each in log.state.activations()):
+        past = Past(config.ruled_in)
+        log = await read_log(config, owner, root, watch=past.watch)
+        log.past = past.replay.executed
     run = run_over(config, log, allow_changed=allow_changed)
-    run.session.past = past
     return run if root == run_id else _part_of(run, run_id)
 
 

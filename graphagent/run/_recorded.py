@@ -19,6 +19,7 @@ from graphagent.llm import Approve, Deny, ModelResponse, ToolCalls, Usage
 from graphagent.log._bytes import payloads_in
 from graphagent.log._entries import (
     AgentStopped,
+    Asked,
     BranchesJoined,
     BranchFailed,
     EffectRecorded,
@@ -39,9 +40,8 @@ if TYPE_CHECKING:
 
     from graphagent.llm import ToolCall, ToolResult
     from graphagent.log._entries import Entry
-    from graphagent.log._log import Log
-    from graphagent.log._state import State
-    from graphagent.log._visits import Frame
+    from graphagent.log._log import Applied, Log
+    from graphagent.log._visits import Frame, Visit
     from graphagent.memory.steps._types import Step
     from graphagent.run._config import RunConfig
 
@@ -136,51 +136,57 @@ class Recording:
         """The visits that are being read."""
         self._current: dict[str, tuple[int, _RecordedVisit]] = {}
         """The visits that match those of the other run, with the entries with which these began, by place."""
+        self._asked: dict[tuple[str, str], str] = {}
+        """The kinds of questions, by the frames that asked and the keys of the answers."""
         self.earlier: list[Step] = []
         """The steps before the run."""
         self.start: Started
 
     # ---- what was recorded
 
-    def watch(self, entry: Entry, number: int, state: State, row: bytes, place: int) -> None:
-        """Note what an entry says, before it is applied."""
+    def watch(self, applied: Applied) -> None:
+        """Note what an entry says."""
+        entry, number, state, frame, visit = applied[:5]
         if isinstance(entry, Started):
-            self.start, self.earlier = entry, state.root.transcript.steps
-        frame = state.frames.get(entry.at)
-        if frame is None:
+            transcript = state.root.transcript
+            self.start, self.earlier = entry, transcript.steps[: transcript.begun - entry.begun]
+        if frame is None or visit is None:
             return
-        if isinstance(entry, _Outcome) and entry.kind in _ASKED:
-            visit, name = self._did(frame), (entry.kind, entry.key)
-            visit.outcomes[name] = entry
-            visit.did(name, _Cost(number, entry.charges, entry.turns))
-            if entry.kind == "tool" and frame.visit.input is not UNSET:
-                visit.input = frame.visit.input, frame.visit.source
-            asked = (each for each in state.questions.values() if (each.at, each.key) == (entry.at, entry.key))
-            if entry.kind == "answer" and any(each.kind == "approval" for each in asked):
-                visit.verdicts[entry.key] = entry.value
+        if isinstance(entry, Asked):
+            self._asked[entry.at, entry.key] = entry.kind
+        elif isinstance(entry, _Outcome) and entry.kind in _ASKED:
+            found, name = self._did(frame, visit), (entry.kind, entry.key)
+            found.outcomes[name] = entry
+            found.did(name, _Cost(number, entry.charges, entry.turns))
+            if entry.kind == "tool" and visit.input is not UNSET:
+                found.input = visit.input, visit.source
+            if entry.kind == "answer" and self._asked.get((entry.at, entry.key)) == "approval":
+                found.verdicts[entry.key] = entry.value
         elif isinstance(entry, EffectStarted) and entry.kind in ("tool", "cached"):
-            self._did(frame).started[entry.key] = entry.tool
+            self._did(frame, visit).started[entry.key] = entry.tool
         elif isinstance(entry, EffectRecorded | Spent) and entry.charges:
-            self._did(frame).did(("spent", str(number)), _Cost(number, entry.charges, entry.turns))
+            self._did(frame, visit).did(("spent", str(number)), _Cost(number, entry.charges, entry.turns))
         elif isinstance(entry, BranchesJoined) and entry.winner is not None:
-            visit = self._did(frame)
-            visit.winner = entry.winner
-            for branch, each in enumerate(frame.visit.inside.get("branches", ())):
+            found = self._did(frame, visit)
+            found.winner = entry.winner
+            for branch, each in enumerate(visit.inside.get("branches", ())):
                 if branch != entry.winner:
-                    self._lose(visit, _place(each), frame.visit.entered)
+                    self._lose(found, _place(each), visit.entered)
         elif isinstance(entry, NodeFinished | Placed | BranchFailed | AgentStopped | NodeRetried):
             if isinstance(entry, NodeFinished):
-                self._did(frame)  # it counts even if it did nothing: another node may not do something in its place
-            self._end_inside(frame, entry)
+                self._did(
+                    frame, visit
+                )  # it counts even if it did nothing: another node may not do something in its place
+            self._end_inside(frame, visit, entry)
             ended = self._recording.pop(frame, None)
             if ended is not None:
                 ended.retried = isinstance(entry, NodeRetried)
                 ended.ended = True
 
-    def _did(self, frame: Frame) -> _RecordedVisit:
+    def _did(self, frame: Frame, visit: Visit) -> _RecordedVisit:
         found = self._recording.get(frame)
         if found is None:
-            found = self._recording[frame] = _RecordedVisit(frame.visit.node or "", frame.born)
+            found = self._recording[frame] = _RecordedVisit(visit.node or "", frame.born)
             place = _place(frame)
             if place not in self._visits:
                 self._visits[place] = deque()
@@ -189,14 +195,12 @@ class Recording:
             self._visits[place].append(found)
         return found
 
-    def _end_inside(self, frame: Frame, entry: Entry) -> None:
+    def _end_inside(self, frame: Frame, visit: Visit, entry: Entry) -> None:
         """Note that what was executed inside a node has ended; if it is tried again, so is all of that."""
         retried, whole = isinstance(entry, NodeRetried), isinstance(entry, NodeRetried) and bool(entry.first)
-        if not (frame.visit.inside or whole):
+        if not (visit.inside or whole):
             return
-        place, begun = (
-            (_place(frame), frame.born) if whole else (f"{_place(frame)}{frame.visit.node}/", frame.visit.entered)
-        )
+        place, begun = (_place(frame), frame.born) if whole else (f"{_place(frame)}{visit.node}/", visit.entered)
         for name in self._inside.get(place, ()):
             for each in takewhile(lambda each: each.born >= begun, reversed(self._visits[name])):
                 each.ended, each.retried = True, each.retried or retried

@@ -1,4 +1,4 @@
-"""Rules of strategies in runs: what they name is noted in the log, and checked against the state before it begins.
+"""Rules of strategies in runs: what they name is noted, and checked before it begins.
 
 Which nodes a rule names is known when a strategy is compiled. Their calls are wrapped; all others are not, and cost nothing more.
 """
@@ -6,12 +6,11 @@ Which nodes a rule names is known when a strategy is compiled. Their calls are w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphagent.errors import RuleError
 from graphagent.graph._rules import is_about, reason
-from graphagent.log._entries import RuledExecution
-from graphagent.log._executed import continues, scope_of, standing, violation
+from graphagent.log._executed import Executed, RuleScope, name_of_tool, scope_of, violation
 from graphagent.run._ruled import Ruled
 
 if TYPE_CHECKING:
@@ -22,25 +21,37 @@ if TYPE_CHECKING:
     from graphagent.run._compiled import Call
     from graphagent.run._walk import Walk
 
+Named: TypeAlias = Sequence[tuple[RuleScope, str]]
+"""What rules know something as that is executed: the visits of the strategies that have the rules, and names."""
+
 
 def ruled(call: Call, of: Sequence[Ruled]) -> Call:
     """Return the call of an element that rules name: it begins only if none is broken by it."""
 
     async def checked(walk: Walk, value: Any) -> Any:
-        frame, log = walk.frame, walk.run.log
+        path = walk.frame.node_path
         check_rules(walk, of)  # again, since middleware may have waited
-        named = _note(walk, of)
+        named = _begin(walk, of, path)
         output = await call(walk, value)
-        log.append(RuledExecution(at=frame.path, of=named, ended=True))
+        _end(walk, named, path)
         return output
 
     return checked
 
 
-def begin_tool(walk: Walk, tool: Tool, key: str) -> tuple[tuple[str, str], ...]:
+def begin_tool(walk: Walk, tool: Tool, key: str) -> Named:
     """Note that a tool call begins, and return what the rules know it as; nothing if none names the tool."""
-    found = check_tool(walk, tool, key)
-    return _note(walk, found, key) if found else ()
+    return _begin(walk, check_tool(walk, tool, key), f"{walk.frame.node_path}:{key}")
+
+
+def end_tool(walk: Walk, named: Named, key: str) -> None:
+    """Note that a tool call came to its end."""
+    _end(walk, named, f"{walk.frame.node_path}:{key}")
+
+
+def names_in_log(tool: Tool, named: Named) -> tuple[str, ...]:
+    """Return the names of a tool that the log has besides its own, so that whoever reads it knows it as the rules do."""
+    return tuple(name for _, name in named if name != name_of_tool(tool.name))
 
 
 def check_tool(walk: Walk, tool: Tool, key: str) -> list[Ruled]:
@@ -67,18 +78,14 @@ def check_agent(walk: Walk, agent: Any, name: str, key: str, inside: Frame | Non
     return found
 
 
-def begin_agent(walk: Walk, of: Sequence[Ruled], inside: Frame) -> tuple[tuple[str, str], ...]:
-    """Note that a sub-agent begins, in its frame, and return what the rules know it as."""
-    named = _names(walk, of)
-    if named:
-        walk.run.log.append(RuledExecution(at=inside.path, of=named, agent=True))
-    return named
+def begin_agent(walk: Walk, of: Sequence[Ruled], inside: Frame) -> Named:
+    """Note that a sub-agent begins, and return what the rules know it as."""
+    return _begin(walk, of, inside.path.rstrip("/"))
 
 
-def end_agent(run: AgentRun, named: tuple[tuple[str, str], ...]) -> None:
+def end_agent(walk: Walk, named: Named, inside: Frame) -> None:
     """Note that a sub-agent came to its end."""
-    if named:
-        run.log.append(RuledExecution(at=run.frame.path, of=named, agent=True, ended=True))
+    _end(walk, named, inside.path.rstrip("/"))
 
 
 def _rules_about(walk: Walk, called: RuleNode, at: str = "") -> list[Ruled]:
@@ -99,17 +106,8 @@ def _rules_about(walk: Walk, called: RuleNode, at: str = "") -> list[Ruled]:
 
 
 def _is_noted(walk: Walk, levels: int, name: str, at: str) -> bool:
-    frame = walk.frame
-    known = walk.run.log.state.executed.get(scope_of(_around(frame, levels)), {}).get(name)
-    return known is not None and any(
-        (path == frame.node_path or at.startswith(f"{path}/")) and continues(since, path, frame)
-        for path, (_, _, since, _) in known.running.items()
-    )
-
-
-def end_tool(walk: Walk, named: tuple[tuple[str, str], ...], key: str) -> None:
-    """Note that a tool call came to its end."""
-    walk.run.log.append(RuledExecution(at=walk.frame.path, of=named, call=key, ended=True))
+    frame, past = walk.frame, walk.run.log.past
+    return past is not None and past.is_inside(scope_of(_around(frame, levels)), name, at, frame.node_path, frame.visit)
 
 
 def check_rules(walk: Walk, of: Sequence[Ruled], call: str = "", path: str = "") -> None:
@@ -118,28 +116,41 @@ def check_rules(walk: Walk, of: Sequence[Ruled], call: str = "", path: str = "")
     path = path if call else frame.node_path
     for levels, _, checks in of:
         around = _around(frame, levels)
-        state, scope = run.log.state, scope_of(around)
+        past, scope = _past(walk), scope_of(around)
+        now = past.standing(scope, run.log.state.number) if checks else {}
         # If it continues, it may have begun before what the rule is about, or that may have been executed since.
-        executed = (standing(state, scope), standing(state, scope, path, frame)) if checks else ()
+        before = past.stood(scope, path, frame.node_path, frame.visit) if checks else None
         for rule, first, between in checks:
-            found = [violation(each, first, between) for each in executed]
-            after = found[-1]
-            if after is not None and found[0] is not None:
+            after = violation(now, first, between)
+            if after is not None and before is not None:
+                after = violation(before, first, between)
+            if after is not None:
                 node = f"{frame.node_path}: {call}" if call else frame.node_path
                 error = RuleError(str(rule), node, after, (*_path(around, frame), node), reason(rule, after))
                 error.run_id = _run_around(run, around).run_id
                 raise error
 
 
-def _note(walk: Walk, of: Sequence[Ruled], key: str = "") -> tuple[tuple[str, str], ...]:
-    """Note that something begins, and return its names, each with the path of the frame of the strategy that has the rules."""
-    named = _names(walk, of)
-    walk.run.log.append(RuledExecution(at=walk.frame.path, of=named, call=key))
+def _past(walk: Walk) -> Executed:
+    """Return what the run has executed of what rules name."""
+    log = walk.run.log
+    if log.past is None:
+        log.past = Executed(log.state.visit_at)
+    return log.past
+
+
+def _begin(walk: Walk, of: Sequence[Ruled], path: str) -> Named:
+    """Note that something begins, and return its names."""
+    frame, number = walk.frame, walk.run.log.state.number
+    named = tuple((scope_of(_around(frame, levels)), name) for levels, names, _ in of for name in names)
+    for scope, name in named:
+        _past(walk).begin(scope, name, path, frame.path, frame.visit, number)
     return named
 
 
-def _names(walk: Walk, of: Sequence[Ruled]) -> tuple[tuple[str, str], ...]:
-    return tuple((_around(walk.frame, levels).path, name) for levels, names, _ in of for name in names)
+def _end(walk: Walk, named: Named, path: str) -> None:
+    for scope, name in named:
+        _past(walk).end(scope, name, path, walk.run.log.state.number)
 
 
 def _around(frame: Frame, levels: int) -> Frame:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from graphagent.memory.steps._types import Step
     from graphagent.memory.transcript._transcript import Item
     from graphagent.run._config import RunConfig
-    from graphagent.run._past import Past
     from graphagent.run._questions import Question
     from graphagent.run._recorded import Recording
     from graphagent.store import Change
@@ -143,8 +142,6 @@ class Session:
     """Whether the run is left to another process when it pauses."""
     draft: Draft | None = None
     """The run before it has begun."""
-    past: Past | None = None
-    """What the run had executed when it was read, if there are rules."""
 
     def __init__(self, config: RunConfig, log: Log, *, run_id: str, owner: str) -> None:
         self.log = log

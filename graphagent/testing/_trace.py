@@ -20,15 +20,14 @@ from graphagent.events import (
     RunSuspended,
 )
 from graphagent.graph._rules import is_tool
-from graphagent.log._executed import began, ended, take_back
-from graphagent.log._visits import TASK, UNSET, Frame
-from graphagent.memory.transcript._transcript import Transcript
+from graphagent.log._executed import Executed
+from graphagent.log._visits import TASK, UNSET, Visit
 
 if TYPE_CHECKING:
     from graphagent._agent import Agent
     from graphagent.graph import BrokenRule, PathRule, Strategy
     from graphagent.history._rules import RuleCheck
-    from graphagent.log._state import Occurrences, RuleScope
+    from graphagent.log._executed import RuleScope
 
 
 @dataclass(slots=True)
@@ -113,49 +112,53 @@ class _Heard:
     """What a run executed, as far as its events say it. They do not say that the strategy of an agent is tried again as a whole."""
 
     def __init__(self, check: RuleCheck) -> None:
-        self.number = 0
-        self.frames: dict[str, Frame] = {}
-        self.executed: dict[RuleScope, dict[str, Occurrences]] = {}
+        self._visits: dict[str, Visit] = {}
+        """The visits of frames, by the paths of these. One that has ended is at no node, since that entry."""
+        self._executed = Executed(self._visits.get)
         self._check = check
         self._names: dict[str, list[tuple[RuleScope, str]]] = {}
+        self._number = 0
 
     def hear(self, event: NodeStarted | NodeFinished | NodeFailed, index: int) -> None:
         """Note what an event says; `index` is that of a node that it starts."""
-        self.number += 1
-        path, name = _place(event.node)
-        frame, (place, element) = self.frames.get(path) or self._enter(path), self._check.find(event.node)
-        inside = [each for each in frame.frames() if each is not frame]
+        self._number = number = self._number + 1
+        executed, node = self._executed, event.node
+        at, name = _place(node)
+        place, element = self._check.find(node)
+        if at not in self._visits:
+            self._enter(at)
+        visit, inside = self._visits[at], [each for each in self._visits if each != at and each.startswith(at)]
         if isinstance(event, NodeStarted):
-            frame.moved(name, UNSET, TASK, self.number)
-            self._names[event.node] = self._check.begins(self, {place}, event.node, index)
-            for scope, named in self._names[event.node]:
-                began(self, scope, named, event.node, frame)
+            visit = self._visits[at] = Visit(name, UNSET, TASK, number, number, number)
+            self._names[node] = self._check.begins(executed, {place}, node, index, number)
+            for scope, named in self._names[node]:
+                executed.begin(scope, named, node, at, visit, number)
         elif isinstance(event, NodeFailed):
-            frame.visit.node = name if element.retried else ""  # it may be tried again
-        elif frame.visit.node == name:
+            visit.node = name if element.retried else ""  # it may be tried again
+        elif visit.node == name:
             if element.kind == "race":
-                branches = frame.visit.inside.get("branches", [])
-                won = min((each.ended for each in branches if each.ended), default=0)
-                take_back(self, [(each.path, each.born) for each in branches if each.ended != won])
-            for scope, named in self._names[event.node]:
-                ended(self, scope, named, event.node)
-            frame.visit.node, frame.ended = "", self.number
+                branches = {each: self._visits[each] for each in inside if each.count("/") == node.count("/") + 2}
+                won = min((each.entered for each in branches.values() if each.outcome), default=0)
+                lost = (each for each, branch in branches.items() if not branch.outcome or branch.entered != won)
+                executed.take_back([(each, visit.entered) for each in lost])
+            for scope, named in self._names[node]:
+                executed.end(scope, named, node, number)
+            self._visits[at] = Visit("", UNSET, TASK, number, number, number, outcome="ended")
         for each in inside:  # what was inside it is over
-            del self.frames[each.path]
-        frame.visit.leave_inside()
+            del self._visits[each]
 
-    def _enter(self, path: str) -> Frame:
+    def _enter(self, path: str) -> None:
         """Add a frame. If it is the first one inside a node, what earlier attempts of that had executed is taken back."""
-        outer: Frame | None = None
         for node in (path[:-1], path[:-1].rpartition("/")[0]) if path else ():  # a subgraph, or a fork with a branch
             at, name = _place(node)
-            outer = outer or (self.frames[at] if at in self.frames and self.frames[at].visit.node == name else None)
-        frame = self.frames[path] = Frame(path, outer, Transcript(), self.number)
-        if outer is not None:
-            if not outer.visit.inside:
-                take_back(self, [(f"{outer.node_path}/", outer.visit.entered)])
-            outer.visit.add_inside("branches", frame)
-        return frame
+            outer = self._visits.get(at)
+            if (
+                outer is not None
+                and outer.node == name
+                and not any(each.startswith(f"{node}/") for each in self._visits)
+            ):
+                self._executed.take_back([(f"{node}/", outer.entered)])
+        self._visits[path] = Visit("", UNSET, TASK, self._number, self._number, self._number)
 
 
 def _place(node: str) -> tuple[str, str]:

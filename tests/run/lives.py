@@ -88,9 +88,8 @@ async def entries_of(store, run_id="r"):
     """Give the entries of a run as they are kept."""
     found = []
 
-    def watch(entry, number, state, row, place):
-        frame = state.frames.get(entry.at)
-        found.append(Recorded(entry, frame.visit.node or "" if frame is not None else ""))
+    def watch(applied):
+        found.append(Recorded(applied.entry, applied.visit.node or "" if applied.visit is not None else ""))
 
     try:
         await Log.read(store, "", run_id, watch=watch)
