@@ -144,7 +144,7 @@ class Recording:
 
     # ---- what was recorded
 
-    def watch(self, applied: Applied) -> None:
+    def watch(self, applied: Applied) -> None:  # noqa: C901  one branch for each kind of entry
         """Note what an entry says."""
         entry, number, state, frame, visit = applied[:5]
         if isinstance(entry, Started):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from graphagent import END, START, Agent, Context, Strategy, node, tool
-from graphagent.errors import RuleError, StrategyError, Veto
-from graphagent.graph import guarded, never_together, parallel, precedes, select_tools
+from graphagent.errors import NodeFailedError, RuleError, StrategyError, Veto
+from graphagent.graph import each, guarded, never_together, parallel, precedes, select_tools
 from graphagent.graph.rules._proof import check_rules
 from graphagent.history import broken_rules
 from graphagent.llm import ToolCall, ToolCalls, ToolResult
@@ -441,6 +441,42 @@ async def test_a_call_that_waited_is_one_call():
     await agent.resume("r", answer="yes")
     [broken] = await broken_rules(store, "r", strategy, rules=[precedes(approve, sure)])
     assert broken.node == "call_sure: sure"
+
+
+async def test_a_tool_of_another_name_is_known_when_the_run_is_resumed():
+    """As what had to come before, and as what forbids something: what was called before the process died counts afterwards."""
+
+    @node
+    async def wait(ctx: Context, text: str) -> str:
+        return str(await ctx.ask("Go on?"))
+
+    for rule, forbids in ((precedes(look, send), False), (never_together(look, send), True)):
+        strategy, store = line(calling(replace(look, name="see")), wait, send, rules=()), MemoryStore()
+        strategy.path_rules = (rule,)
+        assert (await Agent(strategy, store=store, tools=[look]).run("x", run_id="r")).status == "waiting"
+        resumed = Agent(strategy, store=store, tools=[look]).resume("r", answer="yes")
+        if forbids:
+            with pytest.raises(RuleError, match="'call_see: look' has been executed"):
+                await resumed
+        else:
+            assert (await resumed).status == "done"
+
+
+async def test_items_whose_turn_has_not_come_have_not_begun_when_the_run_is_resumed():
+    """Of an `each` that executes one item at a time, those that wait for their turn forbid nothing."""
+    failures = [OSError("no connection")]
+
+    @node
+    async def fails(ctx: Context, text: str) -> str:
+        if failures:
+            raise failures.pop()
+        return text
+
+    strategy = line(each(line(approve, calling(look), fails, send), limit=1))
+    strategy.path_rules, store = (guarded(approve, by=look, before=send),), MemoryStore()
+    with pytest.raises(NodeFailedError):
+        await Agent(strategy, store=store, tools=[look]).run(["a", "b"], run_id="r")
+    assert (await Agent(strategy, store=store, tools=[look]).resume("r")).status == "done"
 
 
 async def test_a_call_of_a_sub_agent_is_checked():
