@@ -151,6 +151,7 @@ class Transcript:
         self._prompted: tuple[object, list[Message], Prompt] | None = None
         """The last prompt, reused until a change; its first item is `versions.made` at that time."""
         self._summaries: int = -1
+        self._settled: int = 0
         self._forget_messages()
 
     # ---- reading
@@ -444,7 +445,7 @@ class Transcript:
 
     def _forget_messages(self) -> None:
         self._prompted = None
-        self._settled: int = 0
+        self._settled = 0
         self._summaries = -1
         self._visible: list[int] = []
         self._ranges: list[Range] = []
