@@ -18,7 +18,7 @@ import anyio
 from graphagent._article import a, kind_of
 from graphagent._concurrency import OwnTask
 from graphagent._dispatch import Handlers, Listener, by_type, listener
-from graphagent._features import implementing
+from graphagent._features import Features
 from graphagent._options import (
     check_budgets,
     check_dispatcher,
@@ -68,7 +68,7 @@ from graphagent.run._assembly import (
 from graphagent.run._beginning import begin
 from graphagent.run._building import compile_root
 from graphagent.run._callbacks import callbacks_with_types, final_checks
-from graphagent.run._config import RunConfig, checked_retention
+from graphagent.run._config import Plan, RunConfig, checked_retention
 from graphagent.run._context import context_of
 from graphagent.run._deps import check_deps, deps_maker, deps_users
 from graphagent.run._ending import end_here
@@ -303,7 +303,7 @@ class Agent(Generic[I, O]):
         check_flag("allow_unpriced=", allow_unpriced)
         self.budgets: Budgets = Budgets(max_nodes, max_turns, max_tokens, max_cost, max_seconds, allow_unpriced)
         """The budgets of a run."""
-        self._features: dict[type[Any], Feature] = {}
+        self._features = Features()
         own = list(self._sites())
         for site in own:
             if site.has_own_tools:
@@ -366,7 +366,7 @@ class Agent(Generic[I, O]):
                 "give the agent one: Agent(…, store=SqliteStore('runs.db')), or let it learn at its place: learn=True"
             )
         installed.install(self)
-        self._features[type(made)] = installed
+        self._features = Features({**self._features, type(made): installed})
         return made
 
     def offer(self, tools: Sequence[Tool]) -> bool:
@@ -776,7 +776,7 @@ class Agent(Generic[I, O]):
         found: list[Any] = [] if self.store is None else [self.store]
         for site in with_sub_agents(self._sites()):
             found += stores_of(site.model)
-            for feature in implementing(site.features, "places"):
+            for feature in site.features.having("places"):
                 found += feature.places
         return tuple({id(each): each for each in found}.values())
 
@@ -1013,10 +1013,10 @@ class Agent(Generic[I, O]):
             self._cached_config = RunConfig(
                 strategy=self.strategy, compiled=compiled, call=call,
                 model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, named_version=self.version, migrations=self._migrations, retention=self._retention, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
-                features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
+                plan=Plan(self._features, self.callbacks, self._checks), handlers=self._handlers, store=self.store,
                 has_rules=any(isinstance(each.element, Strategy) and each.element.path_rules for each in every),
                 learns_later=any(getattr(each, "background", False) for each in self._features.values()), learn_soon=self._learn_soon,
-                checks=self._checks, takes_calls=takes_calls(self.strategy), planning_interval=self._planning_interval, check_deps=partial(check_deps, users), make_deps=self._make_deps, dispatcher=self.dispatcher,
+                takes_calls=takes_calls(self.strategy), planning_interval=self._planning_interval, check_deps=partial(check_deps, users), make_deps=self._make_deps, dispatcher=self.dispatcher,
                 compile=compile_root, context=context_of, handle=Run,
             )  # fmt: skip
         return self._cached_config

@@ -1,9 +1,9 @@
-"""Which of the optional methods of `protocols.Feature` a feature has."""
+"""The features that hold in a place, and which of the optional methods of `protocols.Feature` they have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, cast, final
 
 from graphagent.protocols import Feature
 
@@ -13,9 +13,22 @@ _PROMPT = ("tools", "shown", "before_request", "make_room")
 _GROUPS = {**dict.fromkeys(_PROMPT, _PROMPT), "look_up": ("refers", "look_up"), "refers": ("refers", "look_up")}
 
 
-def implementing(features: Mapping[type[Any], Feature], method: str) -> list[Feature]:
-    """Return the features that define an optional method themselves, in the order of their installation."""
-    return [feature for feature in features.values() if _implements(feature, method)]
+@final
+class Features(dict[type[Any], Feature]):
+    """The features that hold in a place, by their types, in the order of their installation. It never changes."""
+
+    __slots__ = ("_having",)
+
+    def __init__(self, features: Mapping[type[Any], Feature] | None = None) -> None:
+        super().__init__(features or {})
+        self._having: dict[str, tuple[Feature, ...]] = {}
+
+    def having(self, method: str) -> tuple[Feature, ...]:
+        """Return the features that define an optional method themselves. They are looked for once."""
+        found = self._having.get(method)
+        if found is None:
+            found = self._having[method] = tuple(each for each in self.values() if _implements(each, method))
+        return found
 
 
 def _implements(feature: Any, method: str) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from graphagent._features import Features
 from graphagent.errors import RunNotFoundError
 from graphagent.history._entries import Entry, innermost, questions_of, read_stored
 from graphagent.history._runs import run_head
@@ -122,9 +123,10 @@ async def read_run(
         DamagedStoreError: it is not what was written.
         StoreError: the store cannot be read, or the run has steps of types that were not imported.
     """
+    known = Features(features)
 
     async def look_up(codec: EntryCodec, rows: Sequence[bytes]) -> None:
-        await look_up_references(lambda _: features or {}, owner, codec, rows)
+        await look_up_references(lambda _: known, owner, codec, rows)
 
     root = await root_of(store, owner, run_id)
     reader = await read_stored(store, owner, root, look_up=look_up)

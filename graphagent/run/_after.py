@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from msgspec import structs
 
-from graphagent._features import implementing
 from graphagent._raised import awaited
 from graphagent.errors import BudgetError, RunClaimedError, RunNotFoundError, StoreError
 from graphagent.log._claim import Token
@@ -52,7 +51,7 @@ def learners(run: AgentRun) -> list[Feature]:
     """Return the features that learn from the run when it has ended, if that is committed with the answer."""
     if run.parent is not None or run.session.recorded is not None or not run.log.durable:
         return []
-    return [each for each in implementing(run.features, "ended") if _learns(each)]
+    return [each for each in run.features.having("ended") if _learns(each)]
 
 
 def _learns(feature: Feature) -> bool:
@@ -68,7 +67,7 @@ async def look_back(run: AgentRun) -> None:
     """Show the run, which has ended, to the features, and let the taps learn that failed to; in the background it is left to `settle`."""
     if run.session.recorded is None:
         later = learners(run)
-        for feature in implementing(run.features, "ended"):
+        for feature in run.features.having("ended"):
             if feature in later or _ends_outside(run, feature):
                 continue
             run.after = run.after or _log_after(run)
@@ -94,7 +93,7 @@ def _ends_outside(run: AgentRun, feature: Feature) -> bool:
     around = run.parent
     while around is not None:
         if any(each is feature for each in around.features.values()) or any(
-            each.learns_for(feature) for each in implementing(around.features, "learns_for")
+            each.learns_for(feature) for each in around.features.having("learns_for")
         ):
             return True
         around = around.parent

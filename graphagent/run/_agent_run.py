@@ -14,7 +14,6 @@ from weakref import ref
 
 from graphagent import _clock
 from graphagent._dispatch import AnswerHandler
-from graphagent._features import implementing
 from graphagent.errors import BudgetError, HandlerError, RunEndedError, SerializationError
 from graphagent.events import OutputStreamed, RunAnswered, StepCommitted, TextStreamed, ThreadAbandoned
 from graphagent.llm import Message, Tool, ToolCall
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from graphagent._dispatch import Handlers
+    from graphagent._features import Features
     from graphagent.errors import RunError
     from graphagent.events import Event, ModelOutput
     from graphagent.llm import ModelResponse
@@ -43,9 +43,8 @@ if TYPE_CHECKING:
     from graphagent.log._visits import Activation, Frame, Source
     from graphagent.memory.steps._types import Step
     from graphagent.memory.transcript._transcript import Item
-    from graphagent.protocols import Feature, ToolServer
-    from graphagent.run._callbacks import Callback
-    from graphagent.run._config import RunConfig
+    from graphagent.protocols import ToolServer
+    from graphagent.run._config import Plan, RunConfig
     from graphagent.run._effects import Effects
     from graphagent.run._held_back import HeldBack
     from graphagent.run._questions import Question
@@ -59,12 +58,6 @@ class AgentRun:
     """One run of an agent, as the engine executes it."""
 
     # Most runs never have these: as class attributes they cost nothing for each run.
-    around_model: tuple[Feature, ...] | None = None
-    around_node: tuple[Feature, ...] | None = None
-    around_tool: tuple[Feature, ...] | None = None
-    guards: Sequence[Callback] = ()
-    """The callbacks for tool calls."""
-    step_callbacks: Sequence[Callback] = ()
     begun = False
     """Whether this process has begun or continued it, as the run of a sub-agent."""
     since: int | None = None
@@ -106,16 +99,9 @@ class AgentRun:
         self.lineage: tuple[str, ...] = (run_id,) if parent is None else (run_id, *parent.lineage)
         """Its id, and those of the runs around it."""
         self.handlers: Handlers = config.handlers
-        self.features: Mapping[type[Any], Feature] = config.features
-        if config.features:
-            self.around_model = tuple(implementing(config.features, "around_model")) or None
-            self.around_node = tuple(implementing(config.features, "around_node")) or None
-            self.around_tool = tuple(implementing(config.features, "around_tool")) or None
-        if config.callbacks:
-            self.step_callbacks = [
-                each for each in config.callbacks if any(kind is not ToolCall for kind in each.kinds)
-            ]
-            self.guards = [each for each in config.callbacks if ToolCall in each.kinds]
+        self.plan: Plan = config.plan
+        """What its features, callbacks and checks decide."""
+        self.features: Features = config.plan.features
         self.limits = Limits(self, frame, config.budgets, limits)
         own = None if config.strategy.setting is None else config.strategy.setting.max_seconds
         seconds = [each for each in (config.budgets.max_seconds, own) if each is not None]
@@ -265,15 +251,6 @@ class AgentRun:
 
     # ---- steps
 
-    def calls_back(self, step: Step) -> bool:
-        """Return whether callbacks see a step before it is among the steps."""
-        return any(isinstance(step, each.kinds) for each in self.step_callbacks)
-
-    @property
-    def checks_answer(self) -> bool:
-        """Whether somebody may refuse the answer: a final check, or a callback."""
-        return bool(self.config.checks) or any(issubclass(FinalAnswerStep, each.kinds) for each in self.step_callbacks)
-
     def added_step(self, effects: Effects, item: Item) -> None:
         """Note that a step was added to a transcript."""
         if self.handlers or self.session.stepping:
@@ -284,7 +261,7 @@ class AgentRun:
         """Note that the step of the answer was added. Callbacks have seen it, and it is the object of users from now on."""
         transcript = self.frame.transcript
         item = transcript.items[-1]
-        if self.step_callbacks:
+        if self.plan.step_callbacks:
             self.memory.take(step, item, transcript)
         if self.handlers or self.session.stepping:
             self.added.append(self.memory.handle(item, transcript))
@@ -364,7 +341,7 @@ class AgentRun:
         if own is None:
             return None
         within = replace(
-            own, store=config.store, model=own.model or config.model, features={**self.features, **own.features},
+            own, store=config.store, model=own.model or config.model, plan=own.plan.within(self.plan),
             tools=config.tools if own.inherits_tools else own.tools, deps=config.deps,
         )  # fmt: skip
         found = self.session.children[run_id] = AgentRun(

@@ -59,7 +59,7 @@ async def execute_until_accepted(run: AgentRun) -> FinalAnswerStep:
 async def _answer(run: AgentRun) -> FinalAnswerStep:
     if run.session.attention:
         run.session.stop_if_due()
-    held_back = HeldBack(run.held_back, REFUSED if run.checks_answer else (), of_run=True)
+    held_back = HeldBack(run.held_back, REFUSED if run.plan.checks_answer else (), of_run=True)
     try:
         step = await _accepted(run, held_back)
     except Suspend:
@@ -77,7 +77,7 @@ async def _accepted(run: AgentRun, held_back: HeldBack) -> FinalAnswerStep:
         if run.frame.transcript.open is not None:
             await close_open(Effects(walk))
         step = FinalAnswerStep(output)
-        refusal = await _refusal(run, step) if run.checks_answer else None
+        refusal = await _refusal(run, step) if run.plan.checks_answer else None
         if refusal is None:
             return step
         held_back.drop()
@@ -91,13 +91,13 @@ async def _accepted(run: AgentRun, held_back: HeldBack) -> FinalAnswerStep:
 
 async def _refusal(run: AgentRun, step: FinalAnswerStep) -> tuple[RunError, str] | None:
     """Return the refusal of an answer, and the text for the model; None if the answer is accepted."""
-    for check in run.config.checks:
+    for check in run.plan.checks:
         text = await check.refusal(step.output, run.handle)
         if text is not None:
             return CheckError(check.name), text
-    if not run.calls_back(step):
+    if not run.plan.calls_back(type(step)):
         return None
-    veto, failure = await call_all(run.step_callbacks, step, run.handle)
+    veto, failure = await call_all(run.plan.step_callbacks, step, run.handle)
     if failure is not None:
         run.session.fail(failure)
     return None if veto is None else (veto, f"Your answer was refused: {veto.reason}. Answer again.")
@@ -106,13 +106,13 @@ async def _refusal(run: AgentRun, step: FinalAnswerStep) -> tuple[RunError, str]
 async def _show_task(run: AgentRun) -> None:
     """Let the callbacks see the task, once."""
     frame, transcript = run.frame, run.frame.transcript
-    if not run.step_callbacks or frame.visit.since != frame.born:
+    if not run.plan.step_callbacks or frame.visit.since != frame.born:
         return
     for item in transcript.items[transcript.begun :]:
         step = transcript.versions[item.version]
-        if isinstance(step, TaskStep) and run.calls_back(step):
+        if isinstance(step, TaskStep) and run.plan.calls_back(type(step)):
             with run.calling_back(Effects(run.walk(), scope="task@")):
-                veto, failure = await call_all(run.step_callbacks, run.memory.handle(item, transcript), run.handle)
+                veto, failure = await call_all(run.plan.step_callbacks, run.memory.handle(item, transcript), run.handle)
             if failure is not None:
                 run.session.fail(failure)
             if veto is not None:

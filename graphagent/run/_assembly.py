@@ -7,7 +7,6 @@ from dataclasses import is_dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from graphagent._features import implementing
 from graphagent._options import check_tools
 from graphagent.errors import ArgumentsError, SerializationError, StrategyError, ToolError, UnpricedModelError
 from graphagent.graph import CachePolicy, Node, Problem, Retry, Strategy
@@ -145,7 +144,7 @@ def check_offers(sites: Iterable[Site]) -> None:
         tools = tuple(map(as_tool, site.tools))
         if check is not None and all(isinstance(each, Tool) for each in tools):
             # As when the node is executed, tools of features come beside others alone.
-            added = implementing(site.features, "tools") if tools else ()
+            added = site.features.having("tools") if tools else ()
             check(site.path, (*tools, *(tool for feature in added for tool in feature.tools)))
 
 
@@ -246,7 +245,7 @@ def check_ruled_tools(every: Iterable[Site]) -> None:
 
 def _of_features(every: Iterable[Site]) -> Iterator[Tool]:
     """Yield the tools of features."""
-    features = {id(feature): feature for site in every for feature in implementing(site.features, "tools")}
+    features = {id(feature): feature for site in every for feature in site.features.having("tools")}
     for feature in features.values():
         yield from feature.tools
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent import _clock
-from graphagent._features import implementing
 from graphagent._functions import abandoned
 from graphagent._raised import leaves
 from graphagent.errors import FeatureError, RunError, ScriptError, ToolError
@@ -33,13 +32,13 @@ if TYPE_CHECKING:
 async def check_call(effects: Effects, call: ToolCall, *, changed: bool = False) -> Deny | None:
     """Show a tool call once to the callbacks for calls. Return a refusal, or None."""
     run = effects.run
-    if not run.guards:
+    if not run.plan.guards:
         return None
     key = f"{effects.scope}{call.id}:changed" if changed else f"{effects.scope}{call.id}"
     found = effects.find("check", key)
     if found is not None:
         return found.value if isinstance(found.value, Deny) else None
-    veto, failure = await call_all(run.guards, call, run.handle)
+    veto, failure = await call_all(run.plan.guards, call, run.handle)
     if failure is not None:
         raise failure
     refusal = None if veto is None else Deny(veto.reason)
@@ -76,7 +75,7 @@ async def call_tool(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
         else:
             await effects.before_live()
             result, is_ended = await _made(effects, tool, call)
-            for feature in implementing(run.features, "shown"):
+            for feature in run.features.having("shown"):
                 result = feature.shown(result)
             ended = is_ended if is_ended == result.is_error else None
     await effects.record_object("tool", key, result, ended=ended)
@@ -118,8 +117,8 @@ async def _in_flight(effects: Effects, tool: Tool, call: ToolCall) -> ToolResult
 
 async def _called(effects: Effects, tool: Tool | None, call: ToolCall) -> tuple[ToolResult, bool]:
     """Call a tool, within the middleware around tool calls."""
-    run, features, made, ended = effects.run, effects.run.around_tool, False, False
-    if features is None or tool is None:
+    run, features, made, ended = effects.run, effects.run.plan.around_tool, False, False
+    if not features or tool is None:
         result = await _returned(effects, tool, call)
         run.emit(ToolReturned(run.run_id, effects.node, result))
         return result, not result.is_error

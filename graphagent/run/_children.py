@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent import _clock
 from graphagent._dispatch import handlers_of_child
-from graphagent._features import implementing
 from graphagent.errors import (
     DivergedError,
     HandlerError,
@@ -141,14 +140,14 @@ def _within(config: RunConfig, effects: Effects) -> RunConfig:
             each for each in walk.tools if not (isinstance(each, AgentTool) and each.agent.strategy is strategy)
         )
     if not tools and config.takes_calls:  # beside tools, those of features are offered anyway
-        tools = tuple(tool for feature in implementing(parent.features, "tools") for tool in feature.tools)
+        tools = tuple(tool for feature in parent.features.having("tools") for tool in feature.tools)
     node = walk.node
     if node is not None and node.within:  # the rules of the callers hold for what it executes
         compiled, call = config.compile(config.strategy, node.within)
         config = replace(config, compiled=compiled, call=call)
     return replace(
         config, tools=tools, store=parent.config.store, model=config.model or walk.model,
-        features={**parent.features, **config.features}, handlers=handlers_of_child(parent.handlers, config.handlers),
+        plan=config.plan.within(parent.plan), handlers=handlers_of_child(parent.handlers, config.handlers),
         deps=parent.config.deps,
     )  # fmt: skip
 

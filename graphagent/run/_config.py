@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, final
 
 from graphagent._article import kind_of
-from graphagent._features import implementing
+from graphagent._features import Features
+from graphagent.llm import ToolCall
 from graphagent.log._visits import PLACED
+from graphagent.memory.steps._types import FinalAnswerStep
 from graphagent.run._compiled import CompiledStrategy, stored_type
 
 if TYPE_CHECKING:
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
     from graphagent.graph import Strategy
     from graphagent.llm import ImageLike, Tool
     from graphagent.log._visits import Activation
+    from graphagent.memory.steps._types import Step
     from graphagent.memory.transcript._memory import RunMemory
-    from graphagent.protocols import Dispatcher, Feature, Model, Store, ToolServer
+    from graphagent.protocols import Dispatcher, Model, Store, ToolServer
     from graphagent.run._budgets import Budgets
     from graphagent.run._callbacks import Callback, Check
     from graphagent.run._compiled import Call, CompiledNode, KnownAs
@@ -70,6 +73,40 @@ class ResumeOptions(TypedDict, total=False):
     """What nodes and tools find as `ctx.deps`: it was not stored, so pass it again, unless `deps_factory` of the agent makes it."""
 
 
+@final
+class Plan:
+    """What the features, the callbacks and the checks of an agent decide for all of its runs."""
+
+    __slots__ = (
+        "around_model", "around_node", "around_tool", "callbacks", "checks", "checks_answer", "features", "guards",
+        "step_callbacks",
+    )  # fmt: skip
+
+    def __init__(self, features: Features, callbacks: Sequence[Callback], checks: Sequence[Check]) -> None:
+        self.features = features
+        self.callbacks = tuple(callbacks)
+        self.checks = tuple(checks)
+        """The checks of the answer."""
+        self.around_model = features.having("around_model")
+        self.around_node = features.having("around_node")
+        self.around_tool = features.having("around_tool")
+        self.guards = tuple(each for each in callbacks if ToolCall in each.kinds)
+        """The callbacks for tool calls."""
+        self.step_callbacks = tuple(each for each in callbacks if any(kind is not ToolCall for kind in each.kinds))
+        self.checks_answer = bool(checks) or self.calls_back(FinalAnswerStep)
+        """Whether somebody may refuse the answer: a final check, or a callback."""
+
+    def calls_back(self, kind: type[Step]) -> bool:
+        """Return whether callbacks see a step of a type before it is among the steps."""
+        return any(issubclass(kind, each.kinds) for each in self.step_callbacks)
+
+    def within(self, around: Plan) -> Plan:
+        """Return the plan of an agent whose runs are parts of others: the features of the agent that calls it hold for it too."""
+        if not around.features:
+            return self
+        return Plan(Features({**around.features, **self.features}), self.callbacks, self.checks)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """The configuration that an agent gives each of its runs."""
@@ -82,7 +119,8 @@ class RunConfig:
     tools: tuple[Tool | ToolServer, ...]
     system_prompt: str
     budgets: Budgets
-    features: Mapping[type[Any], Feature]
+    plan: Plan
+    """What the features, the callbacks and the checks decide for all of its runs."""
     handlers: Handlers
     store: Store | None
     named_version: str = ""
@@ -97,8 +135,6 @@ class RunConfig:
     """Whether its runs, as parts of others, inherit the tools of their callers."""
     takes_calls: bool = False
     """Whether its strategy executes tool calls, so that it may be offered the tools of the features of whoever calls it."""
-    callbacks: tuple[Callback, ...] = ()
-    checks: tuple[Check, ...] = ()
     planning_interval: int | None = None
     compile: Callable[[Strategy[Any, Any], Sequence[Within]], tuple[CompiledStrategy, Call]]
     """Compiles the strategy anew, for a run that strategies with rules call."""
@@ -146,12 +182,17 @@ class RunConfig:
     @property
     def refers(self) -> frozenset[str]:
         """The kinds of what features look up, of which the log has references instead of texts: `fact`, `note`."""
-        return frozenset(kind for feature in implementing(self.features, "refers") for kind in feature.refers)
+        return frozenset(kind for feature in self.features.having("refers") for kind in feature.refers)
 
-    def features_at(self, path: str) -> Mapping[type[Any], Feature]:
+    @property
+    def features(self) -> Features:
+        """The features of the agent, with those of the agents that call it."""
+        return self.plan.features
+
+    def features_at(self, path: str) -> Features:
         """Return the features that hold in a frame, as the log of a run names its path: a sub-agent has its own besides."""
         inside, agent, rest = self._sub_agent(path)
-        return {**self.features, **agent.features_at(rest)} if inside and agent is not None else self.features
+        return Features({**self.features, **agent.features_at(rest)}) if inside and agent is not None else self.features
 
     def ruled_in(self, agent: Activation) -> KnownAs | None:
         """Return what rules name in the run of an agent: this one, or one that it calls. None if a node runs it by itself."""

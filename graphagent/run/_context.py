@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, cast
 import msgspec
 
 from graphagent._article import kind_of
-from graphagent._features import implementing
 from graphagent._functions import accepts_one
 from graphagent._options import check_word
 from graphagent.errors import FeatureError, UnknownOutcomeError
@@ -236,13 +235,13 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
         Raises:
             PromptTooLongError: the messages do not fit into the context window.
         """
-        for feature in implementing(self._effects.run.features, "before_request"):
+        for feature in self._effects.run.features.having("before_request"):
             await feature.before_request(self, tools)
         return tuple(self.memory.to_messages())
 
     async def compact(self, tools: Sequence[Tool] = ()) -> bool:
         """Let features shorten the transcript after a PromptTooLongError. Return whether they did."""
-        features = implementing(self._effects.run.features, "make_room")
+        features = self._effects.run.features.having("make_room")
         return any([await feature.make_room(self, tools) for feature in features])
 
     @overload

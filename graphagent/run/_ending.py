@@ -183,7 +183,7 @@ async def end(run: AgentRun, step: FinalAnswerStep) -> None:
     for feature in learners(run):
         log.append(LearningDue(node=named(feature)))
     # A step that callbacks have seen is an object of users, and none that is in a transcript may be changed.
-    log.append(Stopped(status="done", step=copy.copy(step) if run.step_callbacks else step))
+    log.append(Stopped(status="done", step=copy.copy(step) if run.plan.step_callbacks else step))
     if log.durable:
         # Cancelled while it waits for its turn, the end would be in the state and not in the store.
         with anyio.CancelScope(shield=True):

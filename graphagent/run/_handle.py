@@ -210,7 +210,9 @@ class Run(Generic[O]):
 
     def on(self, event: type[E], handler: Callable[[E], None], /, *, all_text: bool = False) -> None:
         """Call a handler for each event of a type in this run alone; otherwise as `agent.on`."""
-        self._run.handlers = by_type([listener(event, handler, "run.on", all_text=all_text)], self._run.handlers)
+        run = self._run
+        run.handlers = by_type([listener(event, handler, "run.on", all_text=all_text)], run.handlers)
+        run.session.attention = True  # whoever executes nodes looks who listens to them
 
     def answer(
         self,

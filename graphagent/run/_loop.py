@@ -2,42 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, cast, final
 
 from anyio.lowlevel import checkpoint
 
-from graphagent._article import kind_of
 from graphagent._error_source import note_source
 from graphagent._raised import translate
-from graphagent.errors import FeatureError, NodeFailedError, NoPathError, RunError, SerializationError
+from graphagent.errors import NodeFailedError, NoPathError, RunError, SerializationError
 from graphagent.events import NodeFailed as NodeFailedEvent
 from graphagent.events import NodeFinished as NodeFinishedEvent
-from graphagent.events import NodeStarted, PathTaken
-from graphagent.graph import Node
-from graphagent.graph._types import is_a, show
-from graphagent.log._entries import NO_VALUE, NodeFailed, NodeFinished, NodeSkipped
+from graphagent.events import NodeStarted, PathTaken, RunAnswered
+from graphagent.graph._types import is_a
+from graphagent.log._entries import NO_VALUE, NodeFailed, NodeFinished
 from graphagent.log._visits import Visit
 from graphagent.run._compiled import DONE, wrong_output
 from graphagent.run._context import Context
-from graphagent.run._effects import Effects
 from graphagent.run._final_errors import matching
-from graphagent.run._middleware import pass_through
+from graphagent.run._middleware import execute_around
 from graphagent.run._rules import check_rules
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
     from graphagent.graph._node import Rule
-    from graphagent.protocols import Feature
     from graphagent.run._compiled import CompiledEdge, CompiledNode
     from graphagent.run._walk import Walk
 
 _EVERY = 127
 """After so many nodes other tasks get a turn, since nodes may never wait themselves. A mask: one less than a power of two."""
-_ON_THE_WAY = (NodeStarted, NodeFinishedEvent, PathTaken)
-"""The events of a node that does what it is to do."""
+_HEARD = (NodeStarted, NodeFinishedEvent, PathTaken, RunAnswered)
+"""The events that come with a node that does what it is to do."""
 _REFUSED: Any = object()
 """An edge does not take an output."""
+
+
+@final
+class _Listeners:
+    """Those who listen to the nodes of a frame: to their starts and ends, to the edges, and to the answer."""
+
+    __slots__ = ("_answers", "_finished", "_path", "_run", "_started", "_takes", "_walk")
+
+    def __init__(self, walk: Walk) -> None:
+        run = walk.run
+        self._walk, self._run, self._path = walk, run, run.path_of(walk.frame)
+        self._started, self._finished = NodeStarted in run.handlers, NodeFinishedEvent in run.handlers
+        self._takes = PathTaken in run.handlers
+        self._answers = RunAnswered in run.handlers and walk.frame is run.frame and not run.plan.checks_answer
+
+    def started(self, node: CompiledNode, value: Any) -> None:
+        """Emit that a node begins."""
+        if self._started:
+            self._run.emit(NodeStarted(self._run.run_id, self._path + node.name, value))
+
+    def finished(self, node: CompiledNode, output: Any, edge: CompiledEdge | None = None) -> None:
+        """Emit that a node ended, and the edge that was taken, where there was a choice."""
+        if self._finished:
+            self._run.emit(NodeFinishedEvent(self._run.run_id, self._path + node.name, output))
+        if self._takes and edge is not None:
+            _report_path(node, self._walk, edge)
+
+    def follows(self, node: CompiledNode, value: Any) -> None:
+        """Emit the answer, if the next node and all that follow pass it on."""
+        if self._answers and node.only_taps:
+            self._run.report_answer(value)
+
+
+def _listeners(walk: Walk) -> _Listeners | None:
+    """Return those who listen to the nodes of a frame; None: nobody does."""
+    handlers = walk.run.handlers
+    return _Listeners(walk) if handlers and any(kind in handlers for kind in _HEARD) else None
 
 
 def execute(walk: Walk) -> Awaitable[Any]:
@@ -47,39 +80,39 @@ def execute(walk: Walk) -> Awaitable[Any]:
         RunError: a node failed, no edge takes an output, or a budget is used up.
         Suspend: the run waits for people, or is to pause.
     """
-    run = walk.run
-    watched = bool(run.handlers) and any(kind in run.handlers for kind in _ON_THE_WAY)
-    wrapped = run.around_node is not None or walk.deadline is not None or walk.limits.within is not None
-    if watched or wrapped or run.log.durable or run.session.recorded is not None:
-        return _execute_in_full(walk)
-    return _execute_in_memory(walk)
+    return _execute_durably(walk) if walk.run.log.durable else _execute_in_memory(walk)
 
 
-async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  each call out of it would cost every node
-    """Execute the nodes of a frame in a run without a store, where nobody is told of each node, and no limit is around.
+async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  long because each call out of it would cost every node
+    """Execute the nodes of a frame in a run without a store.
 
-    It does what `_execute_in_full` does, and leaves out what nobody sees. The place of a node in the budget is kept for the next
-    one, and a node that left nothing in the log leaves nothing to forget, so its end is a few fields of the frame.
+    The place of a node in the budgets is kept for the next one, and a node that left nothing in the log leaves nothing to forget, so
+    its end is a few fields of the frame.
     """
-    run, frame, limits = walk.run, walk.frame, walk.limits
-    log, session, counted = run.log, run.session, limits.frame
-    state, visits, visit = log.state, frame.visits, frame.visit
+    run, frame, limits, deadline = walk.run, walk.frame, walk.limits, walk.deadline
+    session, log, around, recorded = run.session, run.log, run.plan.around_node, run.session.recorded
+    told, alone, counted, state = _listeners(walk), not around, limits.frame, log.state
+    visits, visit = frame.visits, frame.visit
     node, value = walk.strategy.node(visit.node or ""), walk.input()
     assert node is not None
     following = cast("CompiledNode | None", None)
     number = state.number if frame.is_new else -1
-    around = () if frame.activation is not None else tuple(frame.counted_around())
-    limits.running += 1
+    counts_too = () if frame.activation is not None else tuple(frame.counted_around())
+    limits.count_running(1)
     try:
         while node is not DONE:
-            function = node.function
+            if deadline is not None:
+                await walk.stop_if_late(deadline)
+            function = node.function if alone else None
             if function is None and node.rules:
                 check_rules(walk, node.rules)
             nodes = counted.nodes
-            if nodes + limits.running > limits.max_nodes and node.counts:
+            if nodes > limits.last and node.counts:
                 limits.enter_next_node()
             if nodes & _EVERY == _EVERY:
                 await checkpoint()
+            if told is not None:
+                told.started(node, value)
             taken: CompiledEdge | None = None
             try:
                 try:
@@ -87,8 +120,10 @@ async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  each call out of
                         returned = await function(Context(walk, visit, visit.latest), value)
                     else:
                         if not node.counts:  # the nodes inside have places of their own
-                            limits.running -= 1
-                        returned = await node.call(walk, value)
+                            limits.count_running(-1)
+                        returned = await (
+                            execute_around(node, walk, value, around) if around else node.call(walk, value)
+                        )
                 except BaseException as raised:
                     await translate(raised, f"node {run.node_of(frame)!r}")
                     raise
@@ -124,13 +159,15 @@ async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  each call out of
                             raise _no_path(node, walk, returned)
                     except BaseException as error:
                         _failed(node, walk, error)
+                        if told is not None:
+                            told.finished(node, returned)
                         raise
                     following = taken.target
                 name = following.name
                 if state.number == number:
                     state.number = number = number + 1
                     frame.nodes += 1
-                    for each in around:
+                    for each in counts_too:
                         each.nodes += 1
                     frame.visit = visit = Visit(name, passed, visit.source, number, number, number)
                     if name:
@@ -141,25 +178,32 @@ async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  each call out of
                     tap = node.passes_input and (taken is None or not taken.changes)
                     log.finish_node(frame, name, passed, None, tap, node.counts)
                     number, visit = state.number, frame.visit
+                if told is not None:
+                    told.finished(node, returned, taken)
             finally:
                 if function is None and not node.counts:
-                    limits.running += 1
+                    limits.count_running(1)
+            if recorded is not None:
+                recorded.left(frame, node.name)
             node, value = following, passed
             if session.attention:
-                limits.running -= 1
+                limits.count_running(-1)
                 try:
                     run.between_nodes(frame)
                 finally:
-                    limits.running += 1
+                    limits.count_running(1)
+                told = _listeners(walk)
+            if told is not None:
+                told.follows(node, value)
     finally:
-        limits.running -= 1
+        limits.count_running(-1)
     return value
 
 
-async def _execute_in_full(walk: Walk) -> Any:
-    """Execute the nodes of a frame: with a store or without, with listeners, middleware, limits around it, and recorded outcomes."""
-    run, frame, limits = walk.run, walk.frame, walk.limits
-    log, session, deadline = run.log, run.session, walk.deadline
+async def _execute_durably(walk: Walk) -> Any:
+    """Execute the nodes of a frame in a run with a store: each gets its input from the bytes in the log, and is committed at its end."""
+    run, frame, limits, deadline = walk.run, walk.frame, walk.limits, walk.deadline
+    log, session, recorded, told = run.log, run.session, run.session.recorded, _listeners(walk)
     node, value = walk.strategy.node(frame.visit.node or ""), walk.input()
     assert node is not None
     while node is not DONE:
@@ -172,50 +216,45 @@ async def _execute_in_full(walk: Walk) -> Any:
                 await checkpoint()
             limits.enter_node()
         name = node.name
-        node, value = await _execute_node(node, walk, value)
-        if session.recorded is not None:
-            session.recorded.left(frame, name)
-        if log.durable:
-            # The end of the run is committed together with the end of its last node, unless somebody looks in between.
-            if node is not DONE or frame is not session.run.frame:
-                await log.commit()
-                value = walk.input()
-            elif session.stops_soon or run.checks_answer:
-                await log.commit()
+        node, value = await _execute_node(node, walk, told, value)
+        if recorded is not None:
+            recorded.left(frame, name)
+        # The end of the run is committed together with the end of its last node, unless somebody looks in between.
+        if node is not DONE or frame is not session.run.frame:
+            await log.commit()
+            value = walk.input()
+        elif session.stops_soon or run.plan.checks_answer:
+            await log.commit()
         if session.attention:
             run.between_nodes(frame)
-        if node.only_taps and frame is run.frame and not run.checks_answer:
-            run.report_answer(value)
+            told = _listeners(walk)
+        if told is not None:
+            told.follows(node, value)
     return value
 
 
-async def _execute_node(node: CompiledNode, walk: Walk, value: Any) -> tuple[CompiledNode, Any]:
-    """Execute a node that has a place in the budget, with all that may be around it, and record its end.
-
-    Return the next node, and the value that it gets.
-    """
-    run, frame = walk.run, walk.frame
-    around, taken = run.around_node, cast("CompiledEdge | None", None)
+async def _execute_node(
+    node: CompiledNode, walk: Walk, told: _Listeners | None, value: Any
+) -> tuple[CompiledNode, Any]:
+    """Execute a node of a run with a store, and record its end. Return the next node, and the value that it gets."""
+    around, frame = walk.run.plan.around_node, walk.frame
     output, ended = value, False
     try:
         try:
-            if NodeStarted in run.handlers:
-                run.emit(NodeStarted(run.run_id, run.path_of(frame) + node.name, value))
+            if told is not None:
+                told.started(node, value)
             try:
                 try:
-                    if around is not None:
-                        returned = await _around(node, walk, value, around)
+                    if around:
+                        returned = await execute_around(node, walk, value, around)
                     elif node.function is not None:
                         returned = await node.function(Context(walk, frame.visit, frame.visit.latest), value)
                     else:
                         returned = await node.call(walk, value)
                 except BaseException as raised:
-                    await translate(raised, f"node {run.node_of(frame)!r}")
+                    await translate(raised, f"node {walk.run.node_of(frame)!r}")
                     raise
-                if run.log.durable:
-                    if node.declared is not Any and not is_a(returned, node.declared):
-                        raise wrong_output(node.declared, returned)
-                elif node.kinds and not isinstance(returned, node.kinds):
+                if node.declared is not Any and not is_a(returned, node.declared):
                     raise wrong_output(node.declared, returned)
             except Exception as error:  # noqa: BLE001  raised again there, if no edge takes it
                 return _after_error(node, walk, error, value)
@@ -228,13 +267,12 @@ async def _execute_node(node: CompiledNode, walk: Walk, value: Any) -> tuple[Com
             if node.counts:
                 walk.limits.count_running(-1)
     except BaseException:
-        if ended:
-            _report_end(node, walk, output)
+        if ended and told is not None:
+            told.finished(node, output)
         raise
     # The state has changed before: what a handler raises ends the run, and the node is not executed again.
-    _report_end(node, walk, output)
-    if taken is not None:
-        _report_path(node, walk, taken)
+    if told is not None:
+        told.finished(node, output, taken)
     return following, passed
 
 
@@ -337,38 +375,6 @@ def _failed(node: CompiledNode, walk: Walk, error: BaseException) -> None:
         )  # fmt: skip
 
 
-async def _around(node: CompiledNode, walk: Walk, value: Any, features: Sequence[Feature]) -> Any:
-    """Execute a node within the middleware around nodes."""
-    proceeded, failed = False, True
-    own: Any = None
-    effects = Effects(walk)
-
-    async def proceed(value: Any) -> Any:
-        nonlocal proceeded, failed, own
-        if proceeded:
-            raise FeatureError(
-                f"around_node executes node {effects.node!r} twice, and its effects are recorded once; "
-                f"let it proceed once, and put .retry(attempts=…) on the node"
-            )
-        proceeded = True
-        own = await node.call(walk, value)
-        failed = False
-        return own
-
-    returned = await pass_through(features, "around_node", effects, value, proceed, kind=object)
-    if failed:
-        walk.run.log.append(NodeSkipped(at=walk.frame.path, failed=proceeded))
-    if returned is not own and isinstance(node.element, Node):
-        declared = node.element.output_type
-        if not is_a(returned, declared):
-            names = ", ".join(type(feature).__name__ for feature in features)
-            raise FeatureError(
-                f"around_node ({names}) returned {kind_of(returned)} for node {effects.node!r}, which returns {show(declared)}; "
-                f"end it with: return await proceed(…)"
-            )
-    return returned
-
-
 def _offer(edge: CompiledEdge, walk: Walk, output: Any) -> Any:
     """Return the value that an edge passes on for an output; `_REFUSED` if it does not take the output.
 
@@ -396,12 +402,6 @@ def _rule_failed(edge: CompiledEdge, rule: Rule, walk: Walk, error: Exception) -
     run = walk.run
     note_source(error, f".{rule.verb}({rule.what or '…'}) before {edge.target.name or 'END'!r}")
     return run.of_run(NodeFailedError(run.node_of(walk.frame), error))
-
-
-def _report_end(node: CompiledNode, walk: Walk, output: Any) -> None:
-    run = walk.run
-    if NodeFinishedEvent in run.handlers:
-        run.emit(NodeFinishedEvent(run.run_id, run.path_of(walk.frame) + node.name, output))
 
 
 def _report_path(node: CompiledNode, walk: Walk, edge: CompiledEdge) -> None:

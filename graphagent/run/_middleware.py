@@ -13,12 +13,17 @@ from graphagent._article import a, kind_of
 from graphagent._error_source import note_source
 from graphagent._raised import awaited
 from graphagent.errors import FeatureError, ToolError
+from graphagent.graph import Node
+from graphagent.graph._types import is_a, show
+from graphagent.log._entries import NodeSkipped
+from graphagent.run._effects import Effects
 from graphagent.run._final_errors import stops
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
     from graphagent.protocols import Feature
-    from graphagent.run._effects import Effects
+    from graphagent.run._compiled import CompiledNode
+    from graphagent.run._walk import Walk
 
 R = TypeVar("R")
 
@@ -82,6 +87,38 @@ async def pass_through(
         raise
     if raised:  # a feature that catches everything
         _stop(raised, effects)
+    return returned
+
+
+async def execute_around(node: CompiledNode, walk: Walk, value: Any, features: Sequence[Feature]) -> Any:
+    """Execute a node within the middleware around nodes."""
+    proceeded, failed = False, True
+    own: Any = None
+    effects = Effects(walk)
+
+    async def proceed(value: Any) -> Any:
+        nonlocal proceeded, failed, own
+        if proceeded:
+            raise FeatureError(
+                f"around_node executes node {effects.node!r} twice, and its effects are recorded once; "
+                f"let it proceed once, and put .retry(attempts=…) on the node"
+            )
+        proceeded = True
+        own = await node.call(walk, value)
+        failed = False
+        return own
+
+    returned = await pass_through(features, "around_node", effects, value, proceed, kind=object)
+    if failed:
+        walk.run.log.append(NodeSkipped(at=walk.frame.path, failed=proceeded))
+    if returned is not own and isinstance(node.element, Node):
+        declared = node.element.output_type
+        if not is_a(returned, declared):
+            names = ", ".join(type(feature).__name__ for feature in features)
+            raise FeatureError(
+                f"around_node ({names}) returned {kind_of(returned)} for node {effects.node!r}, which returns {show(declared)}; "
+                f"end it with: return await proceed(…)"
+            )
     return returned
 
 

@@ -79,6 +79,7 @@ def _with_retry(call: Call, policy: Retry, element: Element, name: str, *, whole
     async def retrying(walk: Walk, value: Any) -> Any:
         run, frame = walk.run, walk.frame
         log, around = run.log, walk.held_back
+        given = walk.stored_input(value) if log.durable and not whole else lambda: value
         while True:
             attempt = 1 + frame.visit.attempts.get(name, 0)
             # What an attempt says is said again by the next one, so nobody hears it before it is known whether there is one.
@@ -114,7 +115,7 @@ def _with_retry(call: Call, policy: Retry, element: Element, name: str, *, whole
             )  # fmt: skip
             if log.durable:
                 await log.commit()
-                value = value if whole else walk.input()
+                value = given()
             await anyio.sleep(wait)
             if counted:
                 walk.limits.enter_next_node()

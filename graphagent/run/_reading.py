@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphagent._article import a
-from graphagent._features import implementing
 from graphagent.errors import DamagedStoreError, RunError, RunNotFoundError, RunQueuedError, StrategyChangedError
 from graphagent.graph._forks import Each
 from graphagent.graph._outline import differences
@@ -24,13 +23,13 @@ from graphagent.run._past import Past, place_of
 from graphagent.run._session import Session
 
 if TYPE_CHECKING:
+    from graphagent._features import Features
     from graphagent.log._bytes import EntryCodec
     from graphagent.log._header import RunHeader
     from graphagent.log._log import Watch
     from graphagent.log._visits import Activation, Frame
     from graphagent.memory._blocks import Known
     from graphagent.memory.transcript._transcript import Transcript
-    from graphagent.protocols import Feature
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
 
@@ -259,7 +258,7 @@ def value_at(run: AgentRun, frame: Frame) -> Any:
 
 
 async def look_up_references(
-    features_at: Callable[[str], Mapping[type[Any], Feature]], owner: str, codec: EntryCodec, rows: Sequence[bytes]
+    features_at: Callable[[str], Features], owner: str, codec: EntryCodec, rows: Sequence[bytes]
 ) -> None:
     """Look up the facts and notes to which rows refer, so that transcripts show those that still exist.
 
@@ -288,14 +287,14 @@ async def look_up_references(
         )
 
 
-async def _looked_up(features: Mapping[type[Any], Feature], owner: str, known: Sequence[Known]) -> list[Known]:
+async def _looked_up(features: Features, owner: str, known: Sequence[Known]) -> list[Known]:
     """Return facts and notes as they are stored, each kind from the first feature that refers to it; others as they are.
 
     Raises:
         StoreError: they could not be read.
     """
     found = list(known)
-    with_references = implementing(features, "refers")
+    with_references = features.having("refers")
     for kind in ALL_KINDS if found else ():
         feature = next((each for each in with_references if kind in each.refers), None)
         places = [place for place, each in enumerate(found) if reference_to(each).kind == kind]
@@ -306,14 +305,14 @@ async def _looked_up(features: Mapping[type[Any], Feature], owner: str, known: S
     return found
 
 
-async def look_up_again(features: Mapping[type[Any], Feature], owner: str, transcripts: Iterable[Transcript]) -> None:
+async def look_up_again(features: Features, owner: str, transcripts: Iterable[Transcript]) -> None:
     """Look up the facts and notes to which transcripts in memory refer: some may have been forgotten since.
 
     Raises:
         StoreError: they could not be read.
     """
     transcripts = list(transcripts)
-    known = known_in(transcripts) if implementing(features, "refers") else []
+    known = known_in(transcripts) if features.having("refers") else []
     show_again(transcripts, known, await _looked_up(features, owner, known))
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from anyio.lowlevel import checkpoint
 
 from graphagent._article import kind_of
-from graphagent._features import implementing
 from graphagent.errors import FeatureError, ModelError, ModelRequestError, PromptTooLongError
 from graphagent.events import (
     AnswerTruncated,
@@ -114,9 +113,9 @@ class ModelCall:
                 if self.counts:
                     effects.walk.limits.check_turn()
                 return found.response
-        features = run.around_model
+        features = run.plan.around_model
         # What middleware asks a model itself does not pass through middleware: it would do so without end.
-        if features is None or effects.is_in_middleware:
+        if not features or effects.is_in_middleware:
             return await self._answer(request)
         answers: list[ModelResponse] = []
         self.waits = any(getattr(each, "changes_answers", True) for each in features)
@@ -152,7 +151,7 @@ class ModelCall:
             raise no_model(node)
         purpose = self._purpose
         self.count_spent()  # middleware asks again
-        for feature in implementing(run.features, "check_request"):
+        for feature in run.features.having("check_request"):
             feature.check_request(effects.context(), request, purpose)
         limits = effects.walk.limits
         limits.check_spending()

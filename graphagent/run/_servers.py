@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from graphagent._features import implementing
 from graphagent.errors import ToolServerError
 from graphagent.events import ToolServerSkipped
 from graphagent.log._entries import ToolsListed
@@ -88,7 +87,7 @@ async def list_tools(run: AgentRun) -> None:
     if len(answers) < len(asked):
         raise Suspend
     run.listed = listed
-    of_features = {tool.name for feature in implementing(run.features, "tools") for tool in feature.tools}
+    of_features = {tool.name for feature in run.features.having("tools") for tool in feature.tools}
     for site in sites(run.config.strategy, run.config.tools):
         _check_names(list(site.own_tools), listed, of_features)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from graphagent._features import Features
 from graphagent.graph import Node, Strategy, ToolSelection
 from graphagent.graph._declarations import LEVELS_OF_AGENT, Declaration
 from graphagent.graph._strategy import inside
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from graphagent.graph._strategy import Element
-    from graphagent.protocols import Feature, Model, ToolServer
+    from graphagent.protocols import Model, ToolServer
     from graphagent.run._config import RunConfig
 
-_NO_FEATURES: Mapping[type[Any], Feature] = MappingProxyType({})
+_NO_FEATURES = Features()
 _NO_BUDGETS = Budgets()
 
 
@@ -85,7 +85,7 @@ class Site(NamedTuple):
     """The innermost budget of money in which it counts, and which needs prices."""
     allow_unpriced: bool
     """Whether budgets of money inside need none."""
-    features: Mapping[type[Any], Feature]
+    features: Features
     """The features of the agent, and of the agents that call it."""
     has_own_tools: bool
     """Whether its tools were passed here, and not around it."""
@@ -130,7 +130,7 @@ def sites(
     model: Model | None = None,
     budgets: Budgets = _NO_BUDGETS,
     caller: Site | None = None,
-    features: Mapping[type[Any], Feature] = _NO_FEATURES,
+    features: Features = _NO_FEATURES,
     path: str = "",
 ) -> Iterator[Site]:
     """Yield the sites of an agent: its strategy, and everything in it. A sub-agent has the site of its caller."""
@@ -154,7 +154,7 @@ def with_sub_agents(own: Iterable[Site]) -> Iterator[Site]:
                 model=next((each for each in (agent.model, site.model) if each is not None), any_model),
                 budgets=agent.budgets,
                 caller=site,
-                features={**site.features, **agent.features},
+                features=Features({**site.features, **agent.features}),
                 path=site.below(name),
             )
             yield from with_sub_agents(inner)

@@ -25,7 +25,7 @@ async def add(effects: Effects, step: Step) -> Step:
     if fresh:
         check_step(step)
         await close_open(effects)
-        is_open = effects.run.calls_back(step)
+        is_open = effects.run.plan.calls_back(type(step))
         effects.record(EffectRecorded(at=effects.frame.path, kind="add", key=key, step=copy.copy(step), open=is_open))
     return cast("Step", await finish_step(effects, "add", key, fresh=fresh))
 
@@ -49,7 +49,7 @@ async def add_results(effects: Effects, results: ToolResults) -> ActionStep | No
         effects.record(
             ResultsAdded(
                 at=effects.frame.path, key=key, turn=item.id, results=None if same else LibraryObject(ToolResults(given)),
-                open=is_open and effects.run.calls_back(turn),
+                open=is_open and effects.run.plan.calls_back(type(turn)),
             )
         )  # fmt: skip
     return cast("ActionStep", await finish_step(effects, "results", key, fresh=fresh))
@@ -62,7 +62,7 @@ async def close_open(effects: Effects) -> None:
         return
     name = f"close:{effects.next('close')}"
     if effects.find("settle", name) is None:
-        veto = await _call_back(effects, name) if effects.run.calls_back(step) else None
+        veto = await _call_back(effects, name) if effects.run.plan.calls_back(type(step)) else None
         effects.record(StepFinished(at=effects.frame.path, key=name))
         effects.run.added_step(effects, effects.transcript.items[-1])
         if veto is not None:
@@ -108,7 +108,7 @@ async def _call_back(effects: Effects, name: str, *, stores_veto: bool = False) 
     own = effects.of_callbacks(name)
     with run.calling_back(own):
         step = run.transcript_of(own).handle(transcript.open, transcript)
-        veto, failure = await call_all(run.step_callbacks, step, run.handle)
+        veto, failure = await call_all(run.plan.step_callbacks, step, run.handle)
         if veto is not None and stores_veto and isinstance(step, ActionStep):
             step.error = StepFailure("Veto", veto.reason)
     if failure is not None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from graphagent import _clock
-from graphagent._features import implementing
 from graphagent.errors import ModelError, ModelRequestError, OutputError, PromptTooLongError
 from graphagent.llm import Message, Usage
 from graphagent.llm._context_overflow import is_overflow
@@ -99,7 +98,7 @@ async def _take_turn(
     if not counts:
         effects.walk.limits.check_turn()  # a plan that nothing could carry out is not made
     name = f"{'model' if counts else 'plan'}:{key}"
-    waiting = REFUSED if any(issubclass(kind, each.kinds) for each in effects.run.step_callbacks) else ()
+    waiting = REFUSED if effects.run.plan.calls_back(kind) else ()
     asking = ModelCall(effects, name, purpose, None, counts=counts, effect=("turn", key), waiting=waiting)
     number = effects.memory.turns + 1 if counts else 0
     taken = _Turn(key, kind, request, asking, number, started, before)
@@ -114,7 +113,7 @@ async def _take_turn(
         calls = response.message.tool_calls
         output = {"action_output": value} if counts and not calls else {}
         made = taken.step(response.usage, response, **output)
-        is_open = bool(calls and counts) or effects.run.calls_back(made)
+        is_open = bool(calls and counts) or effects.run.plan.calls_back(kind)
         finish = response.finish_reason if purpose in ("answer", "draft") and effects.call is None else None
         effects.record(asking.entry("turn", key, step=made, open=is_open, finish=finish))
     else:
@@ -126,14 +125,16 @@ async def _take_turn(
 async def _record_failed(taken: _Turn, error: ModelError) -> None:
     """Record a request that failed: as an outcome if the prompt was too long and can be shortened, else as a step that stays."""
     asking, effects = taken.asking, taken.asking.effects
-    if isinstance(error, ModelRequestError) and is_overflow(error) and implementing(effects.run.features, "make_room"):
+    if isinstance(error, ModelRequestError) and is_overflow(error) and effects.run.features.having("make_room"):
         await _fail_as_too_long(asking, "turn", taken.key, error)
     if taken.kind is not ActionStep:
         asking.count_spent()
         return
     failed = taken.step(spent(asking.charges), error=StepFailure(type(error).__name__, str(error)))
     name = f"{taken.key}:{effects.log.state.number}"
-    effects.record(asking.entry("failed", name, step=failed, lasting=True, open=effects.run.calls_back(failed)))
+    effects.record(
+        asking.entry("failed", name, step=failed, lasting=True, open=effects.run.plan.calls_back(taken.kind))
+    )
     await finish_step(effects, "failed", name, fresh=True)
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 from anyio.lowlevel import checkpoint
 
-from graphagent._features import implementing
 from graphagent.errors import BudgetError, UnpricedModelError
 from graphagent.graph import ToolSelection
 from graphagent.llm._wrappers import tells_cost
@@ -39,7 +38,7 @@ class Limits:
     """The budgets of a run, or of a subgraph that has its own, beside what the frame has spent."""
 
     __slots__ = (
-        "asking", "cost", "frame", "max_cost", "max_nodes", "max_tokens", "max_turns", "parent", "run", "running", "where", "within",
+        "asking", "cost", "frame", "last", "max_cost", "max_nodes", "max_tokens", "max_turns", "parent", "run", "running", "where", "within",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +59,12 @@ class Limits:
         self.max_tokens: float = _UNLIMITED if tokens is None else tokens
         self.max_cost: Decimal | float = _UNLIMITED if cost is None else Decimal(str(cost))
         self.cost = cost
+        self.last = self._last()
+        """So many nodes may have been counted when the next one begins in the place of one that has ended. Where there are limits around, none:
+        they are asked."""
+
+    def _last(self) -> float:
+        return self.max_nodes - self.running if self.within is None else -_UNLIMITED
 
     def replace(self, budgets: Budgets) -> None:
         """Replace the limits that are not None."""
@@ -69,6 +74,7 @@ class Limits:
                 setattr(self, name, limit)
         if budgets.max_cost is not None:
             self.max_cost, self.cost = Decimal(str(budgets.max_cost)), budgets.max_cost
+        self.last = self._last()
 
     def enter_node(self) -> None:
         """Count a node that begins.
@@ -101,6 +107,7 @@ class Limits:
         limits: Limits | None = self
         while limits is not None:
             limits.running += nodes
+            limits.last -= nodes
             limits = limits.within
 
     def enter_turn(self) -> None:
@@ -219,7 +226,7 @@ class Walk:
         bytes of its own.
         """
         stored, run, node = self.frame.visit.input, self.run, self.node
-        if run.around_node is None:
+        if not run.plan.around_node:
             if stored is not UNSET:
                 return StoredInput(run.log, stored, run.kind_of(self.frame.visit.source))
             if isinstance(self.given, StoredInput):
@@ -267,7 +274,7 @@ class Walk:
         """The tools that a node may offer: where there are any, with those of features."""
         tools = self.tools
         if tools:
-            for feature in implementing(self.run.features, "tools"):
+            for feature in self.run.features.having("tools"):
                 taken = {tool.name for tool in tools}
                 tools += tuple(tool for tool in feature.tools if tool.name not in taken)
         return tools
@@ -280,7 +287,7 @@ class Walk:
 
     def of_features(self) -> dict[str, Tool]:
         """Return the tools of features, by their names: they are not part of the selection."""
-        return {tool.name: tool for feature in implementing(self.run.features, "tools") for tool in feature.tools}
+        return {tool.name: tool for feature in self.run.features.having("tools") for tool in feature.tools}
 
     def _chosen(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
         effect = self.frame.visit.effects.get(("once", CHOSEN))

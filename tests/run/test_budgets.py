@@ -19,6 +19,7 @@ from graphagent.nodes import execute_tools, llm_request, passthrough, update_pro
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
+from tests.run.executors import both_executors  # noqa: F401  a fixture
 
 
 @node
@@ -110,7 +111,7 @@ async def test_branches_share_the_budget_of_the_run():
         return value
 
     with pytest.raises(BudgetError) as info:
-        await Agent(Strategy("s", START >> each(work, limit=4) >> END), max_nodes=10).run(range(100))
+        await Agent(Strategy("s", START >> each(work, limit=4) >> END), max_nodes=10).run(list(range(100)))
     assert (len(done), info.value.result.nodes) == (10, 10)
 
 
@@ -194,7 +195,9 @@ async def test_branches_exceed_a_budget_by_at_most_one_request_each(limit, spent
     model = Together([answer("go on", 10)] * 20)
     branches = [chat().named(f"chat_{number}") for number in range(4)]
     with pytest.raises(BudgetError) as info:
-        await Agent(Strategy("s", START >> parallel(*branches) >> END), model=model, max_tokens=limit).run("x")
+        await Agent(Strategy("s", START >> parallel(*branches) >> END), model=model, max_tokens=limit, store=None).run(
+            "x"
+        )
     assert 10 * len(model.requests) == spent < limit + 4 * 10
     assert info.value.result.usage.total_tokens >= limit
 
@@ -466,7 +469,8 @@ async def test_a_subgraph_has_a_time_of_its_own(waits):
         return -1
 
     strategy = Strategy("s", START >> inner, inner.on_error(BudgetError) >> late >> END, inner >> END)
-    assert (await Agent(strategy, max_nodes=None).run(0)).output == -1
+    # With a store, a caught error is read from its text, and has nothing else.
+    assert (await Agent(strategy, max_nodes=None, store=None).run(0)).output == -1
     assert caught == [("seconds", 0.05, "inner", False)]
 
 

@@ -20,6 +20,7 @@ from graphagent.nodes import execute_tools, llm_request, update_prompt
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
+from tests.run.executors import both_executors  # noqa: F401  a fixture
 from tests.run.lives import Watched, cut
 
 CALLED: list[Any] = []

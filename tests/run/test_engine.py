@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from enum import Enum
 from typing import Any
 
@@ -12,27 +11,12 @@ import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap
 from graphagent.errors import BudgetError, ModelRequestError, NodeFailedError, NoPathError, RunError
-from graphagent.events import NodeFailed, NodeStarted, PathTaken
+from graphagent.events import NodeFailed, PathTaken
 from graphagent.llm import ToolCalls
 from graphagent.nodes import execute_tools, llm_request, passthrough
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
-
-pytestmark = pytest.mark.one_value("executor")
-
-
-@pytest.fixture(params=["in memory", "in full"], autouse=True)
-def executor(request, monkeypatch):
-    """The two ways to execute the nodes of a frame: where somebody hears of each of them, and where nobody does."""
-
-    def listened(*args, make=Agent, **settings):
-        agent = make(*args, **settings)
-        agent.on(NodeStarted, lambda event: None)
-        return agent
-
-    if request.param == "in full":
-        monkeypatch.setattr(sys.modules[__name__], "Agent", listened)
-
+from tests.run.executors import both_executors  # noqa: F401  a fixture
 
 text = passthrough(str, name="text")
 number = passthrough(int, name="number")
@@ -117,7 +101,7 @@ async def test_a_value_chooses_a_way_and_looks_at_the_type_too():
         BAD = 2
 
     @node
-    async def read(ctx: Context, given: object) -> Mood | bool | int:
+    async def read(ctx: Context, given: Mood | bool | int) -> Mood | bool | int:
         return given
 
     strategy = Strategy(
@@ -172,14 +156,16 @@ async def test_a_node_may_lead_back_to_itself():
     assert (result.output, result.nodes) == (10, 10)
 
 
-async def test_an_empty_strategy_gives_what_it_gets():
-    """START >> END hands on the same object."""
+async def test_an_empty_strategy_gives_what_it_gets(executor):
+    """START >> END hands on the same object, or one that was read from the store."""
     given = ["x"]
-    assert await output(Strategy("s", START >> END), given) is given
+    returned = await output(Strategy("s", START >> END), given)
+    assert returned == given
+    assert (returned is given) == (executor == "in memory")
 
 
-async def test_a_tap_passes_the_same_object_on():
-    """Whatever a tap gives is ignored, and its input goes on, as itself."""
+async def test_a_tap_passes_the_same_object_on(executor):
+    """Whatever a tap gives is ignored, and its input goes on, as itself or as it was stored."""
     seen = []
 
     @tap
@@ -190,9 +176,8 @@ async def test_a_tap_passes_the_same_object_on():
     keep = passthrough(list, name="keep")
     given = ["x"]
     result = await Agent(Strategy("s", START >> look >> keep >> look.named("again") >> END)).run(given)
-    assert result.output is given
-    assert seen[0] is given
-    assert seen[1] is given
+    assert [result.output, *seen] == [given] * 3
+    assert all(each_ is given for each_ in (result.output, *seen)) == (executor == "in memory")
 
 
 async def test_a_way_that_was_chosen_is_told_with_its_label():
@@ -328,11 +313,11 @@ async def test_an_error_of_another_run_is_an_error_like_any_other():
 
     @node
     async def delegate(ctx: Context, said: str) -> str:
-        return (await endless.run(said, run_id="inner")).output
+        return (await endless.run(said, run_id=said)).output
 
     strategy = Strategy("s", START >> delegate >> END)
     with pytest.raises(NodeFailedError) as info:
-        await Agent(strategy).run("x", run_id="outer")
+        await Agent(strategy).run("inner", run_id="outer")
     assert (info.value.node, info.value.run_id) == ("delegate", "outer")
     assert isinstance(cause_of(info), BudgetError)
     assert (cause_of(info).run_id, cause_of(info).result.run_id) == ("inner", "inner")

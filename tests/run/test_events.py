@@ -28,6 +28,7 @@ from graphagent.events import (
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.nodes import execute_tools, llm_request, passthrough
 from graphagent.testing import ScriptedModel
+from tests.run.executors import both_executors  # noqa: F401  a fixture
 
 text = passthrough(str, name="text")
 

@@ -34,13 +34,14 @@ LIVE = {
     },
     AgentRun: {
         # what it is made of
-        "config", "features", "handlers", "around_model", "around_node", "around_tool", "guards", "step_callbacks", "session",
+        "config", "plan", "features", "handlers", "session",
         "log", "frame", "run_id", "owner", "parent", "lineage", "limits", "max_seconds", "deadline", "memory", "_handle", "listed", "after",
         # where this process is with it
         "begun", "since", "before", "added", "held_back", "has_answered", "looked_back", "after_end", "at_rest", "call_ids",
     },
     Limits: {
         "run", "frame", "parent", "where", "within", "max_nodes", "max_turns", "max_tokens", "max_cost", "cost", "running", "asking",
+        "last",
     },
     Walk: {"run", "frame", "strategy", "limits", "model", "declared", "given", "deadline", "held_back"},
     Effects: {

@@ -18,6 +18,7 @@ from graphagent.run._concurrently import together
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 from tests.counting import calls
+from tests.run.executors import both_executors  # noqa: F401  a fixture
 from tests.run.test_threads import texts
 
 pytestmark = pytest.mark.every_loop
@@ -77,8 +78,8 @@ def waiting(cancelled, name="wait"):
     return wait
 
 
-def only(fork):
-    return Agent(Strategy("s", START >> fork >> END))
+def only(fork, **options):
+    return Agent(Strategy("s", START >> fork >> END), **options)
 
 
 # ---- results
@@ -106,7 +107,7 @@ async def test_each_gives_a_list_in_the_order_of_the_items():
             await checkpoint()
         return value * value
 
-    assert (await only(each(slower_first, limit=None)).run(range(8))).output == [value**2 for value in range(8)]
+    assert (await only(each(slower_first, limit=None)).run(list(range(8)))).output == [value**2 for value in range(8)]
 
 
 async def test_a_fork_in_a_branch_has_an_item_that_has_no_place_of_its_own():
@@ -120,7 +121,7 @@ async def test_a_fork_in_a_branch_has_an_item_that_has_no_place_of_its_own():
 @pytest.mark.parametrize("given", [[], (), iter(()), {}], ids=["list", "tuple", "iterator", "dict"])
 async def test_each_of_nothing_is_an_empty_list(given):
     """An empty iterable of any kind gives an empty list, executes nothing, and counts as one node."""
-    result = await only(each(upper)).run(given)
+    result = await only(each(upper), store=None).run(given)  # none keeps an iterator
     assert (result.output, result.nodes) == ([], 1)
 
 
@@ -137,7 +138,7 @@ async def test_a_loop_around_an_each_of_nothing_ends():
 async def test_a_limit_bounds_how_many_run_at_once(limit, peak):
     """The most that are ever inside at once is the limit, or the number of the items."""
     crowd = Crowd()
-    result = await only(each(node(name="crowd")(crowd), limit=limit)).run(range(20))
+    result = await only(each(node(name="crowd")(crowd), limit=limit)).run(list(range(20)))
     assert result.output == [value * 10 for value in range(20)]
     assert (crowd.peak, crowd.done) == (peak, 20)
 
@@ -232,7 +233,7 @@ async def test_items_that_were_not_begun_are_not_begun_after_a_failure():
         return value
 
     with pytest.raises(NodeFailedError):
-        await only(each(third_fails, limit=1)).run(range(10))
+        await only(each(third_fails, limit=1)).run(list(range(10)))
     assert begun == [0, 1, 2]
 
 
@@ -245,7 +246,7 @@ async def test_collect_keeps_a_failure_in_its_place():
             raise ValueError(value)
         return value
 
-    result = await only(each(odd_fails, failures="collect")).run(range(4))
+    result = await only(each(odd_fails, failures="collect"), store=None).run([0, 1, 2, 3])
     assert [type(given) for given in result.output] == [int, NodeFailedError, int, NodeFailedError]
     assert (result.output[3].node, result.output[3].run_id) == ("each/3/odd_fails", result.run_id)
     assert (result.output[3].__cause__.args, result.output[3].reason) == ((3,), "ValueError: 3")
@@ -278,7 +279,7 @@ async def test_collect_does_not_collect_a_used_up_budget():
     crowd = Crowd()
     fork = each(node(name="crowd")(crowd), limit=2, failures="collect")
     with pytest.raises(BudgetError):
-        await Agent(Strategy("s", START >> fork >> END), max_nodes=5).run(range(10))
+        await Agent(Strategy("s", START >> fork >> END), max_nodes=5).run(list(range(10)))
     assert crowd.done <= 5
 
 
@@ -303,7 +304,7 @@ async def test_an_iterable_that_raises_fails_the_fork():
         raise OSError
 
     with pytest.raises(NodeFailedError) as info:
-        await only(each(upper)).run(broken())
+        await only(each(upper), store=None).run(broken())
     assert info.value.node == "each"
 
 

@@ -32,6 +32,7 @@ from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
 from tests import forkserver
+from tests.run.executors import both_executors  # noqa: F401  a fixture
 
 pytestmark = pytest.mark.every_loop
 

@@ -15,6 +15,7 @@ from graphagent.memory import ActionStep
 from graphagent.nodes import execute_tools, llm_request, passthrough
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
+from tests.run.executors import both_executors  # noqa: F401  a fixture
 
 
 def failing(times, error=ConnectionError, name="flaky"):
@@ -234,7 +235,7 @@ async def test_a_timeout_tells_where_the_node_waited():
 def test_a_run_with_timeouts_may_be_continued_in_another_kind_of_event_loop():
     """What the first loop made for the timeouts of the run is not used in the second."""
     for first, second in (("asyncio", "trio"), ("trio", "asyncio")):
-        run = only(failing(1).timeout(30)).start("x")
+        run = only(failing(1).timeout(30), store=None).start("x")
         with pytest.raises(NodeFailedError):
             anyio.run(run.finish, backend=first)
         assert anyio.run(run.finish, backend=second).output == 2
