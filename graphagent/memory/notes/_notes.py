@@ -110,8 +110,7 @@ class Notes(NoteView):
         repository = NoteRepository(
             kept, embedder, index, on_progress, cache_bytes=cache_bytes, late_interaction=late_interaction
         )
-        service = NoteService(repository, settings)
-        service.reranker = reranker
+        service = NoteService(repository, settings, reranker)
         if model is not None:
             from graphagent.memory.notes.enrich._inference import Inference
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from graphagent.errors import DamagedStoreError
 from graphagent.memory.notes._service import NoteService
 from graphagent.memory.notes._settings import NoteSettings
-from graphagent.memory.notes._view import NoteView
+from graphagent.memory.notes._view import NoteView, parts_of
 from graphagent.memory.notes._visibility import Visibility
 from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.index._repository import NoteRepository
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def store_of(view: NoteView) -> Store:
     """Return the store of a view of notes."""
-    return _service(view).repository.store
+    return parts_of(view)[0].repository.store
 
 
 def notes_of(place: Store | NoteView, owner: str) -> NoteView:
@@ -35,7 +35,7 @@ def notes_of(place: Store | NoteView, owner: str) -> NoteView:
         return NoteView(NoteService(_repository(place), NoteSettings()), Visibility(owner=owner))
     if place.owner not in ("", owner):
         raise ValueError(f"{place!r} has the notes of another owner than {owner!r}; give the notes without owner=")
-    return NoteView(_service(place), Visibility(owner=owner))
+    return NoteView(parts_of(place)[0], Visibility(owner=owner))
 
 
 async def all_versions(view: NoteView) -> list[Record]:
@@ -44,7 +44,7 @@ async def all_versions(view: NoteView) -> list[Record]:
     Raises:
         StoreError: the notes cannot be read.
     """
-    repository, owner = _service(view).repository, view.owner
+    repository, owner = parts_of(view)[0].repository, view.owner
     former = repository.store.scan(_storage.histories_key(owner))
     return [*[_storage.unpack_former(item)[0] async for item in former], *await repository.all(owner)]
 
@@ -66,7 +66,7 @@ async def forget_owner(place: Store | NoteView, owner: str, also: Sequence[Chang
         StoreError: the notes could not be forgotten.
     """
     if isinstance(place, NoteView):
-        repository, is_open = _service(notes_of(place, owner)).repository, True
+        repository, is_open = parts_of(notes_of(place, owner))[0].repository, True
     else:
         repository, is_open = _repository(place), False
     try:
@@ -77,10 +77,6 @@ async def forget_owner(place: Store | NoteView, owner: str, also: Sequence[Chang
     except DamagedStoreError:  # what cannot be read can be forgotten, and the index is built again without it
         await repository.backend.drop()
     await repository.store.commit(DeleteAll(_storage.room_of(owner)), *also)
-
-
-def _service(view: NoteView) -> NoteService:
-    return view._service  # noqa: SLF001  of this room  # pyright: ignore[reportPrivateUsage]
 
 
 def _repository(store: Store) -> NoteRepository:

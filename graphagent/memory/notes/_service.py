@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from graphagent import _clock
 from graphagent._dispatch import check_handler, ending
 from graphagent.errors import HandlerError
 from graphagent.memory.notes.write._save import save
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from graphagent.protocols import Reranker
 
 
+@dataclass(eq=False)
 class NoteService:
     """What all views of the same notes share, for use by a program. A run uses a `RunNoteService`."""
 
-    def __init__(self, repository: NoteRepository, settings: NoteSettings) -> None:
-        self.repository = repository
-        self.settings = settings
-        self.inference: Inference | None = None
-        """What asks a model; None if there is none."""
-        self.reranker: Reranker | None = None
-        """What orders the matches of a recall; None if there is none."""
-        self.listeners: list[tuple[type[Event], Handler]] = []
+    repository: NoteRepository
+    settings: NoteSettings
+    reranker: Reranker | None = None
+    """Orders the matches of a recall."""
+    inference: Inference | None = None
+    """Asks a model."""
+    listeners: list[tuple[type[Event], Handler]] = field(default_factory=list["tuple[type[Event], Handler]"])
 
     def on(self, event: type[Event], handler: Callable[[Any], object]) -> None:
         """Call a function with each event of a type.
@@ -75,7 +75,3 @@ class NoteService:
     async def save(self, visibility: Visibility, request: SaveRequest) -> list[Record]:
         """Save the notes of a request, all or none, and return them."""
         return await save(self, visibility, request)
-
-    def new_id(self, number: int) -> str:
-        """Return an id for the new note of a number, from 1."""
-        return _clock.new_id()

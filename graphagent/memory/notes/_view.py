@@ -5,6 +5,7 @@ The file is long because it describes every operation for users. The work of the
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
@@ -44,6 +45,12 @@ class NoteView:
     def __init__(self, service: NoteService, visibility: Visibility) -> None:
         self._service = service
         self._visibility = visibility
+
+    def _over(self, service: NoteService, visibility: Visibility) -> Self:
+        """Return a copy of this view over another service and visibility."""
+        view = copy.copy(self)
+        view._service, view._visibility = service, visibility  # noqa: SLF001  a copy of itself
+        return view
 
     def __repr__(self) -> str:
         seen_by = f" as {self._visibility.source!r} sees it" if self._visibility.source is not None else ""
@@ -665,3 +672,8 @@ class NoteView:
     def tell(self, event: Event) -> None:
         """Emit an event to those who listen to these notes."""
         self._service.emit(event)
+
+
+def parts_of(view: NoteView) -> tuple[NoteService, Visibility]:
+    """Return the service of a view and its visibility, of which another view can be made."""
+    return view._service, view._visibility  # noqa: SLF001  of this file  # pyright: ignore[reportPrivateUsage]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from graphagent.memory._references import forgotten_note, shortened_note
 from graphagent.memory.facts import _extraction
 from graphagent.memory.facts._types import TRUST_LEVELS, least_trust
 from graphagent.memory.notes._notes import Notes
-from graphagent.memory.notes._view import NoteView
+from graphagent.memory.notes._view import NoteView, parts_of
 from graphagent.memory.notes.feature._run_notes import RunModel, RunNoteService, extracted, known_note
 from graphagent.memory.notes.feature._tools import tools_of
 from graphagent.memory.notes.index import _storage
@@ -103,13 +102,12 @@ class NoteMemory(NoteView):
         self.notes = Notes() if notes is None else notes
         """The notes."""
         view = self.notes if scope is None else self.notes.scope(scope)
-        super().__init__(view._service, view._visibility)  # noqa: SLF001  of the same class
+        super().__init__(*parts_of(view))
         self._recalls = "run" if recall is True else recall
         self._learns = self._can_save if learn is None else bool(learn)
         self.background: bool = learn == "background"
         """Whether it learns once the run has its answer."""
         self._limit, self._min_score, self._characters = limit, float(min_score), characters
-        self._ctx: Context | None = None
         self.tools: tuple[Tool, ...] = tools_of(self) if tools else ()
         """The tools that the model is offered besides the agent's own."""
 
@@ -160,21 +158,17 @@ class NoteMemory(NoteView):
             FeatureError: the notes belong to another owner.
         """
         self._check_owner(ctx)
-        bound = copy.copy(self)
-        bound._ctx = ctx  # noqa: SLF001  a copy of itself
-        bound._visibility = replace(self._visibility, owner=ctx.owner)  # noqa: SLF001  the new view is of its own class
-        bound._service = RunNoteService(self._service, ctx)  # noqa: SLF001  the new view is of its own class
-        return bound
+        return self._over(RunNoteService.of(self._service, ctx), replace(self._visibility, owner=ctx.owner))
 
     def vouched(self) -> Self:
         """Return these notes for content that you vouch for, such as what a person typed: `vouched().remember(text)`.
 
         What is saved is trusted as much as `trust=` says, whatever the run has received.
         """
-        vouching = copy.copy(self)
-        if self._ctx is not None:
-            vouching._service = RunNoteService(self._service, self._ctx, vouches=True)  # noqa: SLF001  a copy of itself
-        return vouching
+        service = self._service
+        if not isinstance(service, RunNoteService):
+            return self
+        return self._over(replace(service, vouches=True), self._visibility)
 
     # Showing notes to a model
 
@@ -337,7 +331,7 @@ class NoteMemory(NoteView):
             return [record.id for record in saved]
 
         ids = await ctx.once(key, work)
-        return saved or await self._run_service().existing(self._visibility, ids)
+        return saved or await self._run().existing(self._visibility, ids)
 
     async def _found(self, lines: Sequence[_extraction.Line]) -> list[tuple[list[str], str]]:
         """Return the statements in a conversation, each once, with how far they can be trusted; the least trusted first."""
@@ -410,20 +404,20 @@ class NoteMemory(NoteView):
         )
         if not found:
             await store.commit(Put(done, b""))
-        service = RunNoteService(self._service, ctx, vouches=True)
+        service = replace(self._run(), vouches=True)
         for number, (statements, trust) in enumerate(found, 1):
             also = [Put(done, b"", expected=0)] if number == len(found) else []
             request = SaveRequest([Note(each) for each in statements], None, trust, ctx.run_id, also=also)
             named = f"{ctx.run_id}:learned" + (f":{number}" if number > 1 else "")
             await service.save_as(named, self._visibility, request)
 
-    def _run_service(self) -> RunNoteService:
-        return RunNoteService(self._service, self._running())
+    def _run(self) -> RunNoteService:
+        if not isinstance(self._service, RunNoteService):
+            raise FeatureError("this works on the transcript of a run; call it in a node, on ctx.feature(NoteMemory)")
+        return self._service
 
     def _running(self) -> Context:
-        if self._ctx is None:
-            raise FeatureError("this works on the transcript of a run; call it in a node, on ctx.feature(NoteMemory)")
-        return self._ctx
+        return self._run().ctx
 
     def __repr__(self) -> str:
         return f"<NoteMemory over {self.notes!r}>"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from graphagent import _clock
 from graphagent.errors import ConflictError, HandlerError, RunError
 from graphagent.memory._blocks import KnownNote
 from graphagent.memory.facts._types import least_trust
@@ -25,33 +24,29 @@ if TYPE_CHECKING:
     from graphagent.run import Context
 
 
+@dataclass(eq=False)
 class RunNoteService(NoteService):
     """The notes as one run uses them: listeners of the run hear their events.
 
     What the run saves is trusted as little as the least trusted content that it has received, which includes notes that it read.
-
-    Args:
-        service: The notes that it uses.
-        ctx: The run.
-        ids: The ids of the notes that it will save next; by default new ones.
-        vouches: Whether the user vouches for the saved notes, whatever the run has received.
     """
 
-    def __init__(self, service: NoteService, ctx: Context, ids: Sequence[str] = (), *, vouches: bool = False) -> None:
-        super().__init__(service.repository, service.settings)
-        self.listeners = service.listeners
-        self.inference = None if service.inference is None else service.inference.of(ctx.owner)
-        self.reranker = service.reranker
-        self._ctx = ctx
-        self._ids = ids
-        self._vouches: bool = vouches or (isinstance(service, RunNoteService) and service._vouches)  # noqa: SLF001  of this class
+    ctx: Context = field(kw_only=True)
+    vouches: bool = field(default=False, kw_only=True)
+    """Whether the user vouches for the saved notes, whatever the run has received."""
+
+    @classmethod
+    def of(cls, service: NoteService, ctx: Context) -> Self:
+        """Return notes as a run uses them."""
+        inference = None if service.inference is None else service.inference.of(ctx.owner)
+        return cls(service.repository, service.settings, service.reranker, inference, service.listeners, ctx=ctx)
 
     def emit(self, event: Event) -> None:
         """Call the handlers of the notes, and then those of the run."""
-        event = event if event.run_id else replace(event, run_id=self._ctx.run_id)
+        event = event if event.run_id else replace(event, run_id=self.ctx.run_id)
         with self.naming_the_run():
             super().emit(event)
-        self._ctx.emit(event)
+        self.ctx.emit(event)
 
     @contextmanager
     def naming_the_run(self) -> Generator[None]:
@@ -59,21 +54,21 @@ class RunNoteService(NoteService):
         try:
             yield
         except HandlerError as error:
-            error.run_id = self._ctx.run_id
+            error.run_id = self.ctx.run_id
             raise
 
     def trusted(self, trust: str) -> str:
         """Return how much a new note can be trusted whose content is trusted so much."""
-        return trust if self._vouches else least_trust((trust, self._ctx.memory.trust))
+        return trust if self.vouches else least_trust((trust, self.ctx.memory.trust))
 
     def has_returned(self, trust: Iterable[str]) -> None:
         """Record that content of these levels of trust was returned to the run."""
         for level in trust:
-            self._ctx.memory.lower_trust(level)
+            self.ctx.memory.lower_trust(level)
 
     async def save(self, visibility: Visibility, request: SaveRequest) -> list[Record]:
         """Save notes with the id of the run, once, however often the node is executed."""
-        ctx = self._ctx
+        ctx = self.ctx
         key = ctx.next_key("notes")
         saved: list[Record] | None = None
 
@@ -90,7 +85,7 @@ class RunNoteService(NoteService):
         """Save notes under ids made from a name. If they were saved already, return those."""
         ids = [_id(name, number) for number in range(len(request.notes))]
         try:
-            return await save(RunNoteService(self, self._ctx, ids), visibility, request)
+            return await save(self, visibility, replace(request, ids=ids))
         except ConflictError:
             existing = await self.existing(visibility, ids)
             if not existing:
@@ -101,10 +96,6 @@ class RunNoteService(NoteService):
         """Return the visible notes with these ids, as far as they exist."""
         found = await self.repository.get_many(visibility.owner, ids)
         return list(filter(visibility.filter().matches, found.values()))
-
-    def new_id(self, number: int) -> str:
-        """Return the id for the new note of a number, from 1."""
-        return self._ids[number - 1] if self._ids else _clock.new_id()
 
 
 class RunModel:

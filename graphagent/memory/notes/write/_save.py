@@ -48,6 +48,8 @@ class SaveRequest:
     """For each turn of a conversation, its fields that a Note lacks; empty for other notes."""
     also: Sequence[Change] = ()
     """Changes of the store to commit with the notes."""
+    ids: Sequence[str] = ()
+    """The ids of the notes; by default new ones."""
 
 
 async def with_defaults(notes: Iterable[str | Note], given: Note) -> list[Note]:
@@ -98,10 +100,10 @@ async def save(service: NoteService, visibility: Visibility, request: SaveReques
 
 async def _records(service: NoteService, visibility: Visibility, request: SaveRequest) -> list[Record]:
     """Return the records of the notes, checked."""
-    ids: list[str] = []
-    for number in range(1, len(request.notes) + 1):
+    ids = list(request.ids)
+    for number in range(len(ids) + 1, len(request.notes) + 1):
         await turn(number)
-        ids.append(service.new_id(number))
+        ids.append(_clock.new_id())
     ids.sort()  # ids made within a millisecond are not in order; lists are sorted by them
     found: list[Record] = []
     for number, (id_, note) in enumerate(zip(ids, request.notes, strict=True), 1):
