@@ -131,7 +131,7 @@ class AgentRun:
     @property
     def done(self) -> bool:
         """Whether the run reached END."""
-        return self.session.draft is None and self.activation.status == "done"
+        return self.activation.status == "done"
 
     @property
     def allows_unpriced(self) -> bool:
@@ -141,7 +141,7 @@ class AgentRun:
     @property
     def over(self) -> bool:
         """Whether it reached END, or was ended before."""
-        return self.session.draft is None and self.activation.status in OVER
+        return self.activation.status in OVER
 
     def check_continues(self) -> None:
         """Check that it may continue: that it is a whole run, and was not ended.
@@ -408,7 +408,7 @@ class AgentRun:
             if after is not None:
                 yield from after.state.run.charges
 
-        children = () if self.session.draft is not None else map(self.child, activation.children)
+        children = map(self.child, activation.children)
         failure = self.log.state.failure if self.parent is None and status == "failed" else None
         return RunResult(
             run_id=self.run_id, status=status, memory=self.memory, questions=self.questions,
@@ -435,8 +435,9 @@ class AgentRun:
             return self.at_rest
         if self.session.run.since is not None:
             return self.result_now(status="running", unfinished="it is being executed")
-        if self.session.draft is not None:
-            status = "new" if self.session.draft.queued is None else "queued"
+        beginning = self.session.beginning
+        if beginning is not None:
+            status = "new" if beginning.queued is None else "queued"
             return self.result_now(status=status, unfinished="it has not begun")
         return self._result_read()
 

@@ -33,7 +33,7 @@ from graphagent.run._ending import look_back_quietly
 from graphagent.run._questions import stored_answer_type
 from graphagent.run._reading import look_up_again, look_up_again_in
 from graphagent.run._servers import SCOPE
-from graphagent.run._session import Beginning, Draft, Session
+from graphagent.run._session import Beginning, Session
 from graphagent.run._threads import NEXT_CAME, continued, continued_by_steps
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
+    from graphagent.run._threads import Continued
 
 
 def begin(
@@ -57,22 +58,40 @@ def begin(
         open_ = given.open_step
         steps = [*given.steps, *((open_,) if open_ is not None else ())]
         floor = given.floor
-    begins = Beginning([*steps, TaskStep(task, images)], len(steps), config.system_prompt, floor)
-    session = Session(config, Log(), run_id=_clock.new_id() if run_id is None else run_id, owner=owner)
+    log = Log()
+    log.append(started(config, log, task, [*steps, TaskStep(task, images)], len(steps), config.system_prompt, floor))
+    session = Session(config, log, run_id=_clock.new_id() if run_id is None else run_id, owner=owner)
     session.thread = thread
-    session.draft = draft = Draft(task, begins, _stored(config, owner, earlier))
-    draft.named, draft.ends_busy = run_id is not None, ends_busy
+    session.beginning = beginning = Beginning(log)
+    beginning.named, beginning.ends_busy = run_id is not None, ends_busy
+    beginning.earlier = None if earlier is None else _stored(config, owner, earlier)
     return session.run
 
 
-def _stored(config: RunConfig, owner: str, memory: RunMemory | None) -> AgentRun | None:
+def _stored(config: RunConfig, owner: str, memory: RunMemory) -> AgentRun | None:
     """Return the run of a transcript, if it is in the same store, belongs to the same owner, and has ended."""
-    editor = None if memory is None else memory.editor
+    editor = memory.editor
     if not isinstance(editor, RunEditor) or config.store is None:
         return None
     run = editor.run
     is_whole = run.parent is None and run.owner == owner and run.log.store is config.store
     return run if is_whole and run.over and run.log.stale is None else None
+
+
+def started(
+    config: RunConfig, log: Log, task: Any, steps: Iterable[Step], begun: int, rules: str, floor: str
+) -> Started:  # fmt: skip
+    """Return the entry with which a run begins in a log: `begun` of the steps are put before the task.
+
+    Raises:
+        SerializationError: the task cannot be stored.
+    """
+    return Started(
+        first=config.compiled.first.name or "", value=log.keep(task, config.strategy.input_type),
+        steps=tuple(map(_taken_over, steps)), begun=begun, rules=rules, trust=floor,
+        strategy=config.strategy.outline if log.durable else None,
+        declared=dict(config.strategy.declarations) if log.durable else {},
+    )  # fmt: skip
 
 
 def _taken_over(step: Step) -> Step:
@@ -92,18 +111,13 @@ async def begin_or_resume(run: AgentRun) -> None:
         RunClaimedError: somebody executes it, or resumed it since it was read.
         StoreError: it could not be read or written.
     """
-    config, session, ended = run.config, run.session, ""
-    if session.draft is not None:
+    config, session = run.config, run.session
+    if session.beginning is not None:
         if config.learns_later:
             await settle_quietly(config, run.owner)
             run.since = _clock.ticks()  # waiting does not count as time of this run
-        if run.features:
-            await look_up_again(run.features, run.owner, [session.draft.transcript])
-        if config.store is None:
-            await _begin(run, session.draft)
-        else:
-            ended = await _begin_stored(run, session.draft, config.store)
-        session.draft, session.claimed = None, True
+        ended = "" if config.store is None and not run.features else await _begin(run, session.beginning)
+        session.beginning, session.claimed = None, True
         if ended:
             run.emit(RunEnded(ended, NEXT_CAME))
             await look_back_quietly(config, run.owner, ended)
@@ -124,56 +138,63 @@ async def begin_or_resume(run: AgentRun) -> None:
     run.emit(RunResumed(run.run_id, config.strategy.name, run.owner))
 
 
-async def _begin(run: AgentRun, draft: Draft) -> None:
-    """Append the beginning of the run."""
-    if run.log.state.number:  # an earlier attempt, in which a feature refused the run
-        run.session.use(Log())
-    _append_start(run, run.log, draft)
-    await begin_features(run)
-
-
-async def _begin_stored(run: AgentRun, draft: Draft, store: Store) -> str:
-    """Append the beginning of the run, and commit it. Return the id of the run that ended with it; empty if none did."""
-    config = run.config
-    if run.log.stale is not None:  # an earlier attempt, whose commit failed
+async def _begin(run: AgentRun, beginning: Beginning) -> str:
+    """Begin the run in a log of this attempt. Return the id of the run that ended with it; empty if none did."""
+    session, memory, store, begun = run.session, run.memory, run.config.store, beginning.log.state.root.transcript
+    if store is not None and run.log.stale is not None:  # an earlier attempt, whose commit failed
         try:
             await run.log.recover()
         except RunClaimedError as error:
-            if draft.queued is not None:
+            if beginning.queued is not None:
                 raise
             raise RunExistsError(run.run_id, run.owner) from error
-    if run.log.durable and run.log.committed:
-        run.session.draft = None
-        await _claim(run, store)
-        return ""
-    if draft.named:
+        if run.log.committed:
+            session.beginning = None
+            await _claim(run, store)
+            return ""
+        session.use(beginning.log, beginning.read)
+    await look_up_again(run.features, run.owner, [begun])
+    beginning.read = [
+        (memory.handle(item, begun), place)
+        for place, item in enumerate(begun.items)
+        if memory.known(item.id) is not None
+    ]
+    try:
+        if store is not None:
+            return await _begin_stored(run, beginning, store)
+        await _begin_in(run, beginning, Log())
+    except BaseException:
+        if run.log.stale is None:
+            session.use(beginning.log, beginning.read)
+        raise
+    return ""
+
+
+async def _begin_in(run: AgentRun, beginning: Beginning, log: Log) -> None:
+    """Append the beginning of the run to a log, which may have what the run continues, and let the features see it there."""
+    state, recorded, before = beginning.log.state, run.session.recorded, len(log.state.root.transcript)
+    # The steps of an earlier run are in the log already, but for those of a thread, whose run has only been given its task.
+    known = 0 if run.session.thread else before
+    begun = state.root.transcript
+    if recorded is not None:
+        recorded.begin(log)
+    steps, earlier = begun.steps[known:], max(begun.begun - known, 0)
+    log.append(started(run.config, log, state.run.task, steps, earlier, begun.rules, begun.floor))
+    run.session.use(log, beginning.read, before - known)
+    if recorded is not None:
+        recorded.begun(log)
+    await begin_features(run)
+
+
+async def _begin_stored(run: AgentRun, beginning: Beginning, store: Store) -> str:
+    """Append the beginning of the run, and commit it. Return the id of the run that ended with it; empty if none did."""
+    queued = beginning.queued
+    if beginning.named and queued is None:
         await _check_free(run, store)
-    queued = draft.queued
     while True:
-        before = await (continued(run, store) if run.session.thread else continued_by_steps(run, draft, store))
-        earlier = before.header if before is not None else None
-        token, now = Token(), _clock.now()
-        header = structs.replace(
-            RunHeader(run_id=run.run_id, owner=run.owner) if queued is None else queued.header,
-            strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest, version=config.named_version, written="running",
-            started=now, updated=now, title=title_of(draft.task), thread=run.session.thread,
-            previous="" if earlier is None else earlier.run_id,
-            first="" if earlier is None else earlier.first or earlier.run_id, place=0 if earlier is None else earlier.place + 1,
-        )  # fmt: skip
-        log = Log(store, header, types=config.kind_of_step)
-        run.session.use(log)
-        if queued is not None:
-            log.is_at(queued.header, queued.version)
-            log.header = header
-            log.along(*queued.changes)
-        if before is not None:
-            log.state.root.transcript = before.transcript
-            log.along(*before.changes)
-            log.codec.blobs.last = before.payloads
-        log.codec.refers_at[""] = config.refers
-        log.executed = lambda: run.elapsed
-        _append_start(run, log, draft)
-        await begin_features(run)
+        before = await (continued(run, store) if run.session.thread else continued_by_steps(run, beginning, store))
+        log, token = _new_log(run, beginning, store, before), Token()
+        await _begin_in(run, beginning, log)
         try:
             await log.claim(token)
         except RunClaimedError as error:
@@ -191,6 +212,31 @@ async def _begin_stored(run: AgentRun, draft: Draft, store: Store) -> str:
         return "" if before is None else before.ended
 
 
+def _new_log(run: AgentRun, beginning: Beginning, store: Store, before: Continued | None) -> Log:
+    """Return the log in which the run begins in a store, with the transcript that it continues."""
+    config, queued, now = run.config, beginning.queued, _clock.now()
+    earlier = before.header if before is not None else None
+    header = structs.replace(
+        RunHeader(run_id=run.run_id, owner=run.owner) if queued is None else queued.header,
+        strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest, version=config.named_version, written="running",
+        started=now, updated=now, title=title_of(beginning.log.state.run.task), thread=run.session.thread,
+        previous="" if earlier is None else earlier.run_id,
+        first="" if earlier is None else earlier.first or earlier.run_id, place=0 if earlier is None else earlier.place + 1,
+    )  # fmt: skip
+    log = Log(store, header, types=config.kind_of_step)
+    if queued is not None:
+        log.is_at(queued.header, queued.version)
+        log.header = header
+        log.along(*queued.changes)
+    if before is not None:
+        log.state.root.transcript = before.transcript
+        log.along(*before.changes)
+        log.codec.blobs.last = before.payloads
+    log.codec.refers_at[""] = config.refers
+    log.executed = lambda: run.elapsed
+    return log
+
+
 async def _check_free(run: AgentRun, store: Store) -> None:
     """Check that the store has nothing of a run of this id, before the features begin and nodes are executed."""
     try:
@@ -198,40 +244,6 @@ async def _check_free(run: AgentRun, store: Store) -> None:
     except RunNotFoundError:
         return
     raise RunExistsError(run.run_id, run.owner)
-
-
-def start_of(config: RunConfig, log: Log, draft: Draft, known: int = 0) -> Started:
-    """Return the entry with which a run begins in a log that has so many of its steps.
-
-    Raises:
-        SerializationError: the task cannot be stored.
-    """
-    begins = draft.begins
-    return Started(
-        first=config.compiled.first.name or "", value=log.keep(draft.task, config.strategy.input_type),
-        steps=tuple(map(_taken_over, begins.steps[known:])), begun=max(begins.begun - known, 0), rules=begins.rules,
-        trust=begins.floor, strategy=config.strategy.outline if log.durable else None,
-        declared=dict(config.strategy.declarations) if log.durable else {},
-    )  # fmt: skip
-
-
-def _append_start(run: AgentRun, log: Log, draft: Draft) -> None:
-    config = run.config
-    # Steps that somebody has looked at before the run began are handles of the same steps afterwards.
-    looked_at = [
-        (run.memory.handle(item, draft.transcript), place)
-        for place, item in enumerate(draft.items)
-        if run.memory.known(item.id) is not None
-    ]
-    before = len(log.state.root.transcript)
-    known = before if before and not run.session.thread else 0  # steps of an earlier run that the log has
-    if run.session.recorded is not None:
-        run.session.recorded.begin(log)
-    log.append(start_of(config, log, draft, known))
-    begun = log.state.root.transcript
-    run.memory.adopt([(step, begun.items[before - known + place]) for step, place in looked_at], begun)
-    if run.session.recorded is not None:
-        run.session.recorded.begun(log)
 
 
 async def _claim(run: AgentRun, store: Store) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from graphagent.errors import DivergedError, RunError
 from graphagent.log._entries import EffectRecorded, EffectStarted, LibraryObject, TranscriptEdited
-from graphagent.memory.transcript._memory import Detached, RunMemory
+from graphagent.memory.transcript._memory import RunMemory
 
 if TYPE_CHECKING:
     from graphagent.llm import ToolCall
@@ -248,15 +248,12 @@ class RunEditor:
     @property
     def transcript(self) -> Transcript:
         """The transcript."""
-        run = self.run
-        return (self._frame or run.frame).transcript if run.session.draft is None else run.session.draft.transcript
+        return (self._frame or self.run.frame).transcript
 
     def edit(self, edit: Edit) -> None:
         """Make a change, and record it."""
         run = self.run
-        if run.session.draft is not None:
-            Detached(run.session.draft.transcript).edit(edit)
-        elif run.over:
+        if run.over:
             # The run has ended: an edit changes this object alone.
             run.memory.detach().edit(edit)
         elif run.editing is not None:

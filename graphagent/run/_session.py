@@ -6,13 +6,11 @@ yet. The log of a session has the run of an agent, and the runs of sub-agents in
 
 from __future__ import annotations
 
-from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anyio.lowlevel import current_token
 
 from graphagent.log._visits import UNSET
-from graphagent.memory.transcript._transcript import Transcript
 from graphagent.run._agent_run import AgentRun
 from graphagent.run._questions import answer_type, open_question
 from graphagent.run._sleep import Tasks
@@ -30,24 +28,10 @@ if TYPE_CHECKING:
     from graphagent.log._log import Log
     from graphagent.log._visits import Activation
     from graphagent.memory.steps._types import Step
-    from graphagent.memory.transcript._transcript import Item
     from graphagent.run._config import RunConfig
     from graphagent.run._questions import Question
     from graphagent.run._recorded import Recording
     from graphagent.store import Change
-
-
-class Beginning(NamedTuple):
-    """The transcript with which a run begins."""
-
-    steps: Sequence[Step]
-    """The steps of an earlier run, and the task."""
-    begun: int
-    """How many of them are of an earlier run."""
-    rules: str
-    """The system prompt."""
-    floor: str
-    """The least trust of what flowed in without being a step."""
 
 
 class Queued(NamedTuple):
@@ -60,52 +44,23 @@ class Queued(NamedTuple):
     """What is committed with its beginning."""
 
 
-class Draft:
-    """A run before it has begun: its task, and the transcript that it begins with."""
+class Beginning:
+    """A run that has not begun to be executed."""
 
-    __slots__ = ("_begins", "_transcript", "earlier", "ends_busy", "named", "queued", "task")
+    named = False
+    """Whether its id was given, so that the store may have something under it."""
+    ends_busy = False
+    """Whether the last run of its thread is ended if it is not over."""
+    earlier: AgentRun | None = None
+    """The stored run whose transcript was put before the task."""
+    queued: Queued | None = None
+    """What the store has of it, if it was submitted."""
+    read: Sequence[tuple[Step, int]] = ()
+    """The steps that users had read when the last attempt began, with their places."""
 
-    def __init__(self, task: Any, begins: Beginning, earlier: AgentRun | None) -> None:
-        self.task = task
-        self._begins = begins
-        self._transcript: Transcript | None = None
-        self.earlier = earlier
-        """The stored run with whose transcript that begins."""
-        self.named = False
-        """Whether its id was given, so that the store may have something under it."""
-        self.ends_busy = False
-        """Whether the last run of its thread is ended if it is not over."""
-        self.queued: Queued | None = None
-        """What the store has of it, if it was submitted."""
-
-    @property
-    def transcript(self) -> Transcript:
-        """The transcript, which may be changed. Few runs need one before they begin."""
-        if self._transcript is None:
-            begins = self._begins
-            self._transcript = Transcript(begins.rules, begins.steps, begins.floor)
-            self._transcript.begun = begins.begun
-        return self._transcript
-
-    @property
-    def begins(self) -> Beginning:
-        """The steps with which the run begins now."""
-        changed = self._transcript
-        if changed is None:
-            return self._begins
-        return Beginning(changed.steps, changed.begun, changed.rules, changed.floor)
-
-    @property
-    def items(self) -> Sequence[Item]:
-        """The steps by their ids, if somebody has looked at the transcript."""
-        return () if self._transcript is None else self._transcript.items
-
-    def continues(self) -> bool:
-        """Return whether it still begins with the steps of the earlier run, as they are."""
-        if self.earlier is None:
-            return False
-        before, steps = self.earlier.frame.transcript.steps, self.begins.steps
-        return len(steps) > len(before) and all(map(is_, before, steps))
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        """The log in memory with the beginning. A run in a store continues earlier ones in another log, which it has from its first commit on."""
 
 
 class Session:
@@ -140,8 +95,8 @@ class Session:
     """What another process has asked for."""
     leaving = False
     """Whether the run is left to another process when it pauses."""
-    draft: Draft | None = None
-    """The run before it has begun."""
+    beginning: Beginning | None = None
+    """The run as it is to begin; None once it has begun."""
 
     def __init__(self, config: RunConfig, log: Log, *, run_id: str, owner: str) -> None:
         self.log = log
@@ -163,10 +118,12 @@ class Session:
         self.run = AgentRun(config, self, log.state.root, run_id=run_id)
         """The run of the agent whose log it is."""
 
-    def use(self, log: Log) -> None:
-        """Put another log in the place of one in which the run could not begin."""
-        self.log = self.run.log = log
-        self.run.frame = self.run.limits.frame = log.state.root
+    def use(self, log: Log, read: Sequence[tuple[Step, int]], later: int = 0) -> None:
+        """Go to another log before the run begins. Steps that users have read stay objects of the same steps, so many places later."""
+        run, transcript = self.run, log.state.root.transcript
+        self.log = run.log = log
+        run.frame = run.limits.frame = log.state.root
+        run.memory.adopt([(step, transcript.items[place + later]) for step, place in read], transcript)
 
     @property
     def backend(self) -> type[AsyncBackend]:

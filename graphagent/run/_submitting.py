@@ -11,9 +11,11 @@ from graphagent.log._header import RunHeader, time_of
 from graphagent.log._log import Log
 from graphagent.log._segments import read_header
 from graphagent.log._submitted import Submitted, read_submitted, submitted_key
-from graphagent.run._beginning import start_of
+from graphagent.memory.transcript._memory import Detached, RunMemory
+from graphagent.memory.transcript._transcript import Transcript
+from graphagent.run._beginning import begin, started
 from graphagent.run._reading import look_up_references, read_run, unchecked_run, value_at
-from graphagent.run._session import Beginning, Draft, Queued, Session
+from graphagent.run._session import Queued
 from graphagent.store import Delete
 
 if TYPE_CHECKING:
@@ -27,11 +29,12 @@ def submission(run: AgentRun) -> Submitted:
     Raises:
         SerializationError: the task, or a step, cannot be stored.
     """
-    config, draft = run.config, run.session.draft
-    assert draft is not None
+    config = run.config
     log = Log(config.store, RunHeader(run_id=run.run_id, owner=run.owner), types=config.kind_of_step)
     log.codec.refers_at[""] = config.refers
-    data, _ = log.codec.write(start_of(config, log, draft), log.state)
+    begun, task = run.frame.transcript, run.activation.task
+    start = started(config, log, task, begun.steps, begun.begun, begun.rules, begun.floor)
+    data, _ = log.codec.write(start, log.state)
     return Submitted(row=row_of(_clock.now(), 0, [data]), payloads=dict(log.codec.blobs.new))
 
 
@@ -72,11 +75,15 @@ async def _queued(config: RunConfig, owner: str, run_id: str) -> AgentRun | None
     submitted, line = found
     log = await log_of(config, header, submitted)
     task, begun = value_at(unchecked_run(config, log), log.state.root), log.state.root.transcript
-    session = Session(config, Log(), run_id=run_id, owner=owner)
-    session.thread = header.thread
-    session.draft = draft = Draft(task, Beginning(begun.steps, begun.begun, config.system_prompt, begun.floor), None)
+    *steps, last = begun.steps
+    run = begin(
+        config, task, run_id=run_id, owner=owner, earlier=RunMemory(editor=Detached(Transcript("", steps, begun.floor))),
+        images=getattr(last, "task_images", ()), thread=header.thread,
+    )  # fmt: skip
+    beginning = run.session.beginning
+    assert beginning is not None
     ending = [each.due for each in line if each.ends_busy]
-    draft.ends_busy = bool(ending) and min(ending) <= await time_of(config.runs)
+    beginning.ends_busy = bool(ending) and min(ending) <= await time_of(config.runs)
     places = [Delete(each.key) for each in line if each.run_id == run_id]
-    draft.queued = Queued(header, version, (Delete(submitted_key(owner, run_id)), *places))
-    return session.run
+    beginning.queued = Queued(header, version, (Delete(submitted_key(owner, run_id)), *places))
+    return run

@@ -11,7 +11,7 @@ from graphagent.log._bytes import payloads_in, plain
 from graphagent.log._header import OVER, RunHeader, header_key, rows_key, thread_key
 from graphagent.log._log import Log
 from graphagent.log._segments import read_header, read_segment
-from graphagent.memory.transcript._transcript import Transcript
+from graphagent.memory.transcript._transcript import Item, Transcript
 from graphagent.run._ending import ended_here
 from graphagent.run._reading import look_up_references, read_log
 from graphagent.store import Exists, Put
@@ -20,7 +20,7 @@ from graphagent.store._items import checked, is_intact
 if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.run._agent_run import AgentRun
-    from graphagent.run._session import Draft
+    from graphagent.run._session import Beginning
     from graphagent.store import Change
 
 NEXT_CAME = "the next message of its thread came"
@@ -88,7 +88,7 @@ async def continued(run: AgentRun, store: Store) -> Continued:
     last, changes = await thread_after(store, owner, thread, run.run_id)
     if last == run.run_id:
         raise RunExistsError(run.run_id, owner)  # begun before, whether it still runs or not
-    if last and run.session.draft is not None and run.session.draft.ends_busy:
+    if last and run.session.beginning is not None and run.session.beginning.ends_busy:
         ended = await _ended_for(run, last)
         if ended is not None:
             log = ended.log
@@ -104,16 +104,17 @@ async def continued(run: AgentRun, store: Store) -> Continued:
     return Continued(header, transcript, (*changes, Exists(header_key(owner, header.run_id))), header.payloads)
 
 
-async def continued_by_steps(run: AgentRun, draft: Draft, store: Store) -> Continued | None:
+async def continued_by_steps(run: AgentRun, beginning: Beginning, store: Store) -> Continued | None:
     """Return what a run continues that was given the steps of a stored one; None if it has a copy of them.
 
     Raises:
         DamagedStoreError: the stored run is not what was written.
         StoreError: the store cannot be read.
     """
-    if draft.earlier is None or not draft.continues():
-        return None
-    own = draft.earlier.log.header
+    earlier, begun = beginning.earlier, beginning.log.state.root.transcript
+    if earlier is None or begun.items[: begun.begun] != [Item(number, number) for number in range(begun.begun)]:
+        return None  # the steps were changed since
+    own = earlier.log.header
     try:
         header, _ = await read_header(store, run.owner, own.run_id)
     except RunNotFoundError:
@@ -121,7 +122,7 @@ async def continued_by_steps(run: AgentRun, draft: Draft, store: Store) -> Conti
     if (header.started, header.last, header.previous) != (own.started, own.last, own.previous):
         return None  # another run has its id now, or what was before it was pruned
     transcript = (await read_log(run.config, run.owner, header.run_id)).state.root.transcript
-    if transcript.prompt()[0] != draft.earlier.frame.transcript.prompt()[0]:
+    if transcript.prompt()[0] != earlier.frame.transcript.prompt()[0]:
         return None  # what it says was forgotten since
     return Continued(header, transcript, (Exists(header_key(run.owner, header.run_id)),), header.payloads)
 

@@ -120,7 +120,7 @@ async def _finished(run: AgentRun, store: Store) -> Outcome:
         _log.warning("run %r: %s", run.run_id, type(failure).__name__)
     has_deps = run.config.deps is not None or run.config.make_deps is None
     if (
-        run.session.draft is not None
+        run.session.beginning is not None
         and has_deps
         and isinstance(error, GraphAgentError)
         and not isinstance(error, StoreError)

@@ -109,19 +109,19 @@ async def submit(run: AgentRun, settings: Settings) -> RunHeader:
         ThreadBusyError: its thread has a run that is not over, and it is to be refused then.
         StoreError: the store cannot be read or written.
     """
-    config, draft = run.config, run.session.draft
+    config, beginning = run.config, run.session.beginning
     store, owner = config.runs, run.owner
-    assert draft is not None
+    assert beginning is not None
     submitted, now = submission(run), await time_of(store)
     item = Put(submitted_key(owner, run.run_id), submitted.pack(run.run_id), expected=0)
     header = RunHeader(
         run_id=run.run_id, owner=owner, strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest,
         version=config.named_version,
-        started=_clock.now(), updated=now, written="queued", title=title_of(draft.task), thread=run.session.thread, due=max(settings.due, now),
+        started=_clock.now(), updated=now, written="queued", title=title_of(run.activation.task), thread=run.session.thread, due=max(settings.due, now),
         queue=settings.queue, priority=settings.priority,
     )  # fmt: skip
     while True:
-        if draft.named and (there := await _same(config, header, submitted)) is not None:
+        if beginning.named and (there := await _same(config, header, submitted)) is not None:
             return there
         log = Log(store, header)
         if run.session.thread and settings.if_busy == "refuse":

@@ -27,7 +27,7 @@ FIELDS = [
 LIVE = {
     Session: {
         # what it is made of
-        "log", "run_id", "owner", "thread", "run", "children", "loop", "draft", "recorded",
+        "log", "run_id", "owner", "thread", "run", "children", "loop", "beginning", "recorded",
         # where this process is with it
         "claimed", "token", "idle", "attention", "failure", "pausing", "stepping", "handed", "asked", "answers", "items", "tasks", "speakers",
         "unlearned", "most_deaths", "leaving", "wish", "by_worker",
