@@ -45,6 +45,7 @@ from graphagent.memory import (
     TaskStep,
 )
 from graphagent.nodes import ask_human, llm_request, load_all_facts
+from graphagent.protocols import Feature
 from graphagent.run import list_runs
 from graphagent.store import Delete, DeleteAll, EncryptedStore, MemoryStore, Put, new_key
 from graphagent.testing import ScriptedModel, fixed_clock
@@ -143,6 +144,38 @@ async def test_a_run_of_a_thread_can_be_edited_before_it_begins():
     assert (
         await Agent(chat, model=counting(), store=store).read("two")
     ).memory.full_steps() == result.memory.full_steps()
+
+
+class Hesitant(Feature):
+    """A feature that refuses the run of a task once, after it has changed the transcript."""
+
+    def __init__(self, task: str) -> None:
+        self.task, self.has_refused = task, False
+
+    async def begin(self, ctx: Context) -> None:
+        if self.task in texts(ctx.memory):
+            ctx.memory.steps.append(MessageStep(Message.user("noted")))
+            if not self.has_refused:
+                self.has_refused = True
+                raise RuntimeError("not yet")
+
+
+@pytest.mark.parametrize("thread", ["t", None], ids=["a thread", "no store"])
+async def test_a_run_that_was_refused_begins_again_as_users_have_made_it(thread):
+    """Of the first attempt nothing is left, and steps that were read before are those of the run."""
+    agent = Agent(chat, model=counting(), store=MemoryStore() if thread else None)
+    agent.install(Hesitant, "two")
+    if thread:
+        await agent.run("one", thread=thread)
+    run = agent.start("two", thread=thread)
+    task = run.memory.steps[0]
+    with pytest.raises(RuntimeError, match="not yet"):
+        await run.finish()
+    assert [*run.memory.steps] == [task]
+    run.memory.steps.append(MessageStep(Message.user("please")))
+    result = await run.finish()
+    assert texts(result.memory)[-4:-1] == ["two", "please", "noted"]
+    assert any(step is task for step in result.memory.steps)
 
 
 async def test_a_stream_continues_a_thread():
