@@ -646,7 +646,7 @@ class BlockingTool(Protocol):
         """Return the result of a call that was answered from outside, or denied, as the model sees it."""
 
     def call(self, arguments: Mapping[str, Any], context: Any = None) -> Any:
-        """Check the arguments, run the tool, again where `retry` says so, and return what it returned."""
+        """Check the arguments, run the tool, again if `retry` says so, and return its result."""
 
 class BlockingKeepingProvider(Protocol):
     """`KeepingProvider` where nothing is async."""

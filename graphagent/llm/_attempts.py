@@ -36,7 +36,7 @@ class RetryModel:
     These are 429, 5xx, 408, 409, 425 and lost connections. Between attempts it waits as a Retry says, or as long as the Retry-After
     of the server where that is longer; if it is longer than `max_wait`, the error is raised. Attempts that failed are in the `failed`
     of the response, or of the error. If streamed text has arrived already, an error is raised at once, since the text would come a
-    second time. What models inside repeat by themselves (`max_retries=`) they leave to it.
+    second time. Models inside do not repeat by themselves (`max_retries=`), and leave the repetition to it.
     """
 
     def __init__(self, model: Model, retry: Retry | int) -> None:
@@ -101,7 +101,7 @@ async def answered(
 ) -> ModelResponse:
     """Return the answer of a model, which is asked again as a Retry says, where that may help.
 
-    What failed before is in `failed` of the response, or of the error.
+    Earlier failures are in `failed` of the response, or of the error.
 
     Raises:
         ModelRequestError: the last attempt failed, or what failed would fail again.
@@ -154,7 +154,7 @@ class FallbackModel:
             on: The errors after which the next one is asked: types, or a function that returns whether an error is one of them.
 
         Raises:
-            TypeError: one of the models is none, there is only one, or `on` is neither types of errors nor a function.
+            TypeError: a value is not a model, only one model is given, or `on` is neither types of errors nor a function.
         """
         example = "FallbackModel(first, second)"
         for each in (first, *others):
@@ -238,7 +238,7 @@ def failures(model: Model, error: Exception) -> tuple[FailedRequest, ...]:
 
 
 def _reason(error: Exception) -> str:
-    # The text of an error of another library may repeat what was sent, and its key.
+    # The text of an error of another library may repeat the request, and its key.
     return str(error) if isinstance(error, GraphAgentError) else type(error).__name__
 
 

@@ -38,7 +38,7 @@ class CachedModel:
         """Wrap a model.
 
         Args:
-            model: The model that is asked for what the store does not have.
+            model: The model that is asked for answers that the store does not have.
             store: Any store, such as a SqliteStore or an EncryptedStore; it may contain other things too.
             ttl: Seconds for which an answer is kept; None for as long as the store.
             owner: Whose answers they are, found for the same owner only, and erased with the forgotten data of that owner in this
@@ -93,7 +93,7 @@ class CachedModel:
         return response
 
     async def forget(self, request: ModelRequest) -> None:
-        """Erase the stored answer to a request, if there is one.
+        """Erase the stored answer to a request, if it exists.
 
         Raises:
             StoreError: the store cannot be written.
@@ -101,9 +101,9 @@ class CachedModel:
         await self._answers().erase(self._name_of(request))
 
     async def clear(self, *, expired: bool = False) -> None:
-        """Erase all stored answers of this owner, those of other models too; with `expired`, those that have expired.
+        """Erase all stored answers of this owner, also of other models; with `expired`, only expired ones.
 
-        Without an owner, these are the answers that were asked for by nobody's runs; `clear_cache(store, owner=…)` erases others'.
+        Without an owner, these are the answers to runs without an owner; `clear_cache(store, owner=…)` erases those of an owner.
 
         Raises:
             StoreError: the store cannot be written.
@@ -114,7 +114,7 @@ class CachedModel:
             await self._answers().erase()
 
     def _answers(self) -> Cache:
-        """Return what holds the answers of whoever asks."""
+        """Return the cache with the answers of the owner that asks."""
         return Cache(self.store, "model", asker.get().owner if self._owner is None else self._owner, self._ttl)
 
     def _name_of(self, request: ModelRequest) -> str:

@@ -1,6 +1,6 @@
-"""Chat Completions, the form that every compatible server speaks: one request, and what a server may refuse of it.
+"""Chat Completions, the form that every compatible server speaks: one request, and the parts of it that a server may refuse.
 
-The format is that of https://platform.openai.com/docs/api-reference/chat, with what common servers do otherwise.
+The format is that of https://platform.openai.com/docs/api-reference/chat, with the deviations of common servers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MISSING_DATA = r"(reasoning|signature).*(must be passed back|is missing)|missin
 class ChatExchange:
     """One request over Chat Completions.
 
-    What a server may refuse of it: a format for the answer, which is then put into the prompt; a tool choice, or to keep to the
+    A server may refuse parts of it: a format for the answer, which is then put into the prompt; a tool choice, or to keep to the
     schema of a tool that must be called; a reasoning effort beside tools, then `none`; the ids of calls, then shorter ones; data that were returned to it, or are missing.
     """
 
@@ -106,12 +106,12 @@ def to_body(
     """Return the JSON of a request.
 
     Args:
-        request: What is asked.
+        request: The request.
         model: The name of the model.
         strict: Have the server keep to the schemas of tools.
         schema_in_prompt: Put the output format into the prompt, and do not send it as a setting.
-        family: Return what servers of this family attached to earlier answers.
-        fill: Send what the family has for calls of other models.
+        family: Return data that servers of this family attached to earlier answers.
+        fill: Send the placeholder of the family for calls of other models.
     """
     messages = chat_messages(request.messages, family, fill=fill)
     body: dict[str, Any] = {"model": model, "messages": messages}
@@ -143,7 +143,7 @@ def to_body(
 
 def _add_schema(messages: list[dict[str, Any]], output: OutputFormat[Any]) -> None:
     instruction = schema_instruction(output)
-    # In the system message at the front: many servers refuse one elsewhere, and two messages of one role in a row.
+    # In the system message at the front: many servers refuse system messages elsewhere, and two messages of one role in a row.
     if messages and messages[0]["role"] == "system":
         messages[0] = {"role": "system", "content": f"{messages[0]['content']}\n\n{instruction}"}
     else:

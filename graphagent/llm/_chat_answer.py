@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def from_body(data: object, server: str, family: ModelFamily | None = None) -> ModelResponse:
-    """Read a server's JSON answer; `server` says in errors who answered, `family` what it wants returned.
+    """Read a server's JSON answer; `server` says in errors who answered, `family` the data that it wants back.
 
     Raises:
         ModelRequestError: it is an error, was broken off, or is not the protocol.
@@ -43,7 +43,7 @@ def from_body(data: object, server: str, family: ModelFamily | None = None) -> M
     if not choices or not isinstance(choices, list):
         raise ModelRequestError(f"{server} answered without a choice; is it an OpenAI-compatible server?")
     usage, stated = read_usage(usage_in(body, choice)), str(choice.get("finish_reason") or "stop")
-    # Gemini adds to the reason what its filter objects to: "content_filter: PROHIBITED_CONTENT".
+    # Gemini adds the objection of its filter to the reason: "content_filter: PROHIBITED_CONTENT".
     reason, _, why = stated.partition(": ")
     reason = _REASONS.get(reason.lower(), stated)
     said = mapping(choice.get("message"))
@@ -74,7 +74,7 @@ _REASONS = {
     **dict.fromkeys(("tool_use", "tool_calls"), "tool_calls"),
     **dict.fromkeys(("content_filter", "safety", "sensitive"), "content_filter"),
 }
-"""What servers and the models behind them call the reasons of the protocol."""
+"""The names that servers and the models behind them have for the reasons of the protocol."""
 _BROKEN_OFF = ("abort", "aborted", "cancelled", "error", "insufficient_system_resource", "network_error")
 """Reasons of answers that are not finished: of OpenRouter, vLLM, DeepSeek, GLM."""
 
@@ -83,7 +83,7 @@ def check_error(said: Mapping[str, Any], server: str) -> None:
     """Check that no error is in a whole answer, a chunk or a choice, whatever the status.
 
     Raises:
-        ModelRequestError: there is one. Its status is that of the error, if it has one.
+        ModelRequestError: the answer has an error. Its status is that of the error, if it has one.
     """
     found = said if said.get("object") == "error" else said.get("error")
     if not found and mapping(said.get("base_resp")).get("status_code"):  # MiniMax, whose codes are its own; 0 is none
@@ -190,7 +190,7 @@ def usage_in(body: Mapping[str, Any], choice: Mapping[str, Any]) -> Any:
 def read_usage(said: object) -> Usage:
     """Read the tokens that a server counted; missing counts are 0.
 
-    What its total has more than the tokens of prompt and answer was billed too: audio of the prompt (Mistral), or reasoning (xAI,
+    If its total exceeds the tokens of prompt and answer, the rest was billed too: audio of the prompt (Mistral), or reasoning (xAI,
     Gemini). OpenRouter and xAI say what they cost (openrouter.ai/docs/use-cases/usage-accounting; docs.x.ai: 10 ** 10 ticks are
     a dollar).
     """
@@ -242,7 +242,7 @@ class Chunks:
             ModelRequestError: it is an error.
         """
         if event == DONE:
-            # Snowflake gives no reason. Where others give none, they broke off, which shows in half a call.
+            # Snowflake gives no reason. If others give none, they broke off, which shows in half a call.
             self.finished = self.finished or (self._index is not None and self._are_calls_whole())
             self._is_over = True
             return ""

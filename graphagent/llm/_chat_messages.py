@@ -1,4 +1,4 @@
-"""Messages as the JSON of Chat Completions, with what servers attached to earlier answers and want back."""
+"""Messages as the JSON of Chat Completions, with the data that servers attached to earlier answers and want back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def chat_messages(
 ) -> list[dict[str, Any]]:
     """Return the JSON of messages. Images in tool results follow as a message of the user.
 
-    Reasoning is left out, except what servers of the given family attached to it and want returned.
+    Reasoning is left out, except the data that servers of the given family attached to it and want back.
     """
     after = -1
     if family is not None and family.returned == "tool loop":
@@ -44,7 +44,7 @@ def chat_messages(
 
 
 def _assistant(message: Message, family: ModelFamily | None, *, fill: bool) -> dict[str, Any]:
-    """Return the JSON of an answer, with what servers of the family attached to its parts."""
+    """Return the JSON of an answer, with the data that servers of the family attached to its parts."""
     said: dict[str, Any] = {"role": "assistant", "content": message.text}
     calls: list[dict[str, Any]] = []
     signed = False

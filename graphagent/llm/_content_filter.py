@@ -1,4 +1,4 @@
-"""Whether a server's content filter objected, and to what. Each kind of server words this differently."""
+"""Whether a server's content filter objected, and the categories. Each kind of server words this differently."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _SAID = r"""
 """
 """In VERBOSE form, found in the JSON of an error."""
 _REASONS = r'"reasons":\s*\[([^\]]*)\]|Failed check: (\w+)'
-"""Where OpenRouter and xAI name what they object to."""
+"""The fields in which OpenRouter and xAI name their objections."""
 
 
 def filter_of(said: str) -> tuple[str, ...] | None:
-    """Return what the content filter of a server objects to, by the JSON of its error; None if it is another error."""
+    """Return the objections of a server's content filter, by the JSON of its error; None for another error."""
     if re.search(_SAID, said, re.IGNORECASE | re.VERBOSE) is None:
         return None
     try:

@@ -84,7 +84,7 @@ class Exchange(Protocol):
     def refusals(self) -> Mapping[str, str]:
         """The parts that can be left out, each with a regular expression for a refusal of it.
 
-        What begins with `this` is left out of this request only.
+        Parts whose name begins with `this` are left out of this request only.
         """
         ...
 
@@ -102,7 +102,7 @@ class Exchange(Protocol):
 
 
 class Endpoint:
-    """A server for one model, and what that server is known to refuse."""
+    """A server for one model, and the parts of requests that it is known to refuse."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -116,7 +116,7 @@ class Endpoint:
         await self._server.aclose()
 
     async def ask(self, exchange: Exchange, relay: TextRelay | None) -> ModelResponse:
-        """Send a request, and return the answer. What the server refuses is left out of another request, and of later ones.
+        """Send a request, and return the answer. A part that the server refuses is left out of another request, and of later ones.
 
         Args:
             exchange: The request, in a protocol.
@@ -352,7 +352,7 @@ def _naming_parameter(error: ModelRequestError, given: Iterable[str]) -> ModelRe
     """Return the error, naming the parameter to leave out if the server does not know one of those given."""
     if not _refuses(error, _UNKNOWN):
         return error
-    # The longest, since the name of one may be in that of another.
+    # The longest name, since one name may be part of another.
     for name in sorted(given, key=len, reverse=True):
         if _refuses(error, rf"(?<!\w){re.escape(name.lower())}(?!\w)"):
             text = (

@@ -1,7 +1,7 @@
 """Families of models and servers on Chat Completions: which of the fields that they attach to an answer they want returned.
 
-The protocol has no field for reasoning, so each family has one of its own. Some refuse a request that lacks what they attached,
-others refuse one that has it. What they say about it is named in each row of MODEL_FAMILIES.
+The protocol has no field for reasoning, so each family has a field of its own. Some servers refuse a request without the data that they attached,
+others refuse a request that has them. Each row of MODEL_FAMILIES names its documentation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Returned: TypeAlias = Literal["always", "tool loop", "never"]
 
 @dataclass(frozen=True, slots=True)
 class ModelFamily:
-    """Servers that understand what one of them attached to an answer.
+    """Servers that understand each other's data on answers.
 
     A server is known by its host, otherwise by the name of the model, since the models of many makers are served by others too.
     """
@@ -38,7 +38,7 @@ class ModelFamily:
     whole: bool = False
     """Whether all other fields that a message or a tool call has, and the protocol does not, are returned too, as they came."""
     missing: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What is sent for reasoning or a signature that there is none of, since another model made the call. It is sent only to a
+    """A placeholder for missing reasoning or a missing signature, if another model made the call. It is sent only to a
     server that refused a request for the lack of it."""
     hosts: tuple[str, ...] = ()
     """Its hosts; their subdomains belong to it."""
@@ -96,7 +96,7 @@ MODEL_FAMILIES: tuple[ModelFamily, ...] = (
     ),
     # It answers with `reasoning`, and accepts that of earlier turns in the same field (recorded in November 2026).
     ModelFamily("cerebras", "always", ("reasoning",), hosts=("cerebras.ai",)),
-    # Likewise. A server of one's own is on any host, and is known by its answers.
+    # Likewise. A server of the user is on any host, and is known by its answers.
     ModelFamily("ollama", "always", ("reasoning",), hosts=("ollama.com",)),
     # It passes requests on to vLLM, SGLang, llama.cpp and others, of which each reads one of the fields; it is on any host. What
     # llama-box answered for it is known by its usage.
@@ -123,7 +123,7 @@ _OTHER_SERVICES = ("azure.com", "groq.com", "together.xyz")
 
 
 def is_openai(host: str) -> bool:
-    """Return whether a host is OpenAI's own, as it is where none is named."""
+    """Return whether a host is OpenAI's own, which is the default."""
     return host in ("", "api.openai.com") or host.endswith(".api.openai.com")
 
 
@@ -144,14 +144,14 @@ def family_of(host: str, model: str) -> ModelFamily | None:
 
 
 def family_said(answer: Mapping[str, Any], address: str) -> ModelFamily | None:
-    """Return the family of a server that is told by its answer, as one of its own: what it attaches is returned to that address alone.
+    """Return a separate family for a server that is known by its answer: its data are returned to that address alone.
 
     Ollama and GPUStack are on any host, and serve models of any name.
     """
     usage = answer.get("usage")
     if answer.get("system_fingerprint") == "fp_ollama":
         return _at_address("ollama", address)
-    # What its engine, llama-box, counts: github.com/gpustack/llama-box.
+    # The counts of its engine, llama-box: github.com/gpustack/llama-box.
     return _at_address("gpustack", address) if isinstance(usage, Mapping) and "draft_tokens" in usage else None
 
 

@@ -1,4 +1,4 @@
-"""Images, and everything accepted as one."""
+"""Images, and all values that are accepted as an image."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class PillowImage(Protocol):
 
 
 ImageLike: TypeAlias = "Image | PillowImage | bytes | bytearray | memoryview | str | PathLike[str]"
-"""What is accepted as an image: an `Image`, an image of Pillow, the bytes or the path of a PNG, JPEG, GIF or WebP file, or a
+"""The values that are accepted as an image: an `Image`, an image of Pillow, the bytes or the path of a PNG, JPEG, GIF or WebP file, or a
 `data:`, `https:` or `http:` URL."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Image:
-    """An image in a message: its bytes, or the URL of one.
+    """An image in a message: its bytes, or its URL.
 
     `Image("photo.jpg")` and `Image(Path("photo.jpg"))` read the file at once, so later changes of it do not matter. The same
     holds for an image of Pillow, which becomes a PNG. Both block meanwhile: encoding a large photograph can take more than a
@@ -52,7 +52,7 @@ class Image:
     Raises:
         TypeError: it is not accepted as an image.
         ValueError: there is neither data nor a URL; or it is a file or a `data:` URL of something other than PNG, JPEG, GIF or WebP, and no media type is given.
-        OSError: the file cannot be read; FileNotFoundError if there is none.
+        OSError: the file cannot be read; FileNotFoundError if it does not exist.
     """
 
     data: bytes = field(default=b"", repr=False)
@@ -92,7 +92,7 @@ def image_of(given: object, what: str = "the image") -> Image:
 
     Args:
         given: The image. A file is read, and an image of Pillow encoded, at once.
-        what: What an error calls it.
+        what: The name of the image in errors.
 
     Raises:
         TypeError, ValueError, OSError: as `Image` raises them; ValueError also for bytes of something other than PNG, JPEG, GIF
@@ -108,8 +108,8 @@ def images_of(given: Iterable[object] | None, what: str) -> tuple[Image, ...]:
     """Return everything in a list as `Image`s; None means no images.
 
     Args:
-        given: The images, each anything that is accepted as one.
-        what: What an error calls the list.
+        given: The images, each a value that is accepted as an image.
+        what: The name of the list in errors.
 
     Raises:
         TypeError: it is not a list, but for example a single image; or as `image_of`.
@@ -178,7 +178,7 @@ def media_type_of(data: bytes) -> str:
 
 
 def _parts(given: object, what: str, media_type: str) -> tuple[bytes, str, str]:
-    """Return data, media type and URL of an image. The media type of a URL is empty: nobody has looked."""
+    """Return data, media type and URL of an image. The media type of a URL is empty, since the image is not loaded."""
     if isinstance(given, Image):
         return given.data, given.media_type, given.url
     if isinstance(given, bytes | bytearray | memoryview):
@@ -197,7 +197,7 @@ def _parts(given: object, what: str, media_type: str) -> tuple[bytes, str, str]:
 
 
 def _named(text: str, what: str, media_type: str) -> tuple[bytes, str, str]:
-    """Return what a text names: a URL, or else the path of a file."""
+    """Return the image that a text names: by a URL, or else by the path of a file."""
     scheme = re.match(r"([a-z][a-z0-9+.-]+):", text, re.IGNORECASE)
     name = scheme[1].lower() if scheme else ""
     if name == "data":

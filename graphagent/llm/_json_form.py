@@ -1,4 +1,4 @@
-"""Requests and responses as JSON that a person can read: what a cache compares and stores, and what a test's recording contains."""
+"""Requests and responses as JSON that a person can read, for caches and for recordings of tests."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def request_json(request: ModelRequest) -> dict[str, Json]:
 
 
 def model_json(model: Model) -> Json:
-    """Return what determines a model's answers: name, server and own parameters. For a wrapper, those of the models in it."""
+    """Return the properties that determine a model's answers: name, server and own parameters. For a wrapper, those of the models in it."""
     inner: Any = getattr(model, "models", None)
     if isinstance(inner, tuple):
         return [model_json(each) for each in cast("tuple[Model, ...]", inner)]

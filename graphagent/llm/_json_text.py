@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 _LARGE = re.compile(r"[0-9][eE]\+?[0-9]|[0-9]{300}")
-"""What a JSON text has in which a number is too large for a float."""
+"""Matches a JSON text with a number that is too large for a float."""
 _HUGE = re.compile(rb"[0-9]{309}")
-"""What JSON has in which an integer is too large for a float."""
+"""Matches JSON with an integer that is too large for a float."""
 
 
 _ESCAPE = re.compile(
@@ -36,7 +36,7 @@ def read_json(text: str, **options: Any) -> Any:
 
     try:
         return from_json(text, allow_inf_nan=False, **options)
-    except TypeError:  # what pydantic makes of half a surrogate pair
+    except TypeError:  # raised by pydantic for half a surrogate pair
         raise ValueError("it holds half a surrogate pair") from None
 
 

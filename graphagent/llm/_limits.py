@@ -29,7 +29,7 @@ class LimitedModel:
 
     Requests that have to wait are served in the order in which they came, in any number of tasks, threads and event loops. One that
     is cancelled leaves the queue. A minute is any 60 seconds, not one of the clock on the wall. Where the model is asked several
-    times for one answer, each request counts, and none keeps its place while it waits for the next one.
+    times for one answer, each request counts, and no request keeps its place while it waits for the next one.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class LimitedModel:
 
 
 class _Admission:
-    """What an answer takes of the limits: a place while a request is pending, and a part of the minute."""
+    """The share of the limits that an answer uses: a place while its request is pending, and a part of the minute."""
 
     def __init__(self, places: _Places | None, pace: _Pace | None) -> None:
         self._places, self._pace = places, pace

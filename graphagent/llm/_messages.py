@@ -43,7 +43,7 @@ class Text:
 
     text: str
     provider: ProviderData | None = field(default=None, repr=False, kw_only=True)
-    """What the server expects back with it."""
+    """The data that the server expects back with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Reasoning:
 
     text: str
     provider: ProviderData | None = field(default=None, repr=False, kw_only=True)
-    """What the server expects back with it. Reasoning without it is not sent back."""
+    """The data that the server expects back with it. Reasoning without such data is not sent back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ToolCall:
     malformed: str = ""
     """The arguments as they arrived, if they are not a JSON object; `arguments` is empty then."""
     provider: ProviderData | None = field(default=None, repr=False, kw_only=True)
-    """What the server expects back with it, such as a signature."""
+    """The data that the server expects back with it, such as a signature."""
 
     def __post_init__(self) -> None:
         if isinstance(self.name, str) and isinstance(self.arguments, Mapping) and isinstance(self.id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -89,7 +89,7 @@ class ToolResult:
     is_error: bool = False
     images: tuple[Image, ...] = ()
     value: Any = field(default=None, compare=False, repr=False, metadata=_UNSEEN)
-    """What the tool returned, or the exception that it raised, in this process."""
+    """The result of the tool, or the exception that it raised, in this process."""
     full: str = field(default="", metadata=_UNSEEN)
     """The whole result, if `content` is only part of it."""
     seconds: float = field(default=0.0, compare=False, metadata=_UNSEEN)
@@ -130,7 +130,7 @@ PART_KINDS: Mapping[str, type[Part]] = {
     "tool_result": ToolResult,
 }
 """The kinds of parts, under the names that they have in JSON. A cache, a recording, an export and the codec derive their forms from
-the fields of each; only what a protocol or a reader is shown is written for each kind."""
+the fields of each; only the form for a protocol or a reader is written for each kind."""
 
 
 def part_fields(part: Part) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class Message:
 
     @staticmethod
     def user(*parts: str | ImageLike) -> Message:
-        """Return a message of the user. A `str` is text; anything else that is accepted as an image is one.
+        """Return a message of the user. A `str` is text; any other value that is accepted as an image is an image.
 
         Raises:
             TypeError, ValueError, OSError: as `Image` raises them.
@@ -276,7 +276,7 @@ MONEY = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens, as the server counted them, and what they cost."""
+    """Tokens, as the server counted them, and their cost."""
 
     input_tokens: int = 0
     output_tokens: int = 0

@@ -147,7 +147,7 @@ class OutputFormat(Generic[T]):
 
 
 def has_json(text: str) -> bool:
-    """Return whether there is a JSON value in a text, as an answer has one, or the text begins as one."""
+    """Return whether a text contains a JSON value, as answers do, or begins like one."""
     begins = _OPENING.match(text[_end_of_thoughts(text) :].lstrip())
     return begins is not None or next(_candidates(text, read_json), _NOTHING) is not _NOTHING
 
@@ -233,7 +233,7 @@ def _target(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", schema["$defs"][reference.rpartition("/")[2]]) if reference else schema
 
 
-# What a server enforces of a schema; anything else (patterns, `allOf`, open objects) makes it refuse the whole.
+# The parts of a schema that servers enforce; others (patterns, `allOf`, open objects) make them refuse the whole schema.
 # https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
 _ENFORCED = {
     "$defs", "$ref", "additionalProperties", "anyOf", "const", "description", "enum", "items", "properties", "required",

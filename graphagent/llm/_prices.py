@@ -81,9 +81,9 @@ def _amount(name: str, amount: object) -> Decimal:
 
 
 class PricedModel:
-    """A model that says what its answers cost: `PricedModel(model, Prices(input="0.15", output="0.60"))`.
+    """A model that adds the cost to its answers: `PricedModel(model, Prices(input="0.15", output="0.60"))`.
 
-    What the server says itself, such as OpenRouter does, is kept.
+    A cost that the server states itself, as OpenRouter does, is kept.
     """
 
     tells_cost = True
@@ -149,7 +149,7 @@ class PricedModel:
         )
 
     def _priced(self, response: ModelResponse) -> Usage:
-        """Return the tokens of a response with what they cost."""
+        """Return the tokens of a response with their cost."""
         usage = response.usage
         if usage.cost or not (usage.input_tokens or usage.output_tokens):
             return usage
@@ -220,7 +220,7 @@ class _PublishedPrices:
         return self._found[key]
 
     def _rates(self, model: ModelInfo, input_tokens: int) -> tuple[Prices, Decimal]:
-        """Return the prices of a model for a prompt of so many tokens, and what the request itself costs.
+        """Return the prices of a model for a prompt of so many tokens, and the price of the request itself.
 
         Raises:
             LookupError: its tokens have no price.

@@ -35,7 +35,7 @@ _REFUSALS = {
 class ResponsesExchange:
     """One request over Responses.
 
-    What a server may refuse of it: a format for the answer, which is then put into the prompt; a tool choice, or to keep to the
+    A server may refuse parts of it: a format for the answer, which is then put into the prompt; a tool choice, or to keep to the
     schema of a tool that must be called; encrypted reasoning, asked for or
     returned.
     """
@@ -44,7 +44,7 @@ class ResponsesExchange:
 
     def __init__(self, asked: WireRequest) -> None:
         self.asked = asked
-        # What a server encrypted, the same host alone can read.
+        # Only the host that encrypted reasoning can read it.
         named = "openai" if is_openai(asked.host) else f"responses:{asked.host}"
         self._family = asked.family.name if asked.family is not None else named
 
@@ -109,9 +109,9 @@ def to_body(
     """Return the JSON of a request.
 
     Args:
-        request: What is asked.
+        request: The request.
         model: The name of the model.
-        family: Return what servers of this family attached to earlier answers.
+        family: Return data that servers of this family attached to earlier answers.
         strict: Have the server keep to the schemas of tools.
         reasoning: Return their reasoning too, which models without any refuse.
         schema_in_prompt: Put the output format into the prompt, and do not send it as a setting.

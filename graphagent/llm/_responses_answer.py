@@ -77,7 +77,7 @@ def _reason_in(body: Mapping[str, Any]) -> str:
 
 
 def _error_in(body: Mapping[str, Any], server: str) -> ModelRequestError | None:
-    """Return the error that a response is instead of an answer, if it is one."""
+    """Return the error in a response, if it has one instead of an answer."""
     status = body.get("status")
     if body.get("error") or status in ("failed", "cancelled"):
         return _failure(mapping(body.get("error")), server, str(status or ""))
@@ -109,7 +109,7 @@ def _failure(error: Mapping[str, Any], server: str, state: str = "failed") -> Mo
 def read_usage(said: object) -> Usage:
     """Read the tokens that a server counted; missing counts are 0.
 
-    A total larger than its parts has what they leave out, such as reasoning, which is of the output.
+    A total larger than its parts includes tokens that these leave out, such as reasoning, which counts as output.
     """
     usage = mapping(said)
     given = number(usage.get("input_tokens"))
@@ -182,9 +182,9 @@ class ResponseEvents:
         return text[len(heard) :] if text.startswith(heard) else ""
 
     def _output(self) -> list[Mapping[str, Any]]:
-        """Return the items as they were reported as done, and those that were not, such as what was cut off, as the end has them.
+        """Return the items as they were reported as done, and the others, such as items that were cut off, as they are in the end of the stream.
 
-        The encrypted reasoning of those that were done is whole, and some servers leave them out at the end.
+        Items reported as done have their whole encrypted reasoning, and some servers leave these items out at the end.
         """
         given = self._response.get("output")
         output = [mapping(each) for each in cast("list[object]", given)] if isinstance(given, list) else []

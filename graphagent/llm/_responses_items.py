@@ -75,7 +75,7 @@ def text_of(piece: object) -> str:
 
 
 def input_items(messages: Iterable[Message], family: str, *, reasoning: bool = True) -> list[dict[str, Any]]:
-    """Return the JSON of messages, with what servers of the family attached to them."""
+    """Return the JSON of messages, with the data that servers of the family attached to them."""
     messages = tuple(messages)
     kept = (attached(part, family) for message in messages for part in message.parts)
     results = {data.get("call_id") for data in kept if str(data.get("type")).endswith("_output")}

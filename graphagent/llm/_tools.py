@@ -1,6 +1,6 @@
 """Tools: functions that a model may call, and the one place where a call becomes a result.
 
-The file is long because what a tool is, and how it is called, are read together.
+The file is long because the definition of a tool and its calls are read together.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Tool:
 
     Raises:
         TypeError: an argument is not of its type, such as an `approve` that is neither True nor False.
-        ValueError: a server would refuse the name: it is not 1 to 64 letters, digits, `_` and `-`. Or `in_flight` is none of the
+        ValueError: a server would refuse the name: it is not 1 to 64 letters, digits, `_` and `-`. Or `in_flight` is not one of the
             three, `timeout` is not above 0, `concurrency` is below 1, `max_size` below 400, or a deferred tool, which is never
             called, has a `timeout`, a `retry`, a `concurrency` or a `cached`.
     """
@@ -167,7 +167,7 @@ class Tool:
         return capped(answered(call, value), self.max_size)
 
     async def call(self, arguments: Mapping[str, Any], context: Any = None) -> Any:
-        """Check the arguments, run the tool, again where `retry` says so, and return what it returned.
+        """Check the arguments, run the tool, again if `retry` says so, and return its result.
 
         Arguments that do not fit, a ToolError of the tool's own, and an end of the run are not tried again.
 
@@ -216,7 +216,7 @@ class FunctionTool(Tool, Generic[P, R]):
     function: Callable[P, R] = field(kw_only=True, repr=False)
     """The function itself."""
     method: Callable[..., Any] | None = field(default=None, kw_only=True, repr=False)
-    """The function before it was bound to an object, if it is a method of one."""
+    """The function before it was bound to an object, if it is a method."""
     arguments: ToolArguments = field(kw_only=True, repr=False)
 
     def check(self, arguments: Mapping[str, Any]) -> None:
@@ -277,22 +277,22 @@ def tool(
 ) -> Any:
     """Make a tool of a function, or of a method: `@tool` or `@tool(name=…, description=…)`.
 
-    The model sees the first paragraph of the docstring, what it says of each parameter in the style of Google, NumPy or Sphinx, and
+    The model sees the first paragraph of the docstring, its texts about the parameters in the style of Google, NumPy or Sphinx, and
     the types. A parameter annotated with the run's `Context` is not shown to the model and gets the run's. A plain
     function runs in a worker thread.
 
     Args:
         function: The function.
         name: How the model calls it; by default the function's name.
-        description: What it does; by default the docstring says.
+        description: A description for the model; by default from the docstring.
         approve: Whether a person is asked before each call: they let it go ahead, change its arguments, or refuse it.
         deferred: Whether its result comes from outside, days later: `agent.resume(run_id, results={call_id: …})`. The function
-            says what the tool takes and is never called.
-        in_flight: What becomes of a call during which the process died, so that nobody knows whether it took effect: `retry`
+            defines the arguments and is never called.
+        in_flight: The treatment of a call during which the process died, so that it is unknown whether it took effect: `retry`
             makes it again (`ctx.idempotency_key` is the same), `ask` asks a person, `fail` returns an error to the model.
         timeout: Seconds that an attempt may take; by default any time. Then it is cancelled, and the model sees a
             ToolTimeoutError. The thread of a plain function is abandoned, as by whatever else ends the waiting for it: the function
-            runs on, and what it returns is dropped.
+            runs on, and its result is dropped.
         retry: How often a call is made at the most if it raises, with growing waits in between; or a `graphagent.graph.Retry`,
             which also says how long to wait, and after which errors. The model sees the last error. `ctx.idempotency_key` is
             the same in every attempt. Arguments that do not fit and a ToolError are not tried again.
@@ -412,9 +412,9 @@ async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] =
 
 
 BROKEN_OFF = "this call was broken off, and nobody knows whether it took effect"
-"""What a model is told of a call that was begun and has no result."""
+"""The text that a model is told about a call that was begun and has no result."""
 _REFUSED = "a person refused this call"
-"""What a model is told of a call that somebody denied."""
+"""The text that a model is told about a call that a person denied."""
 
 
 def because(what: str, verdict: Deny) -> str:
@@ -439,7 +439,7 @@ async def _with_images(value: Any) -> Any:
 
 
 def _shown(value: Any) -> tuple[str, tuple[Image, ...]]:
-    """Return what a model sees of a tool's result: text, and images."""
+    """Return the part of a tool's result that a model sees: text, and images."""
     if isinstance(value, Image):
         return "(an image)", (value,)
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What validation errors of pydantic say, in words of our own and without the data."""
+"""The messages of validation errors of pydantic, in our own words and without the data."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _IN_OUR_WORDS = {
 _OF_JSON = {
     "list_type", "tuple_type", "set_type", "frozen_set_type", "dict_type", "mapping_type", "model_type", "dataclass_type", "model_attributes_type",
 }  # fmt: skip
-"""The types of errors of what must be an array or an object."""
-# "Input should be …", "Decimal input should have …", and what a validator of the user says.
+"""The types of errors for values that must be an array or an object."""
+# "Input should be …", "Decimal input should have …", and the message of a validator of the user.
 _BEGINNING = re.compile(r"^(?:\w+ )?\w+ should |^(?:Value error|Assertion failed), ")
 
 
 def problems(error: ValidationError) -> list[str]:
-    """Return the place of each of the first problems, and what must be there."""
+    """Return the place of each of the first problems, and the expected value there."""
     found = error.errors(include_url=False)
     lines = [f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {_said(each)}" for each in found[:_MOST]]
     return lines + ([f"and {len(found) - _MOST} more"] if len(found) > _MOST else [])

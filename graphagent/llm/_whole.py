@@ -73,7 +73,7 @@ def check_whole(response: ModelResponse, request: ModelRequest, *, half_text: bo
 
     Args:
         response: The answer.
-        request: What was asked for.
+        request: The request.
         half_text: Whether half a text is of use. Half a JSON, half a tool call and nothing are not.
 
     Raises:
@@ -125,7 +125,7 @@ def asked_again(
     The schema of a format is in it as text, since a server may accept a format and ignore it.
 
     Args:
-        request: What was asked.
+        request: The request.
         message: The answer.
         problem: Why it does not fit.
         shown: The messages that show the answer; by default its text.

@@ -1,4 +1,4 @@
-"""What both protocols of OpenAI have in common: the choice of tools, texts and images, arguments of calls, numbers."""
+"""Shared by both protocols of OpenAI: the choice of tools, texts and images, arguments of calls, numbers."""
 
 from __future__ import annotations
 

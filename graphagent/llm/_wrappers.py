@@ -1,4 +1,4 @@
-"""What models around models share: the check of what they are given, what they know of the inner model, and who has heard text."""
+"""Shared by models around models: the check of their arguments, the properties of the inner model, and who has received text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TextRelay:
-    """Passes streamed text on, and knows whether any has arrived: what a reader has seen cannot be taken back."""
+    """Passes streamed text on, and knows whether any text has arrived, since text that a reader has seen cannot be taken back."""
 
     __slots__ = ("_on_text", "has_heard")
 
@@ -30,10 +30,10 @@ class TextRelay:
 
 
 def check_model(wrapper: str, model: object, example: str) -> None:
-    """Check that what a wrapper is given is a model.
+    """Check that the argument of a wrapper is a model.
 
     Raises:
-        TypeError: it is not; `example` is what to write.
+        TypeError: it is not a model; `example` shows a correct call.
     """
     check_can("respond", model, f"{wrapper} takes a model", example)
     check_respond(model)
@@ -43,7 +43,7 @@ async def response_of(model: Model, answer: Awaitable[ModelResponse]) -> ModelRe
     """Return the response of a model that was asked.
 
     Raises:
-        ModelRequestError: the model raised a cancellation that nobody asked for, as a client does whose connection has ended.
+        ModelRequestError: the model raised a cancellation without a request, as a client does whose connection has ended.
     """
     try:
         return await answer
@@ -56,20 +56,20 @@ async def response_of(model: Model, answer: Awaitable[ModelResponse]) -> ModelRe
 
 
 def tells_cost(model: Model) -> bool:
-    """Return whether the answers of a model say what they cost: as its `tells_cost` says, or else those of the models that it wraps."""
+    """Return whether the answers of a model say what they cost: by its `tells_cost`, or else by that of the models that it wraps."""
     own = getattr(model, "tells_cost", None)
     inner = _wrapped(model)
     return bool(own) if own is not None or not inner else all(map(tells_cost, inner))
 
 
 def inner_models(model: Model) -> list[Model]:
-    """Return the models at the bottom of wrappers, in the order in which they are asked; a model that wraps none is its own."""
+    """Return the models at the bottom of wrappers, in the order in which they are asked; a model that wraps no other is returned itself."""
     inner = _wrapped(model)
     return [leaf for each in inner for leaf in inner_models(each)] if inner else [model]
 
 
 def stores_of(model: Model | None) -> list[Store]:
-    """Return the stores that have answers of a model, or of those that it wraps."""
+    """Return the stores that have answers of a model, or of the models that it wraps."""
     if model is None:
         return []
     own: Any = getattr(model, "store", None)
@@ -79,6 +79,6 @@ def stores_of(model: Model | None) -> list[Store]:
 
 
 def _wrapped(model: Model) -> list[Model]:
-    """Return the models that a wrapper asks; none for other models."""
+    """Return the models that a wrapper asks; for other models, an empty list."""
     found: Any = getattr(model, "models", None) or [getattr(model, "model", None)]
     return [each for each in found if callable(getattr(each, "respond", None))]

@@ -27,7 +27,7 @@ _ADVICE = {404: "check the model's name, base_url (most end in /v1) and protocol
 
 
 def _known_parameters() -> set[str]:
-    """Return the names of the parameters of both protocols, as the client knows them, without what a request itself consists of."""
+    """Return the names of the parameters of both protocols, as the client knows them, without the parts of a request itself."""
     from openai.types.chat.completion_create_params import CompletionCreateParamsBase
     from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
@@ -38,7 +38,7 @@ def _known_parameters() -> set[str]:
 class OpenAIModel:
     """A model of OpenAI, or of any other server that speaks one of its protocols: Responses or Chat Completions.
 
-    What a server refuses is left out of one more request, and of all later ones of this object: a format for the answer, which is
+    A part that a server refuses is left out of one more request, and of all later ones of this object: a format for the answer, which is
     then put into the prompt; over Chat Completions a reasoning effort beside tools, then `none`; reasoning and other data that
     were returned to it. `ModelResponse.failed` names the requests that were refused.
 
@@ -78,10 +78,10 @@ class OpenAIModel:
                 RetryModel around the model is asked instead.
             headers: Sent with every request.
             family: The family of the data that the server attaches to its answers and wants back: its name in MODEL_FAMILIES, or
-                one of your own. By default that of the host, or of what the server answered before, or of the model's name.
+                one of your own. By default the family of the host, of the server's earlier answers, or of the model's name.
             parameters: Parameters of the protocols, sent with every request, such as `temperature=0`; those of a request take
                 precedence. Responses accepts those of Chat Completions too, such as `max_completion_tokens` and
-                `reasoning_effort`. What only your server knows goes into `extra_body={"top_k": 5}`.
+                `reasoning_effort`. Parameters that only your server knows go into `extra_body={"top_k": 5}`.
 
         Raises:
             TypeError: an argument is not of its type, or neither protocol has such a parameter.
@@ -96,7 +96,7 @@ class OpenAIModel:
             raise TypeError(f"family= is the name of a family or a ModelFamily, not {kind_of(family)}")
         if parameters:  # a mistyped base_url= would send the prompts to another server
             own = ("protocol", "base_url", "api_key", "timeout", "max_retries", "headers", "family")
-            other = "extra_body={{{name!r}: …}}, for what only your server knows"
+            other = "extra_body={{{name!r}: …}}, for parameters that only your server knows"
             check_options("OpenAIModel", parameters, _known_parameters(), *own, other=other)
         self.name = model
         """The name by which the server knows the model."""
