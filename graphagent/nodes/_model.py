@@ -1,4 +1,4 @@
-"""Nodes around the model: ask it, and add to its prompt."""
+"""Nodes around the model: ask it, after a plan if one is due, and add to its prompt."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from graphagent.errors import OutputError, PromptTooLongError, VetoError
 from graphagent.events import ModelOutput
 from graphagent.graph import Node, Tap
 from graphagent.llm import Message, ModelRequest, OutputFormat, Tool, ToolCalls, ToolResults
-from graphagent.memory import ActionStep, MessageStep, TaskStep
-from graphagent.nodes._planning import plan_if_due
+from graphagent.memory import ActionStep, MessageStep, PlanningStep, TaskStep
 
 if TYPE_CHECKING:
     from graphagent.run import Context
+
 
 T = TypeVar("T")
 
@@ -256,3 +256,37 @@ def passthrough(kind: type[T], *, name: str = "passthrough") -> Node[T, T]:
         return value
 
     return Node(give, name=name, input_type=kind, output_type=kind)
+
+
+_PLAN = """\
+Before you go on, make a plan. Sum up in a few lines what you know and what is still to be found out, then list the next steps, \
+one a line. Do not carry out any of them yet.{tools}"""
+_TOOLS = " For the steps you have these tools: {names}."
+
+
+async def plan_if_due(ctx: Context[Any], tools: Sequence[Tool]) -> bool:
+    """Let the model make a plan if one is due: before the first turn of the run, and before every n-th turn after it.
+
+    A plan does not count as a turn in the budget; its tokens and its money count. Return whether the transcript changed.
+    """
+    interval = ctx.planning_interval
+    if interval is None:
+        return False
+    since = 0  # the turns since the last plan: a plan that was taken back is made again
+    for step in ctx.memory.backwards():
+        if isinstance(step, PlanningStep):
+            return False
+        since += isinstance(step, ActionStep) and bool(step.step_number)
+        if since == interval:
+            break
+    names = ", ".join(tool.name for tool in tools)
+    asked = Message.user(_PLAN.format(tools=_TOOLS.format(names=names) if names else ""))
+    for again in (False, True):
+        try:
+            await ctx.turn(ModelRequest((*ctx.memory.to_messages(), asked)), step=PlanningStep, purpose="plan")
+        except PromptTooLongError:
+            if again or not await ctx.compact(tools):
+                raise
+        else:
+            break
+    return True
