@@ -125,7 +125,7 @@ _INSTEAD = {
     "retries": ".retry(attempts={value}) on a node",
     "temperature": "OpenAIModel(…, temperature={value})",
 }
-"""What to write for arguments that agents of other libraries have."""
+"""The equivalents of arguments that agents of other libraries have."""
 _INSTEAD_IN_RUNS = {
     **dict.fromkeys(("user", "user_id"), "agent.run(task, owner='…')"),
     **dict.fromkeys(("session", "session_id", "conversation", "config"), "agent.run(task, thread='…')"),
@@ -142,7 +142,7 @@ _INSTEAD_IN_RUNS = {
     "model": "Agent(…, model=…)",
     "tools": "Agent(…, tools=[…])",
 }
-"""What to write for arguments that runs of other libraries have."""
+"""The equivalents of arguments that runs of other libraries have."""
 
 
 def _with_strategy(init: Callable[P, None]) -> Callable[P, None]:
@@ -166,7 +166,7 @@ class Agent(Generic[I, O]):
     Args:
         strategy: The strategy that the agent runs.
         model: The model that its nodes use.
-        tools: What the model may call: functions with `@tool`, agents that have a name and a description, strategies
+        tools: The tools that the model may call: functions with `@tool`, agents that have a name and a description, strategies
             (`strategy.as_tool(…)`), and servers of tools.
         system_prompt: The rules for the model, sent before everything else.
         store: Where runs are kept, so that they survive the process; without a store they end with the process.
@@ -175,7 +175,7 @@ class Agent(Generic[I, O]):
         dispatcher: Notifies workers of submitted runs. The default depends on the store: a dispatcher within the
             process, or Procrastinate for a PostgresStore if the extra `workers` is installed.
         name: The name by which a model calls this agent when it is a tool of another agent.
-        description: Tells that model what this agent does.
+        description: The purpose of this agent, for that model.
         step_callbacks: Called with each step, or with the step and the run, before the step joins the transcript. The
             annotation of the first parameter selects the types of steps, or the keys of a dictionary do, such as
             `{ActionStep: save}`. They may be async.
@@ -185,7 +185,7 @@ class Agent(Generic[I, O]):
             strategy.
         migrations: Move runs of earlier versions to this one.
         retention: How long a run stays in the store after it is done, ended, cancelled or failed; workers then remove
-            it. By default it stays until somebody removes it.
+            it. By default it stays until it is removed explicitly.
         planning_interval: The number of model turns after which the model makes a new plan, in nodes such as
             `llm_request` and `task`.
         max_nodes: Node executions a run may take; each attempt counts.
@@ -193,7 +193,7 @@ class Agent(Generic[I, O]):
         max_tokens: Tokens a run may spend, extraction included; None means no limit.
         max_cost: Money a run may spend, in the currency of the model's prices, such as `"0.03"`; None means no limit.
         max_seconds: Wall time a run may take while it is being executed; None means no limit.
-        allow_unpriced: Whether an agent with a `max_cost` may ask models that do not say what their answers cost, also
+        allow_unpriced: Whether an agent with a `max_cost` may ask models whose answers do not include their cost, also
             in subgraphs and sub-agents. Such answers count as free.
 
     Raises:
@@ -201,7 +201,7 @@ class Agent(Generic[I, O]):
             but no node makes plans; a run may break a rule of the strategy when its answer is refused; or agents among
             the tools have too many levels inside.
         SerializationError: there is a store, and a node returns a value that cannot be stored.
-        UnpricedModelError: there is a `max_cost`, but a model does not say what its answers cost.
+        UnpricedModelError: `max_cost` is set, but the answers of a model do not include their cost.
         ValueError: a budget is not valid.
         TypeError: an argument is not of its type, a callback cannot be called with a step, or a final check with an answer.
     """
@@ -287,7 +287,7 @@ class Agent(Generic[I, O]):
         self.name = name
         """The name by which the model of another agent calls this agent."""
         self.description = description
-        """Tells that model what this agent does."""
+        """The purpose of this agent, for that model."""
         self.version = version
         """The version of the strategy; empty if its digest serves as the version."""
         self._retention = 0 if retention is None else checked_retention(retention, store)
@@ -614,7 +614,7 @@ class Agent(Generic[I, O]):
 
         Its status is `ended`, its output None, and its transcript continues its thread. Interrupted calls are recorded as
         broken off with an unknown outcome; questions are withdrawn; runs of sub-agents end with the run. The features look back
-        at the run, and learn what was left to learn. The run cannot be resumed, but it can be forked.
+        at the run, and finish their learning. The run cannot be resumed, but it can be forked.
 
         A run that has ended already, or came to END, is only read.
 
@@ -635,7 +635,7 @@ class Agent(Generic[I, O]):
         return (await end_here(config, owner, run_id, reason)).result
 
     async def questions(self, *, owner: str | None = None) -> list[PendingQuestion]:
-        """Return the open questions of the runs in the store, those that have waited longest first.
+        """Return the open questions of the runs in the store, the oldest first.
 
         These are the questions of all runs whose strategy has the same name as this agent's, begun by any process. Each has its
         run, its owner, its thread and the time since when it waits; `agent.resume(each.run_id, answers={each.question.id: …},
@@ -719,7 +719,7 @@ class Agent(Generic[I, O]):
         return await run.finish()
 
     async def diff(self, a: str, b: str, /, *, owner: str = "") -> Diff:
-        """Compare two runs: their common beginning, and what each of them did after it.
+        """Compare two runs: their common beginning, and the actions of each run after it.
 
         Raises:
             RunNotFoundError: the run is not in the store.
@@ -786,7 +786,7 @@ class Agent(Generic[I, O]):
         return self._last
 
     def replay(self, *, detailed: bool = False) -> None:
-        """Print what happened in the run that this agent started last, step by step; `detailed` adds what the model was sent.
+        """Print the run that this agent started last, step by step; `detailed` adds the messages that the model was sent.
 
         Raises:
             RunError: the agent has not started a run.
@@ -921,7 +921,7 @@ class Agent(Generic[I, O]):
         return self._node
 
     async def settle(self, *, owner: str | None = None, deps: object = None) -> int:
-        """Learn what earlier runs left to learn, in the background or because learning failed. Return how many runs are settled.
+        """Finish the learning of earlier runs, which was left for the background or failed. Return how many runs are settled.
 
         These are the runs in the store, of any process, whose strategy has the same name as this agent's. The runs of an owner
         are settled in the order in which they ended; runs that another task or process is learning from are skipped. Failures
@@ -939,7 +939,7 @@ class Agent(Generic[I, O]):
             RunError: the agent has no store.
             StoreError: the store cannot be read.
         """
-        return await settle(self._stored_config(deps, more=". What runs leave to learn is kept there"), owner)
+        return await settle(self._stored_config(deps, more=". The learning that runs leave is kept there"), owner)
 
     def _learn_soon(self, owner: str) -> None:
         """Learn from the runs of an owner in a task of its own, within a block that waits for the task."""

@@ -293,7 +293,7 @@ class BlockingAgent(Protocol[I, O]):
 
     @property
     def description(self) -> str:
-        """Tells that model what this agent does."""
+        """The purpose of this agent, for that model."""
 
     @property
     def version(self) -> str:
@@ -356,7 +356,7 @@ class BlockingAgent(Protocol[I, O]):
         """End a stopped run where it is, whether a question, an error, a pause or a cancellation stopped it. Nothing is executed."""
 
     def questions(self, *, owner: str | None = None) -> list[PendingQuestion]:
-        """Return the open questions of the runs in the store, those that have waited longest first."""
+        """Return the open questions of the runs in the store, the oldest first."""
 
     def history(self, run_id: str, *, owner: str = "") -> list[Entry]:
         """Return the entries of a run in their order. `entry.node` is the path of a node that ended, and None for others."""
@@ -381,7 +381,7 @@ class BlockingAgent(Protocol[I, O]):
         """Make a new run that begins like an existing one, and continue it until it ends or is suspended. The original does not change."""
 
     def diff(self, a: str, b: str, /, *, owner: str = "") -> Diff:
-        """Compare two runs: their common beginning, and what each of them did after it."""
+        """Compare two runs: their common beginning, and the actions of each run after it."""
 
     def rerun(
         self,
@@ -407,7 +407,7 @@ class BlockingAgent(Protocol[I, O]):
         """The run that this agent started, or continued, last."""
 
     def replay(self, *, detailed: bool = False) -> None:
-        """Print what happened in the run that this agent started last, step by step; `detailed` adds what the model was sent."""
+        """Print the run that this agent started last, step by step; `detailed` adds the messages that the model was sent."""
 
     @overload
     def run_sync(self: BlockingAgent[None, Answer], **options: Unpack[RunOptions]) -> RunResult[Answer]: ...
@@ -428,7 +428,7 @@ class BlockingAgent(Protocol[I, O]):
         """Return the agent as a node of another strategy. The node takes the agent's task, and returns its answer."""
 
     def settle(self, *, owner: str | None = None, deps: object = None) -> int:
-        """Learn what earlier runs left to learn, in the background or because learning failed. Return how many runs are settled."""
+        """Finish the learning of earlier runs, which was left for the background or failed. Return how many runs are settled."""
 
     def aclose(self) -> None:
         """Close the connections to tool servers in this event loop, also those of agents that are tools."""

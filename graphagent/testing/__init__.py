@@ -1,4 +1,4 @@
-"""What users of graphagent test with: a scripted model, a fixed clock, a server that speaks the OpenAI protocols."""
+"""Tools for the tests of users: a scripted model, a fixed clock, a server that speaks the OpenAI protocols."""
 
 from __future__ import annotations
 

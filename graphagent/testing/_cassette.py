@@ -1,4 +1,4 @@
-"""A model that replays from a file what a real model has answered."""
+"""A model that replays the answers of a real model from a file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RecordedModel:
         Args:
             path: The file, such as `tests/recorded/oslo.json`. Its folder is made when something is recorded.
             model: The model that is asked when something is recorded. If it is given, only answers of a model of its name count.
-            record: Whether to record; None for what GRAPHAGENT_RECORD says.
+            record: Whether to record; None to follow GRAPHAGENT_RECORD.
 
         Raises:
             OSError: the file cannot be read.
@@ -79,7 +79,7 @@ class RecordedModel:
 
     @property
     def tells_cost(self) -> bool:
-        """Whether the answers of the model say what they cost; without a model, they say what they said then."""
+        """Whether the answers of the model say what they cost; without a model, whether the recorded answers do."""
         return self.model is None or tells_cost(self.model)
 
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
@@ -130,7 +130,7 @@ class RecordedModel:
         return each["request"] == asked and (self.model is None or each["name"] == self.model.name)
 
     def _not_recorded(self, asked: dict[str, Any]) -> str:
-        """Return what to say about a request that is not in the file."""
+        """Return the message about a request that is not in the file."""
         what = f"request {len(self.requests)} is not recorded in {self.path}"
         how = "To record it, set GRAPHAGENT_RECORD=1 or pass record=True, with a model: RecordedModel(path, model, record=True)"
         if not self._recorded:

@@ -28,7 +28,7 @@ async def check_claims(make: Callable[[], Store]) -> None:
 
     `make` is called once for each promise and may return the same store, or another one, each time. The check uses a room that
     nothing else uses, and waits for leases of a millisecond to be over, so the clock of the store has to go on. One promise is
-    checked from another event loop, in a thread. What cannot be seen: whether processes on other machines see the same claims.
+    checked from another event loop, in a thread. One promise cannot be checked: that processes on other machines see the same claims.
 
     Raises:
         AssertionError: a promise is not kept; the text says which.
@@ -42,10 +42,10 @@ async def check_claims(make: Callable[[], Store]) -> None:
 
 
 async def _take(claims: Claims, key: Key, holder: str, lease: int = _LONG, *, after: int = 0) -> Claimed:
-    """Return a claim that nobody else has."""
+    """Return a claim with a new key."""
     claimed = await claims.take(key, holder, lease, after=after)
     if claimed is None:
-        raise AssertionError(f"{_take.__name__}: somebody has a key that only this check uses")
+        raise AssertionError(f"{_take.__name__}: a key that only this check uses is claimed")
     return claimed
 
 
@@ -67,7 +67,7 @@ async def _methods(claims: Claims, room: str) -> None:
     promise(isinstance(claimed, Claimed), "take returns a Claimed, or None")
     promise(accepts(claims.take, key, "a", _LONG), "after and note of take have defaults")
     lost = await answer(getattr(claims, "renew", None), "renew(claims, lease) is an async method", [claimed], _LONG)
-    promise(lost == [], "renew returns a list of those that were lost")
+    promise(lost == [], "renew returns a list of the lost claims")
     found = await answer(getattr(claims, "holders", None), "holders(keys) is an async method", [key])
     promise(isinstance(found, dict), "holders returns a dictionary")
     found = await answer(getattr(claims, "lapsed", None), "lapsed(room, limit) is an async method", room, 1)
@@ -78,13 +78,13 @@ async def _methods(claims: Claims, room: str) -> None:
 
 
 async def _taken(claims: Claims, room: str) -> None:
-    """A key that somebody has is refused, and one that was released is free at once."""
+    """A claimed key is refused, and a released one is free at once."""
     key, other = (room, "who", 0, "\0a/é🔑"), (room, "who", 0, "b")
     before = await claims.now()
     one = await _take(claims, key, "a")
     promise((one.key, one.holder, one.lapsed) == (key, "a", False), "take returns the claim: its key and its holder")
     promise(before + _LONG <= one.until <= await claims.now() + _LONG, "a claim ends one lease after it was taken")
-    promise(await claims.take(key, "b", _LONG) is None, "a key that somebody has is refused")
+    promise(await claims.take(key, "b", _LONG) is None, "a claimed key is refused")
     promise(await claims.take(key, "a", _LONG) is None, "a holder has to renew its claim, and cannot take it again")
     promise(await claims.take(other, "b", _LONG) is not None, "claims of other keys are independent")
     found = await claims.holders([key, other, (room, "nobody")])
@@ -120,7 +120,7 @@ async def _lapses(claims: Claims, room: str) -> None:
     one, two = await _take(claims, key, "a", 1), await _take(claims, renewed, "b")
     await _until_lapsed(claims, key)
     promise((await claims.holders([key]))[key].holder == "a", "holders returns a claim that lapsed, until it is taken")
-    promise(await claims.renew([two, one], _LONG) == [one], "a claim that lapsed is lost, also if nobody took it")
+    promise(await claims.renew([two, one], _LONG) == [one], "a lapsed claim is lost, even if its key was not taken")
     promise(not (await claims.holders([renewed]))[renewed].lapsed, "a claim that is renewed does not lapse")
     promise(await claims.take(key, "c", _LONG) is not None, "a claim whose time is over is free")
     shorter = await claims.renew([two], 1)
@@ -129,17 +129,15 @@ async def _lapses(claims: Claims, room: str) -> None:
 
 
 async def _lost(claims: Claims, room: str) -> None:
-    """Whoever lost a claim does not disturb whoever has it."""
+    """The former holder of a lost claim does not disturb the present one."""
     key = (room, "who", 0, "lost")
     one = await _take(claims, key, "a", 1)
     await _until_lapsed(claims, key)
     two = await _take(claims, key, "b")
     await claims.release([one])
-    promise(
-        (await claims.holders([key])).get(key, one).holder == "b", "to release a claim that was lost changes nothing"
-    )
+    promise((await claims.holders([key])).get(key, one).holder == "b", "releasing a lost claim changes nothing")
     await claims.release([two])
-    promise(await claims.holders([key]) == {}, "of a claim that was released nothing is kept")
+    promise(await claims.holders([key]) == {}, "a released claim leaves no data behind")
     promise(await claims.renew([two], _LONG) == [two], "a claim that was released is lost")
 
 
@@ -165,13 +163,13 @@ async def _together(claims: Claims, room: str) -> None:
 
 
 async def _found(claims: Claims, room: str) -> None:
-    """Claims that lapsed are found by their room, the earliest first, with what was written on them."""
+    """Lapsed claims are found by their room, the earliest first, with their notes."""
     keys = [(room, "who", 0, f"found {number}") for number in range(4)]
     for number, key in enumerate(keys):
         lease = 1 if number < 3 else _LONG
         promise(
             await claims.take(key, "a", lease, note=bytes([0, number, 255])) is not None,
-            "a key that nobody has is free",
+            "an unclaimed key is free",
         )
         if number < 3:
             await _until_lapsed(claims, key)
@@ -181,13 +179,13 @@ async def _found(claims: Claims, room: str) -> None:
     )
     promise(
         [claim.note for claim in found] == [bytes([0, n, 255]) for n in range(3)],
-        "lapsed returns what was written on a claim",
+        "lapsed returns the note of a claim",
     )
-    promise(all(claim.lapsed for claim in found), "what lapsed returns says that it lapsed")
+    promise(all(claim.lapsed for claim in found), "claims that lapsed returns are marked as lapsed")
     promise(
         [claim.key for claim in await claims.lapsed(room, 2)] == keys[:2], "lapsed returns at most as many as asked for"
     )
     promise(await claims.lapsed(f"{room}x", 10) == [], "lapsed returns claims of one room")
     await claims.release(found)
-    promise(await claims.lapsed(room, 10) == [], "a claim that lapsed can be ended by whoever found it")
+    promise(await claims.lapsed(room, 10) == [], "a lapsed claim can be ended by the process that found it")
     await claims.release((await claims.holders(keys)).values())

@@ -29,7 +29,7 @@ class FixedClock:
 def fixed_clock(start_ms: int = NEW_YEAR_2025, step_ms: int = 1) -> Generator[FixedClock]:
     """Within it, time begins at `start_ms` (milliseconds UTC since 1970) and advances by `step_ms` at each look.
 
-    Durations, such as `result.seconds`, are differences of these times; what waits still waits as long as it takes. A run that sleeps is
+    Durations, such as `result.seconds`, are differences of these times; code that waits still waits for real time. A run that sleeps is
     suspended, however short that is, since no waiting moves this clock: `clock.move(timedelta(hours=8))` does.
     """
     latest = start_ms - step_ms

@@ -19,8 +19,8 @@ def next_node(strategy: Strategy[Any, Any], node: str, output: object, *, ctx: A
     Args:
         strategy: The strategy.
         node: The path of a node or tap in it, such as `ask` or `count/words`.
-        output: What the node returns; or an error that it raises, which takes the edges of `.on_error`.
-        ctx: What conditions of `(ctx, output)` are passed: any object that has what they read.
+        output: The output of the node; or an error that it raises, which takes the edges of `.on_error`.
+        ctx: The context for conditions of `(ctx, output)`: any object with the attributes that they read.
 
     Raises:
         LookupError: the node does not exist.

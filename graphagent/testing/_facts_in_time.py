@@ -61,7 +61,7 @@ async def parameters(provider: KeepingProvider, scope: Scope, owner: str) -> Non
 async def _found(
     provider: KeepingProvider, scope: Scope, owner: str, as_of: datetime | None
 ) -> Sequence[tuple[str, list[Fact]]]:
-    """Return what each way to load says about the two concepts, in the order of their keywords."""
+    """Return the results of each way to load for the two concepts, in the order of their keywords."""
     when = {} if as_of is None else {"as_of": as_of}
     city = await provider.load(CITY, USER, scope, owner=owner, **when)
     tools = await provider.load(TOOLS, USER, scope, owner=owner, **when)
@@ -106,11 +106,11 @@ async def validity(provider: KeepingProvider, scope: Scope, owner: str) -> None:
 
 
 async def recording(provider: KeepingProvider, scope: Scope, owner: str) -> None:
-    """The history says what had been recorded by a moment."""
+    """The history at a moment has the versions that were recorded by then."""
     for value, year in (("Oslo", 2010), ("Rome", 2030), ("Bergen", 2020)):  # the clock went back
         await provider.save(SingleFact(CITY, value, _milliseconds(year)), USER, scope, owner=owner)
         await provider.save(MultipleFacts(TOOLS, [value], _milliseconds(year)), USER, scope, owner=owner)
-    text = "history(at=) returns what had been recorded at the moment, in the order of saving where clocks go back"
+    text = "history(at=) returns the versions recorded by the moment, in the order of saving even if clocks go back"
     for year, versions, values, tools in (
         (2009, [], [], []),
         (2010, [1], [("Oslo",)], [("Oslo",)]),
@@ -123,7 +123,7 @@ async def recording(provider: KeepingProvider, scope: Scope, owner: str) -> None
             found = await provider.load(concept, USER, scope, owner=owner, as_of=_year(year))
             promise(
                 values_of(found) == expected,
-                "load(as_of=) returns what holds then, also where clocks went back: values from when they were recorded",
+                "load(as_of=) returns the facts that hold then, even if clocks went back: values from the time they were recorded",
             )
 
     text = "history raises ValueError for a moment without a time zone"
@@ -187,7 +187,7 @@ async def withdrawing(provider: KeepingProvider, scope: Scope, owner: str) -> No
     await provider.save(MultipleFacts(TOOLS, ["vim"]), USER, scope, owner=owner)
     await known([("git", "vim")], "a value that was withdrawn can be saved again")
     await provider.withdraw(Withdrawal(TOOLS, ["git", "vim"]), USER, scope, owner=owner)
-    await known([], "where every value was withdrawn, nothing is known")
+    await known([], "if every value was withdrawn, no value is known")
     await provider.save(SingleFact(CITY, "Oslo"), USER, scope, owner=owner)
     one = Withdrawal(replace(CITY, fact_type=FactType.MULTIPLE), ["Oslo"])
     text = "withdraw raises ValueError for a concept with one value"
@@ -235,13 +235,15 @@ async def forgetting_values(provider: KeepingProvider, scope: Scope, owner: str)
     for name, facts in await _found(provider, scope, other, None):
         promise(
             values_of(facts) == [(_VALUE,), ("git", _VALUE)],
-            f"forget(value=) removes what it is given of the owner that it is given, and nothing else: {name}",
+            f"forget(value=) removes the given value of the given owner, and nothing else: {name}",
         )
     exported = [record async for record in provider.export(owner=owner) if record["keyword"] == "tools"]
     promise(_VALUE not in json.dumps(exported), "export does not return a value that was forgotten")
     again = await provider.forget(concept=TOOLS, value=_VALUE, owner=owner)
-    promise(again.facts == 0, "a value that is not there is forgotten as nothing")
-    promise(len(await provider.history(TOOLS, USER, scope, owner=owner)) == 5, "a value that is not there adds nothing")
+    promise(again.facts == 0, "forgetting an unknown value counts no facts")
+    promise(
+        len(await provider.history(TOOLS, USER, scope, owner=owner)) == 5, "forgetting an unknown value adds no version"
+    )
     text = "forget(value=) raises ValueError without a concept, and for a concept with one value"
     for concept in (CITY, None):
         await _refused(text, partial(provider.forget, concept=concept, value=_VALUE, owner=owner))
@@ -268,7 +270,7 @@ CHECKS: tuple[Callable[[KeepingProvider, Scope, str], Awaitable[None]], ...] = (
     withdrawing,
     forgetting_values,
 )
-"""What every KeepingProvider promises about time."""
+"""The promises of every KeepingProvider about time."""
 
 
 async def durable_time(provider: _Own, reopen: Callable[[_Own], KeepingProvider], scope: Scope, owner: str) -> None:
@@ -284,5 +286,5 @@ async def durable_time(provider: _Own, reopen: Callable[[_Own], KeepingProvider]
     for name, facts in await _found(again, scope, owner, None):
         promise(values_of(facts) == [("Oslo",), ("vim",)], f"{text}: {name}")
     for name, facts in await _found(first, scope, owner, _year(3001)):
-        promise(values_of(facts) == [("Bergen",), ("vim",)], f"a provider sees what another one has changed: {name}")
+        promise(values_of(facts) == [("Bergen",), ("vim",)], f"a provider sees the changes of another one: {name}")
     await again.forget(owner=owner, everything=True)

@@ -34,7 +34,7 @@ async def check_abilities(make: Callable[[], FactProvider]) -> None:
 
 
 async def check_keeping(make: Callable[[], FactProvider]) -> None:
-    """Check what a KeepingProvider promises besides the promises of FactProvider."""
+    """Check the promises of a KeepingProvider beyond those of FactProvider."""
     await _check(make, _owners, _history, _union, _forgetting, _careful, _export, _together, _closing)
     await _check(make, *_facts_in_time.CHECKS)
 
@@ -93,7 +93,7 @@ async def _owners(provider: KeepingProvider, scope: Scope, owner: str) -> None:
             for name, facts in (await found(each)).items():
                 promise(values_of(facts) == values, fails(name))
     promise(values_of(await provider.load(CITY, USER, scope)) == [("Paris",)], "without owner= the owner is ''")
-    # In this order, a provider that ignores owners removes no fact of anybody else; only then is there one of nobody again.
+    # In this order, a provider that ignores owners removes no fact of another owner; only then a fact without an owner exists again.
     for who, everything in (("", False), (other, False), (owner, False), (owner, True)):
         if everything:
             for again in ("", owner):
@@ -104,7 +104,8 @@ async def _owners(provider: KeepingProvider, scope: Scope, owner: str) -> None:
         for each, values in kept.items():
             for facts in (await found(each)).values():
                 promise(
-                    values_of(facts) == values, "forgetting removes what an owner has, and leaves other owners alone"
+                    values_of(facts) == values,
+                    "forgetting removes the facts of an owner, and keeps those of other owners",
                 )
     await provider.forget(scope=scope)
 
@@ -127,7 +128,7 @@ async def _union(provider: KeepingProvider, scope: Scope, owner: str) -> None:
 async def _history(provider: KeepingProvider, scope: Scope, owner: str) -> None:
     """Every version is kept."""
     source = Source("run-1", 3, "learn", "inferred")
-    promise(await provider.history(CITY, USER, scope, owner=owner) == [], "history of what was never saved is empty")
+    promise(await provider.history(CITY, USER, scope, owner=owner) == [], "the history of an unknown concept is empty")
     before = _clock.now()
     await provider.save(SingleFact(CITY, "Oslo", source=source), USER, scope, owner=owner)
     await provider.save(SingleFact(CITY, "Bergen", timestamp=7), USER, scope, owner=owner)
@@ -159,7 +160,7 @@ async def _history(provider: KeepingProvider, scope: Scope, owner: str) -> None:
 
 
 async def _forgetting(provider: KeepingProvider, scope: Scope, owner: str) -> None:
-    """Forgetting removes what fits all that is given, and nothing else."""
+    """Forgetting removes the facts that match all arguments, and no others."""
     wide = Scope.cross_product(scope.name)
     places = [(subject, where) for subject in (USER, EVERYTHING) for where in (scope, wide)]
 
@@ -185,14 +186,14 @@ async def _forgetting(provider: KeepingProvider, scope: Scope, owner: str) -> No
                     left = {fact.concept.keyword for fact in await provider.load_all(*each, owner=owner)}
                     gone = {"city", "tools"} if concept is None else {"city"}
                     expected_left = {"city", "tools"} - (gone if each in fits else set())
-                    promise(left == expected_left, "forget removes what fits all that is given, and nothing else")
+                    promise(left == expected_left, "forget removes the facts that match all arguments, and no others")
                     if each in fits:
                         past = await provider.history(CITY, *each, owner=owner)
                         promise(past == [], "forget removes the history too")
     await provider.forget(owner=owner, everything=True)
     await provider.save(SingleFact(CITY, "Oslo"), USER, scope, owner=owner)
     found = await provider.history(CITY, USER, scope, owner=owner)
-    promise([(fact.value, fact.version) for fact in found] == [("Oslo", 1)], "what was forgotten can be learned again")
+    promise([(fact.value, fact.version) for fact in found] == [("Oslo", 1)], "a forgotten fact can be learned again")
 
 
 async def _careful(provider: KeepingProvider, scope: Scope, owner: str) -> None:
@@ -214,7 +215,7 @@ async def _careful(provider: KeepingProvider, scope: Scope, owner: str) -> None:
 
 
 async def _export(provider: KeepingProvider, scope: Scope, owner: str) -> None:
-    """What is exported is imported without loss."""
+    """Exported facts are imported without loss."""
     other = f"{owner}-other"
     await provider.save(SingleFact(CITY, "Paris"), USER, scope, owner=other)
     await provider.save(SingleFact(CITY, ODD, source=Source("r", 1, "o", "trusted")), USER, scope, owner=owner)
@@ -275,7 +276,7 @@ async def _closing(provider: KeepingProvider, scope: Scope, owner: str) -> None:
 
 
 async def durable_history(provider: _Own, reopen: Callable[[_Own], FactProvider], scope: Scope, owner: str) -> None:
-    """Versions, owners and what was forgotten are durable."""
+    """Versions, owners and forgetting are durable."""
 
     def opened(before: _Own) -> KeepingProvider:
         again = reopen(before)
@@ -297,10 +298,10 @@ async def durable_history(provider: _Own, reopen: Callable[[_Own], FactProvider]
     third = opened(provider)
     left = [fact.concept.keyword for fact in await third.load_all(USER, scope, owner=owner)]
     past = await third.history(CITY, USER, scope, owner=owner)
-    promise((left, past) == (["tools"], []), "what was forgotten is not there when facts are opened again")
+    promise((left, past) == (["tools"], []), "forgotten facts do not exist when a provider is opened again")
     await _facts_in_time.durable_time(provider, opened, scope, f"{owner}-time")
     await third.forget(owner=owner, everything=True)
     promise(
         await opened(provider).load_all(USER, scope, owner=owner) == [],
-        "what was forgotten is not there when facts are opened again",
+        "forgotten facts do not exist when a provider is opened again",
     )

@@ -25,7 +25,7 @@ Reply: TypeAlias = Union[
     ModelResponse,
     Callable[[ModelRequest], "Reply"],
 ]
-"""What a scripted model answers: text; tool calls; JSON data or a pydantic model, sent as JSON text; a whole response; an
+"""A reply of a scripted model: text; tool calls; JSON data or a pydantic model, sent as JSON text; a whole response; an
 exception, which is raised; or a function of the request that returns one of these."""
 
 
@@ -75,7 +75,7 @@ class ScriptedModel:
         return response
 
     def answer(self, request: ModelRequest) -> ModelResponse:
-        """Do what `respond` does, without waiting: for tests that are not async."""
+        """Respond without waiting: for tests that are not async."""
         self.requests.append(request)
         try:
             reply = next(self._replies)

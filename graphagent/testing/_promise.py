@@ -45,7 +45,7 @@ def accepts(method: object, *given: object, **options: object) -> bool:
 
 
 async def answer(method: Any, text: str, *given: object, **options: object) -> Any:
-    """Return what an async method returns."""
+    """Return the result of an async method."""
     promise(accepts(method, *given, **options), text)
     waiting = method(*given, **options)
     promise(inspect.isawaitable(waiting), text)

@@ -27,7 +27,7 @@ from graphagent.testing._samples import CITY, ODD, TOOLS, USER, VALUES, added_up
 
 _Own = TypeVar("_Own", bound=FactProvider)
 _MANY = 30
-"""How many concepts, values and saves at once nobody may drop."""
+"""The numbers of concepts, values and concurrent saves that no provider may drop."""
 
 
 async def check_provider(make: Callable[[], _Own], *, reopen: Callable[[_Own], FactProvider] | None = None) -> None:
@@ -79,7 +79,7 @@ async def _single(provider: FactProvider, scope: Scope) -> None:
     promise(await provider.load(CITY, USER, scope) == [], "load returns an empty list where nothing was saved")
     promise(await provider.load_all(USER, scope) == [], "load_all returns an empty list where nothing was saved")
     await provider.save(SingleFact(CITY, "Oslo"), USER, scope)
-    promise(values_of(await provider.load(CITY, USER, scope)) == [("Oslo",)], "load returns what was saved")
+    promise(values_of(await provider.load(CITY, USER, scope)) == [("Oslo",)], "load returns the saved fact")
     for value, timestamp in (("Bergen", 9), ("Paris", 5), ("Rome", 5), ("Oslo", 5)):  # times do not decide
         await provider.save(SingleFact(CITY, value, timestamp), USER, scope)
         found = values_of(await provider.load(CITY, USER, scope))
@@ -128,7 +128,7 @@ async def _everything(provider: FactProvider, scope: Scope) -> None:
     found.clear()
     (await provider.load(CITY, USER, scope)).clear()
     left = {fact.concept.keyword for fact in await provider.load_all(USER, scope)}
-    promise(left == keywords, "whoever changes a list that was returned does not change the stored facts")
+    promise(left == keywords, "changing a returned list does not change the stored facts")
 
 
 async def _many(provider: FactProvider, scope: Scope) -> None:
@@ -198,7 +198,7 @@ async def _descriptions(provider: FactProvider, scope: Scope) -> None:
         promise(found == [], "load_by_description looks at descriptions, not at values and keywords")
     for wanted in ("user%lives", "user_lives", "user.lives", "lives user"):
         found = values_of(await provider.load_by_description(wanted, USER, scope))
-        promise(found == [], "load_by_description looks for the text as it is; no character stands for others")
+        promise(found == [], "load_by_description looks for the text literally; no character is a wildcard")
 
 
 async def _any_text(provider: FactProvider, scope: Scope) -> None:
@@ -238,7 +238,7 @@ async def _as_saved(provider: FactProvider, scope: Scope) -> None:
 
 async def _durable(provider: _Own, reopen: Callable[[_Own], FactProvider], scope: Scope) -> None:
     """Facts are durable when save returns: they are there when they are opened again."""
-    text = "facts are durable when save returns: whoever opens them again finds them as they were"
+    text = "facts are durable when save returns: a provider opened again finds them unchanged"
     source = Source("run-1", 3, "learn", "inferred")
     for fact in (
         SingleFact(CITY, "Oslo", 5, id="one", source=source),
@@ -261,7 +261,7 @@ async def _durable(provider: _Own, reopen: Callable[[_Own], FactProvider], scope
     tools = added_up(await last.load(TOOLS, USER, scope))
     promise(
         tools == ("vim", "git", "ed", "sed"),
-        "values that were saved before are added to those that are saved after opening again",
+        "earlier values are kept beside values that are saved after opening again",
     )
     if isinstance(last, KeepingProvider):
         await _cleared(last, scope)

@@ -43,19 +43,19 @@ _KNOWN = frozenset(
 _EMPTY: Mapping[str, Any] = {}
 _ECHOED: dict[str, type[Any]] = {"reasoning": dict, "text": dict, "metadata": dict, "include": list}
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""Finish reasons that make a response incomplete, and what the protocol calls them."""
+"""Finish reasons that make a response incomplete, and their names in the protocol."""
 _NOT_BEGUN: dict[str, dict[str, Any]] = {
     "message": {"content": []},
     "reasoning": {"summary": []},
     "function_call": {"arguments": ""},
 }
-"""What items of a type have when they are announced in a stream."""
+"""The fields of items of a type when they are announced in a stream."""
 
 
 class Responses:
     """Responses (https://platform.openai.com/docs/api-reference/responses), strict as OpenAI's if that is the service.
 
-    What clients have stored lives as long as this.
+    Items stored by clients live as long as this object.
     """
 
     def __init__(self, strict: Service | None) -> None:
@@ -211,7 +211,7 @@ class Responses:
         yield event(response["status"], response=response)
 
     def _input(self, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the items of a request, those that it refers to included.
+        """Return the items of a request, including those to which it refers.
 
         Raises:
             RefusedError: it refers to something that is not stored.

@@ -1,4 +1,4 @@
-"""What the checks of providers save and look for, and how they call what they check."""
+"""Sample facts for the checks of providers, and how the checks call a provider."""
 
 from __future__ import annotations
 

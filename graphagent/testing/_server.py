@@ -52,11 +52,11 @@ class Edit:
     reply: ServerReply
     change: _Change
     """A function of the JSON that would be sent, which returns the JSON to send instead: of all events or chunks of a streamed answer,
-    otherwise of a list of one. What it is given, it may change. A RawResponse is sent as it is."""
+    otherwise of a list of one. It may change this list. A RawResponse is sent unchanged."""
 
 
 ServerReply: TypeAlias = Reply | RawResponse | Cut | Edit | Callable[[ModelRequest], "ServerReply"]
-"""What the server answers, as `openai_server` says."""
+"""A reply of the server, as `openai_server` describes."""
 
 
 def openai_server(
@@ -66,9 +66,9 @@ def openai_server(
     strict: Service | None = None,
     flags: Mapping[str, str] | None = None,
 ) -> OpenAIServer:
-    """Make a server for `with` or `async with`. It answers with the replies in turn, or with those that a function returns.
+    """Make a server for `with` or `async with`. It answers with the replies in turn, or with the replies that a function returns.
 
-    A reply is what a ScriptedModel takes, a `RawResponse`, a `Cut` or an `Edit` of one, or a function of the request that returns
+    A reply is a reply of a ScriptedModel, a `RawResponse`, a `Cut` or an `Edit` of one, or a function of the request that returns
     one. A `ModelRequestError` is answered with its status and Retry-After, any other exception with 500.
 
     Responses and Chat Completions, streamed or not, embeddings, moderations and the list of models are served, over HTTP/1.1 on

@@ -1,4 +1,4 @@
-"""What real services refuse, word for word, and what they attach to their answers so that they can.
+"""The refusals of real services, word for word, and the data that they attach to their answers for this purpose.
 
 Their messages and codes are those that users of the services have reported.
 """
@@ -18,7 +18,7 @@ Service: TypeAlias = Literal["openai", "deepseek", "google", "mistral"]
 Json: TypeAlias = dict[str, Any]
 
 _SKIPPED = "skip_thought_signature_validator"
-"""What Google takes for the signature of a call that another model made."""
+"""The signature that Google accepts for a call of another model."""
 _MESSAGE_FIELDS = {
     "system": "content role name",
     "developer": "content role name",
@@ -49,7 +49,7 @@ _MISTRAL_FIELDS = {
 
 
 class RefusedError(Exception):
-    """What the server answers to a request that it refuses."""
+    """The answer of the server to a refused request."""
 
     def __init__(
         self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None, body: object = None
@@ -62,7 +62,7 @@ class RefusedError(Exception):
 
 
 def check_chat(service: Service, body: Mapping[str, Any], key: str) -> None:
-    """Refuse what the service refuses on Chat Completions.
+    """Refuse a request that the service refuses on Chat Completions.
 
     Raises:
         RefusedError: it would not take the request.
@@ -71,7 +71,7 @@ def check_chat(service: Service, body: Mapping[str, Any], key: str) -> None:
 
 
 def finish_chat(service: Service, message: Json, body: Mapping[str, Any], number: int, key: str) -> None:
-    """Attach to the message of an answer what the service attaches, and leave out what it does not show."""
+    """Attach the data of the service to the message of an answer, and leave out fields that it does not show."""
     calls = message.get("tool_calls") or ()
     for at, call in enumerate(calls):
         if service == "mistral" and re.fullmatch(_MISTRAL_ID, call["id"]) is None:
@@ -93,7 +93,7 @@ def check_responses(
     thoughts: Mapping[str, str],
     key: str,
 ) -> None:
-    """Refuse what OpenAI refuses on Responses.
+    """Refuse a request that OpenAI refuses on Responses.
 
     Args:
         body: The request.

@@ -44,10 +44,10 @@ async def check_store(
 
     `make` is called once for each promise and may return the same store, or another one, each time. `reopen` opens a store again,
     as another process would: it is passed the store, which was not closed, and returns another one over the same items, and both
-    are used. Without it, the check cannot see whether commits are durable, nor what two processes do to one another.
+    are used. Without it, the check cannot see whether commits are durable, nor whether two processes disturb each other.
 
     `disconnect` cuts the connections that a store has to its server, from the side of the server. It is called in a thread, many
-    times, while tasks commit; without it, the check cannot see what becomes of a commit whose connection is lost.
+    times, while tasks commit; without it, the check cannot see the outcome of a commit whose connection is lost.
 
     The check uses rooms that nothing else uses, and empties them. Some promises are checked in other event loops, in threads. What
     cannot be seen: whether a commit survives a power cut, and whether removed data are erased from the disk.
@@ -133,15 +133,15 @@ async def _methods(store: Store, room: str) -> None:
 
 
 async def _empty(store: Store, room: str) -> None:
-    """What is not there is not found, and may be deleted."""
-    promise(await store.get((room, "key")) is None, "get returns None where nothing was put")
-    promise(await _scan(store, (room,)) == [], "scan returns nothing where nothing was put")
+    """A missing item is not found, and may be deleted."""
+    promise(await store.get((room, "key")) is None, "get returns None for a key without an item")
+    promise(await _scan(store, (room,)) == [], "scan returns no items for an unused prefix")
     await store.commit()
     await store.commit(Delete((room, "key")), DeleteAll((room,)), DeleteAll((room, "who")))
 
 
 async def _puts(store: Store, room: str) -> None:
-    """What is put is there."""
+    """A put item exists."""
     key = (room, "who", 7, "x")
     await store.commit(Put(key, b"one"))
     promise(await store.get(key) == Item(key, b"one", 1), "get returns an item as it was put, with version 1")
@@ -169,11 +169,11 @@ async def _puts(store: Store, room: str) -> None:
 
 
 async def _deletions(store: Store, room: str) -> None:
-    """What is deleted is gone."""
+    """A deleted item does not exist."""
     key, others = (room, "who", "x"), {(room, "who"), (room, "who", "x", "y"), (room, "who", "y")}
     await store.commit(Put(key, b"1"), Put(key, b"2"), *(Put(other, b"3") for other in others))
     await store.commit(Delete(key))
-    promise(await store.get(key) is None, "get returns None for what was deleted")
+    promise(await store.get(key) is None, "get returns None for a deleted item")
     left = await _keys(store, (room,))
     promise(set(left) == others, "Delete removes the item of exactly the key, and scan returns it no more")
     await store.commit(Delete(key))
@@ -184,7 +184,9 @@ async def _deletions(store: Store, room: str) -> None:
 async def _conflicts(store: Store, room: str) -> None:
     """A change may expect a version."""
     key, absent = (room, "who", "item"), (room, "who", "absent")
-    promise(await _refused(store, Put(key, b"1", expected=0)) is None, "Put(expected=0) puts what does not exist")
+    promise(
+        await _refused(store, Put(key, b"1", expected=0)) is None, "Put(expected=0) puts an item that does not exist"
+    )
     kept = [Item(key, b"1", 1)]
     for change in (Put(key, b"no", expected=0), Put(key, b"no", expected=2), Delete(key, expected=2)):
         error = await _refused(store, Put((room, "who", "other"), b"x"), change, DeleteAll((room,)))
@@ -218,9 +220,9 @@ async def _existence(store: Store, room: str) -> None:
         text = "the ConflictError of Exists has the key that is missing, and the found version 0"
         promise(error is not None and (error.key, error.found) == (key, 0), text)
     promise(await store.get(new) == Item(new, b"1", 1), "a commit that raises ConflictError changes nothing")
-    promise(await _refused(store, Put(absent, b"1"), Exists(absent)) is None, "Exists sees what its commit has put")
+    promise(await _refused(store, Put(absent, b"1"), Exists(absent)) is None, "Exists sees the puts of its own commit")
     promise(
-        await _refused(store, Delete(absent), Exists(absent)) is not None, "Exists sees what its commit has deleted"
+        await _refused(store, Delete(absent), Exists(absent)) is not None, "Exists sees the deletions of its own commit"
     )
 
     text = "Exists(version=) allows a commit where the item has that version"
@@ -238,13 +240,13 @@ async def _existence(store: Store, room: str) -> None:
     promise(await store.get(new) == Item(new, b"2", 2), "a commit that raises ConflictError changes nothing")
     promise(await _refused(store, Exists((room, "nobody"), version=1)) is not None, "a missing item has no version")
     promise(
-        await _refused(store, Put(new, b"3"), Exists(new, version=3)) is None, "Exists sees what its commit has put"
+        await _refused(store, Put(new, b"3"), Exists(new, version=3)) is None, "Exists sees the puts of its own commit"
     )
 
 
 async def _sequences(store: Store, room: str) -> None:
     """The changes of a commit follow one another."""
-    text = "the changes of a commit follow one another: each sees what the earlier ones did"
+    text = "the changes of a commit follow one another: each sees the effects of the earlier ones"
     key, other = (room, "w", 1), (room, "w", 2)
     changes = (Put(key, b"1", expected=0), Put(key, b"2", expected=1), Put(other, b"x"), Delete(other, expected=1))
     promise(await _refused(store, *changes) is None, text)
@@ -262,7 +264,7 @@ async def _rewriting(store: Store, room: str) -> None:
     for value in (b"", b"x" * 10_000, b"\0 x"):
         promise(
             await _refused(store, Put(key, value, expected=2, version=2)) is None,
-            "a put with a version puts what has the expected version",
+            "a put with a version replaces an item that has the expected version",
         )
         promise(await store.get(key) == Item(key, value, 2), text)
         promise(await _scan(store, (room,)) == [Item(key, value, 2)], text)
@@ -294,9 +296,11 @@ async def _rewriting(store: Store, room: str) -> None:
         Put(new, b"5"),
         Put(new, b"6", expected=1, version=1, before=b"5"),
     )
-    promise(await _refused(store, *changes) is None, "a put with a version sees what its commit has put")
+    promise(await _refused(store, *changes) is None, "a put with a version sees the puts of its own commit")
     rewritten = [await store.get(key), await store.get(new)]
-    promise(rewritten == [Item(key, b"4", 3), Item(new, b"6", 1)], "a put with a version sees what its commit has put")
+    promise(
+        rewritten == [Item(key, b"4", 3), Item(new, b"6", 1)], "a put with a version sees the puts of its own commit"
+    )
     text = "a put with a version puts an item at any version, such as one that is copied from another store"
     promise(
         await _refused(store, Put(absent, b"copied", expected=0, version=7), Put(key, b"7", version=9)) is None, text
@@ -437,7 +441,7 @@ async def _large(store: Store, room: str) -> None:
     first = await anext(scan)
     promise(first.key == (room, "o", 1_001), "after= continues a scan after a key that it returned")
     await _left(scan)
-    await store.commit(Put((room, "p", 2), b"v"))  # a scan that was left in the middle is in nobody's way
+    await store.commit(Put((room, "p", 2), b"v"))  # a scan that was left in the middle does not block others
 
 
 async def _left(scan: AsyncIterator[Item]) -> None:
@@ -448,7 +452,7 @@ async def _left(scan: AsyncIterator[Item]) -> None:
 
 
 async def _changing(store: Store, room: str) -> None:
-    """A scan continues while what it returns is changed."""
+    """A scan continues while its items are changed."""
     await store.commit(*(Put((room, "o", n), b"v") for n in range(0, 400, 2)))
     seen: list[Any] = []
     scan = store.scan((room, "o"))
@@ -461,8 +465,8 @@ async def _changing(store: Store, room: str) -> None:
                     await store.commit(Put((room, "o", number + 3), b"new"), Delete((room, "o", number)))
     finally:
         await _left(scan)
-    promise(seen == sorted(set(seen)), "a scan returns nothing twice, also where items are changed meanwhile")
-    promise(set(range(0, 400, 2)) <= set(seen), "a scan leaves out nothing that was there all the time")
+    promise(seen == sorted(set(seen)), "a scan returns no item twice, even if items are changed meanwhile")
+    promise(set(range(0, 400, 2)) <= set(seen), "a scan leaves out no item that existed all the time")
 
 
 async def _together(store: Store, room: str) -> None:
@@ -528,7 +532,7 @@ async def _many(store: Store, room: str) -> None:
 
 async def _durable(store: _Own, reopen: Callable[[_Own], Store], room: str) -> None:
     """Commits are durable when they return: they are there when the store is opened again."""
-    text = "a commit is durable when it returns: whoever opens the store again finds the items as they were"
+    text = "a commit is durable when it returns: a store opened again finds the items unchanged"
     one, two, odd = (room, "a", 1), (room, "a", 2), (room, "a\0\u00e9\ud800", "1", 2**63 - 1)
     for changes in (
         [Put(one, b"1")],
@@ -553,12 +557,13 @@ async def _durable(store: _Own, reopen: Callable[[_Own], Store], room: str) -> N
     )
     await again.commit(DeleteAll((room,)))
     promise(
-        await _scan(reopen(store), (room,)) == [], "what DeleteAll removed is not there when a store is opened again"
+        await _scan(reopen(store), (room,)) == [],
+        "items that DeleteAll removed do not exist when a store is opened again",
     )
 
 
 async def _removed(store: Store, other: Store, room: str) -> None:
-    """What a commit requires to exist is not removed while the commit is made."""
+    """An item that a commit requires to exist is not removed while the commit is made."""
     head, rows = (room, "head"), (room, "rows")
 
     async def add(number: int) -> None:
@@ -583,7 +588,7 @@ async def _removed(store: Store, other: Store, room: str) -> None:
             group.start_soon(remove_elsewhere if turn % 2 else remove, turn)
         promise(
             await _scan(store, (room,)) == [],
-            "where an item is removed with what belongs to it, commits at the same time that require it to exist leave nothing behind",
+            "if an item is removed with everything that belongs to it, concurrent commits that require it to exist leave nothing behind",
         )
 
 

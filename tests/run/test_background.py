@@ -499,6 +499,6 @@ def test_a_process_that_is_killed_loses_nothing_and_learns_once(tmp_path, how, n
 async def test_an_agent_without_a_store_has_nothing_to_settle():
     """The error says where it would be kept, and how the agent gets one, and no more."""
     with pytest.raises(
-        RunError, match=r"give it a store: Agent\(…, store=.*\)\. What runs leave to learn is kept there$"
+        RunError, match=r"give it a store: Agent\(…, store=.*\)\. The learning that runs leave is kept there$"
     ):
         await Agent(Strategy("talk", START >> passthrough(str) >> END)).settle()

@@ -121,7 +121,7 @@ async def test_a_keeping_provider_is_opened_again():
 # 1. Lost values
 
 
-@MUTANTS.breaks("load returns what was saved")
+@MUTANTS.breaks("load returns the saved fact")
 class Forgetful(OneDict):
     async def save(self, fact, subject, scope):
         pass
@@ -595,7 +595,7 @@ class Everybody(Own):
         ]
 
 
-@MUTANTS.breaks("forgetting removes what an owner has, and leaves other owners alone")
+@MUTANTS.breaks("forgetting removes the facts of an owner, and keeps those of other owners")
 class ForgetsNobodyToo(Own):
     async def forget(self, *, owner="", everything=False, **filters):
         if everything and owner:
@@ -603,13 +603,13 @@ class ForgetsNobodyToo(Own):
         return await super().forget(owner=owner, everything=everything, **filters)
 
 
-@MUTANTS.breaks("forgetting removes what an owner has, and leaves other owners alone")
+@MUTANTS.breaks("forgetting removes the facts of an owner, and keeps those of other owners")
 class ForgetForNobody(Own):
     async def forget(self, *, concept=None, subject=None, scope=None, owner="", everything=False):
         return await super().forget(concept=concept, subject=subject, scope=scope, everything=everything)
 
 
-@MUTANTS.breaks("forgetting removes what an owner has, and leaves other owners alone")
+@MUTANTS.breaks("forgetting removes the facts of an owner, and keeps those of other owners")
 class ForgetForEverybody(Own):
     async def forget(self, *, owner="", everything=False, **filters):
         receipt = await super().forget(owner=owner, everything=everything, **filters)
@@ -663,7 +663,7 @@ class Opened(OneDict):
 MUTANTS.like(
     "NoSources",
     Opened,
-    "facts are durable when save returns: whoever opens them again finds them as they were",
+    "facts are durable when save returns: a provider opened again finds them unchanged",
     read=lambda _, facts: ([replace(fact, source=Source()) for fact in facts]),
 )
 MUTANTS.like("LastOnly", Opened, "facts are durable when save returns", read=lambda _, facts: facts[-1:])
@@ -735,7 +735,7 @@ class StillThere(Dictionary):
             self.disk.update(self.items)
 
 
-@MUTANTS.breaks("what was forgotten is not there when facts are opened again")
+@MUTANTS.breaks("forgotten facts do not exist when a provider is opened again")
 class ForgottenInMemory(Stored):
     """Leaves on the disk what it forgets."""
 
@@ -756,7 +756,7 @@ class HistoryInMemory(Stored):
 # 7. Wrong forgetting
 
 
-@MUTANTS.breaks("forgetting removes what an owner has")
+@MUTANTS.breaks("forgetting removes the facts of an owner")
 class ForgetNothing(Own):
     async def forget(self, **_):
         return Receipt()
@@ -783,7 +783,7 @@ class AnyScope(Own):
         return await super().forget(concept=concept, subject=subject, owner=owner, everything=everything)
 
 
-@MUTANTS.breaks("forget removes what fits all that is given, and nothing else")
+@MUTANTS.breaks("forget removes the facts that match all arguments, and no others")
 class EitherOne(Own):
     """Forgets what fits one of the arguments, instead of all."""
 
@@ -818,13 +818,15 @@ class CountsConcepts(Own):
         return replace(receipt, facts=min(receipt.facts, 1))
 
 
-@MUTANTS.breaks("Forgetting removes what fits all that is given, and nothing else. The provider raised AttributeError")
+@MUTANTS.breaks(
+    "Forgetting removes the facts that match all arguments, and no others. The provider raised AttributeError"
+)
 class NoReceipt(Own):
     async def forget(self, **filters):
         await super().forget(**filters)
 
 
-@MUTANTS.breaks("forget removes what fits all that is given")
+@MUTANTS.breaks("forget removes the facts that match all arguments")
 class OldVersionsStay(Own):
     """Forgets the last version alone."""
 
@@ -836,7 +838,7 @@ class OldVersionsStay(Own):
         return receipt
 
 
-@MUTANTS.breaks("what was forgotten can be learned again")
+@MUTANTS.breaks("a forgotten fact can be learned again")
 class CountsOn(Own):
     """Counts the versions of what is learned again from where they were."""
 
@@ -956,7 +958,7 @@ MUTANTS.like(
 )
 
 
-@MUTANTS.breaks("no character stands for others")
+@MUTANTS.breaks("no character is a wildcard")
 class Patterns(Searches):
     """Searches as LIKE of SQL does."""
 
@@ -968,13 +970,13 @@ class Patterns(Searches):
 MUTANTS.like(
     "Expressions",
     Searches,
-    "no character stands for others",
+    "no character is a wildcard",
     fits=lambda _, description, fact: re.search(description, fact.concept.description, re.IGNORECASE) is not None,
 )
 MUTANTS.like(
     "EveryWord",
     Searches,
-    "no character stands for others",
+    "no character is a wildcard",
     fits=lambda _, description, fact: all(
         word in fact.concept.description.casefold() for word in description.casefold().split()
     ),
@@ -1094,7 +1096,7 @@ class ShortDescriptions(OneDict):
         return [replace(fact, concept=concept) for fact, concept in zip(found, concepts, strict=True)]
 
 
-@MUTANTS.breaks("whoever changes a list that was returned does not change the stored facts")
+@MUTANTS.breaks("changing a returned list does not change the stored facts")
 class OwnList(OneDict):
     """Gives away the list in which it keeps its facts."""
 
@@ -1238,13 +1240,13 @@ class AnyMoment(Own):
         return await super().load(*args, as_of=as_of and as_of.replace(tzinfo=as_of.tzinfo or UTC), **kwargs)
 
 
-@MUTANTS.breaks(r"history\(at=\) returns what had been recorded at the moment")
+@MUTANTS.breaks(r"history\(at=\) returns the versions recorded by the moment")
 class WholeHistory(Own):
     async def history(self, *args, at=None, **kwargs):
         return await super().history(*args, **kwargs)
 
 
-@MUTANTS.breaks(r"history\(at=\) returns what had been recorded at the moment, in the order of saving")
+@MUTANTS.breaks(r"history\(at=\) returns the versions recorded by the moment, in the order of saving")
 class ByTheClock(Own):
     """Believes each timestamp."""
 

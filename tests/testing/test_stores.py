@@ -20,7 +20,7 @@ from tests.testing.dictionary import Dictionary
 from tests.testing.mutants import Mutants
 
 MUTANTS = Mutants()
-DURABLE = "a commit is durable when it returns: whoever opens the store again finds the items as they were"
+DURABLE = "a commit is durable when it returns: a store opened again finds the items unchanged"
 
 
 class Three:
@@ -398,7 +398,7 @@ class ExistsBelow(Three):
         await self.inner.commit(*(each for each in changes if each not in below))
 
 
-@MUTANTS.breaks("Exists sees what its commit has put")
+@MUTANTS.breaks("Exists sees the puts of its own commit")
 class ExistsFirst(Three):
     """Looks for what must exist before it makes the changes."""
 
@@ -474,7 +474,7 @@ def rewrites(change):
     return isinstance(change, Put) and change.version is not None and change.version == change.expected
 
 
-@MUTANTS.breaks("a put with a version puts what has the expected version")
+@MUTANTS.breaks("a put with a version replaces an item that has the expected version")
 class NeverRewrites(Three):
     async def commit(self, *changes):
         for each in changes:
@@ -534,7 +534,7 @@ MUTANTS.like(
 )
 
 
-@MUTANTS.breaks("a put with a version sees what its commit has put")
+@MUTANTS.breaks("a put with a version sees the puts of its own commit")
 class RewritesFirst(Three):
     """Makes the rewriting before the other changes."""
 
@@ -607,7 +607,7 @@ class DeletionsApart(Three):
             raise
 
 
-@MUTANTS.breaks("What is not there is not found, and may be deleted. The store raised ValueError")
+@MUTANTS.breaks("A missing item is not found, and may be deleted. The store raised ValueError")
 class NeverNothing(Three):
     async def commit(self, *changes):
         if not changes:
@@ -669,7 +669,7 @@ MUTANTS.like(
 )
 
 
-@MUTANTS.breaks("What is not there is not found, and may be deleted. The store raised KeyError")
+@MUTANTS.breaks("A missing item is not found, and may be deleted. The store raised KeyError")
 class Mandatory(Three):
     """Refuses to delete what does not exist."""
 
@@ -684,7 +684,7 @@ class Mandatory(Three):
 MUTANTS.like(
     "Emptied",
     Changes,
-    "get returns None for what was deleted",
+    "get returns None for a deleted item",
     changed=lambda _, change: Put(change.key, b"", change.expected) if isinstance(change, Delete) else change,
 )
 
@@ -784,7 +784,7 @@ class FirstPage(Three):
             yield item
 
 
-@MUTANTS.breaks("a scan leaves out nothing")
+@MUTANTS.breaks("a scan leaves out no item")
 class Jumpy(Three):
     """Pages by place instead of by key, so what is deleted meanwhile moves the rest."""
 
@@ -891,7 +891,7 @@ class MereTuple(Three):
         return item and tuple(item)
 
 
-@MUTANTS.breaks("What is not there is not found, and may be deleted. The store raised KeyError")
+@MUTANTS.breaks("A missing item is not found, and may be deleted. The store raised KeyError")
 class Raises(Three):
     async def get(self, key):
         if (item := await self.inner.get(key)) is None:
@@ -1015,7 +1015,7 @@ class LostUpdates(Dictionary):
         await super().commit(*changes)
 
 
-@MUTANTS.breaks("commits at the same time that require it to exist leave nothing behind")
+@MUTANTS.breaks("concurrent commits that require it to exist leave nothing behind")
 class RemovesWhatItSaw(Dictionary):
     """Looks for what is to be removed, waits for others, and removes that alone."""
 
@@ -1115,7 +1115,7 @@ class OneLoop(Three):
         self.disk = store
 
 
-@MUTANTS.breaks("A scan continues while what it returns is changed. The store raised StoreError")
+@MUTANTS.breaks("A scan continues while its items are changed. The store raised StoreError")
 class LockedScan(Three):
     """Refuses commits while a scan is read."""
 
@@ -1135,7 +1135,7 @@ class LockedScan(Three):
         await self.inner.commit(*changes)
 
 
-@MUTANTS.breaks("a scan returns nothing twice")
+@MUTANTS.breaks("a scan returns no item twice")
 class Snapshot(Scans):
     """Finds again what is deleted during a scan."""
 
@@ -1305,5 +1305,5 @@ class Locked(Three):
 
 def test_a_commit_that_waits_for_ever_is_named():
     """A store whose commits wait for the scan in which they are made fails, instead of keeping the check from its end."""
-    with pytest.raises(AssertionError, match=r"A scan continues while what it returns is changed.*TimeoutError"):
+    with pytest.raises(AssertionError, match=r"A scan continues while its items are changed.*TimeoutError"):
         trio.run(check_store, Locked, clock=trio.testing.MockClock(autojump_threshold=0))
