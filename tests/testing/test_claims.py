@@ -58,9 +58,9 @@ class Silent(SqliteClaims):
 @pytest.mark.parametrize(
     ("broken", "promise"),
     [
-        (Generous, "a claim that lapsed is lost"),
+        (Generous, "a lapsed claim is lost"),
         (Forgetful, "up to the number `after` is replaced"),
-        (Silent, "what was written on a claim"),
+        (Silent, "lapsed returns the note of a claim"),
     ],
 )
 async def test_a_broken_promise_is_named(tmp_path, broken, promise):
