@@ -11,6 +11,7 @@ from benchmarks import ours, tasks
 from benchmarks.measure import QUICK, Figure, Rounds, Work, alternate, beside, cpu, micro, milli, table, times
 from graphagent import Agent
 from graphagent.events import Event, NodeFinished, NodeStarted
+from graphagent.telemetry import OpenTelemetry
 
 LENGTHS = (10, 100, 1_000, 10_000)
 
@@ -28,6 +29,7 @@ async def _engine(sizes: tasks.Sizes, rounds: Rounds) -> str:
         "a loop: budget, errors and routing; per node": (_looping(size), "≤ 7.5 ×"),
         "… with one listener to the start and end of nodes": (_looping(size, NodeStarted, NodeFinished), "≤ 20 ×"),
         "… with one listener to everything": (_looping(size, Event), ""),
+        "… with OpenTelemetry, and nothing that exports": (_reporting(size), "≤ 7.5 ×"),
         "… with a timeout and a retry of the node": (_guarded(size), "≤ 60 ×"),
     }
     rows: list[list[str]] = []
@@ -51,6 +53,12 @@ def _looping(size: int, *kinds: type[Event]) -> Work:
     agent = Agent(ours.loop(ours.add_one, size), max_nodes=size)
     for kind in kinds:
         agent.on(kind, _listener)
+    return lambda: ours.count(agent)
+
+
+def _reporting(size: int) -> Work:
+    agent = Agent(ours.loop(ours.add_one, size), max_nodes=size)
+    agent.install(OpenTelemetry)
     return lambda: ours.count(agent)
 
 

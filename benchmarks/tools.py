@@ -14,6 +14,7 @@ from graphagent.memory import ActionStep, RunMemory
 from graphagent.nodes import execute_tools, llm_request
 from graphagent.protocols import Feature
 from graphagent.store import MemoryStore
+from graphagent.telemetry import OpenTelemetry
 
 TURNS = 40
 """Turns with a tool call before the answer."""
@@ -74,6 +75,8 @@ async def _loop(rounds: Rounds) -> str:
     }
     wrapped = agents["… with middleware around model, tool and node"] = Agent(rooms, **settings)
     wrapped.install(Middleware)
+    reported = agents["… with OpenTelemetry, and nothing that exports"] = Agent(rooms, **settings)
+    reported.install(OpenTelemetry)
     works = {name: _running(agent) for name, agent in agents.items()}
     took = await alternate({"bare": _bare, **works}, rounds)
     rows: list[list[str]] = []

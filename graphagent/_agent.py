@@ -1012,7 +1012,7 @@ class Agent(Generic[I, O]):
             users = tuple(deps_users(every))
             self._cached_config = RunConfig(
                 strategy=self.strategy, compiled=compiled, call=call,
-                model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, named_version=self.version, migrations=self._migrations, retention=self._retention, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
+                model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, name=self.name, named_version=self.version, migrations=self._migrations, retention=self._retention, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
                 plan=Plan(self._features, self.callbacks, self._checks), handlers=self._handlers, store=self.store,
                 has_rules=any(isinstance(each.element, Strategy) and each.element.path_rules for each in every),
                 learns_later=any(getattr(each, "background", False) for each in self._features.values()), learn_soon=self._learn_soon,

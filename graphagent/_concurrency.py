@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -111,9 +111,13 @@ class OwnTask:
 
     The task ends with the function, with the event loop, or when it is cancelled. The function must raise nothing but
     cancellation: nobody awaits the task, and on trio an exception of a system task ends the program.
+
+    Args:
+        function: The function.
+        context: The context variables of the task; by default a copy of those of the caller.
     """
 
-    def __init__(self, function: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, function: Callable[[], Awaitable[object]], context: Context | None = None) -> None:
         self._function = function
         self._scope = anyio.CancelScope()
         self._ended = anyio.Event()
@@ -121,13 +125,17 @@ class OwnTask:
         loop = cast(Any, self._token.native_token)
         if hasattr(loop, "create_task"):
             self._soon: Callable[[Callable[[], object]], object] = loop.call_soon_threadsafe
-            self._task = loop.create_task(self._run())  # referenced here, because the loop keeps only a weak reference
+            self._task = loop.create_task(
+                self._run(), context=context
+            )  # referenced here, because the loop keeps only a weak reference
             self._task.add_done_callback(self._done)  # it may be cancelled before it begins
         else:
             import trio
 
             self._soon = loop.run_sync_soon
-            self._task = trio.lowlevel.spawn_system_task(self._run, context=copy_context())
+            self._task = trio.lowlevel.spawn_system_task(
+                self._run, context=copy_context() if context is None else context
+            )
 
     @property
     def is_running(self) -> bool:

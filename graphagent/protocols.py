@@ -638,6 +638,18 @@ class Feature(Protocol):
         """
         return await proceed(call)
 
+    async def around_run(self, ctx: Context[Any], proceed: Callable[[], Awaitable[None]]) -> None:
+        """Execute a run: `await proceed()` executes it until it ends, waits, sleeps, is paused or fails.
+
+        Context variables that the method sets are seen by the nodes, the tools and their threads. The method is called once for
+        each beginning and each resumption, also of the run of a sub-agent, and with `run.step()` for each step. It must let
+        pass what `proceed` raises: a run that stops before its end does so by an exception that is not an `Exception`.
+
+        Raises:
+            Exception: as raised by `proceed`, or an exception of its own, which ends the run.
+        """
+        await proceed()
+
     async def around_node(self, ctx: Context[Any], value: Any, proceed: Callable[[Any], Awaitable[Any]]) -> Any:
         """Return the output of a node for its input: `return await proceed(value)` executes the node, with its retries and timeouts.
 

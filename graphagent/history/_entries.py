@@ -18,6 +18,8 @@ from graphagent.log._entries import (
     Ended,
     Expired,
     Stopped,
+    ToolsListed,
+    ValueKept,
 )
 from graphagent.log._header import OVER
 from graphagent.log._log import Log
@@ -94,6 +96,8 @@ class Entry:
             return self._reader.value(entry.value, self._reader.answer_type(self.where)) if entry.has_default else None
         if isinstance(entry, Stopped):
             return getattr(entry.step, "output", None)
+        if isinstance(entry, ToolsListed | ValueKept):
+            return self._reader.value(entry.value)
         if self._given is not None:
             stored, places = self._given
             value = self._reader.value(stored, self._reader.kind_of(self._source))
@@ -122,7 +126,7 @@ class Entry:
     @property
     def content(self) -> Any:
         """The entry as it is stored, without times."""
-        beside = (*_TIMES, "value") if self.kind == "effect" else _TIMES
+        beside = (*_TIMES, "value") if self.kind in ("effect", "kept") else _TIMES
         data = {name: value for name, value in self.data.items() if name not in beside}
         if isinstance(self._entry, EffectRecorded) and self._entry.kind != "sleep":
             data["value"] = self.data.get("value")

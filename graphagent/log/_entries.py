@@ -644,6 +644,19 @@ class ToolsListed(Entry, tag="tools", frozen=True):
         state.frames[self.at].agent.listed[self.server] = self.value
 
 
+class ValueKept(Entry, tag="kept", frozen=True):
+    """A feature keeps a value with the run of an agent, for the time when the run is resumed."""
+
+    key: str
+    """The name of the value."""
+    value: Raw
+    """The value."""
+
+    def apply(self, state: State) -> None:
+        """Keep the value, in the place of an earlier one."""
+        state.frames[self.at].agent.kept[self.key] = self.value
+
+
 class Placed(Entry, tag="placed", frozen=True):
     """A frame was put before a node with another value: its answer was refused, or somebody edited the run."""
 
@@ -808,7 +821,7 @@ class Ended(Entry, tag="ended", frozen=True):
 AnyEntry = (
     Started | Carried | NodeFinished | NodeRetried | NodeFailed | BranchFailed | BranchesStarted | BranchesJoined | AgentStarted
     | AgentStopped | RuledExecution | NodeSkipped | EffectStarted | EffectRecorded | ResultsAdded | StepFinished | TranscriptEdited | Spent | Asked
-    | Expired | ToolsListed | TaskShown | Placed | Migrated | LearningDue | Learned | Resumed | Stopped | Ended
+    | Expired | ToolsListed | ValueKept | TaskShown | Placed | Migrated | LearningDue | Learned | Resumed | Stopped | Ended
 )  # fmt: skip
 
 

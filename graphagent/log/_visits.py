@@ -159,7 +159,7 @@ class Activation:
     """One run of an agent: the run itself, or that of a sub-agent inside of it."""
 
     __slots__ = (
-        "began", "charged", "charges", "children", "declared", "finish_reason", "frame", "last_model_node", "listed", "name", "node", "output", "parent",
+        "began", "charged", "charges", "children", "declared", "finish_reason", "frame", "kept", "last_model_node", "listed", "name", "node", "output", "parent",
         "ruled", "status", "strategy", "task",
     )  # fmt: skip
 
@@ -196,6 +196,8 @@ class Activation:
         """The runs of sub-agents that it began, in their order."""
         self.listed: dict[str, Any] = {}
         """The tools of servers, by the names of the servers, as stored values."""
+        self.kept: dict[str, Any] = {}
+        """The values that features keep with the run, by their names, as stored values."""
 
     @property
     def path(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -52,7 +53,8 @@ class MCPConnection:
         self._timed_out = self._dismissed = False
         self._rubbish = 0
         self._users = 0
-        self.task = OwnTask(self._own)
+        # A connection outlives the run that opens it, so nothing that it does belongs to the trace of that run.
+        self.task = OwnTask(self._own, Context())
 
     @property
     def is_usable(self) -> bool:

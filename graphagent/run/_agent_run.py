@@ -15,7 +15,7 @@ from weakref import ref
 from graphagent import _clock
 from graphagent._dispatch import AnswerHandler
 from graphagent.errors import BudgetError, HandlerError, RunEndedError, SerializationError
-from graphagent.events import OutputStreamed, RunAnswered, StepCommitted, TextStreamed, ThreadAbandoned
+from graphagent.events import Event, OutputStreamed, RunAnswered, StepCommitted, TextStreamed, ThreadAbandoned
 from graphagent.llm import Message, Tool, ToolCall
 from graphagent.llm._tools import fresh_ids
 from graphagent.log._header import OVER
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from graphagent._dispatch import Handlers
     from graphagent._features import Features
     from graphagent.errors import RunError
-    from graphagent.events import Event, ModelOutput
+    from graphagent.events import ModelOutput
     from graphagent.llm import ModelResponse
     from graphagent.log._log import Log
     from graphagent.log._visits import Activation, Frame, Source
@@ -225,6 +225,8 @@ class AgentRun:
             return
         handlers = self.handlers.get(type(event))
         if handlers is None:
+            if type(event).__module__ == Event.__module__:
+                return
             # A type that was defined after the listeners were registered is delivered to those of its nearest base.
             known = next((kind for kind in type(event).__mro__ if kind in self.handlers), None)
             handlers = self.handlers[known] if known is not None else ()
@@ -253,7 +255,7 @@ class AgentRun:
 
     def added_step(self, effects: Effects, item: Item) -> None:
         """Note that a step was added to a transcript."""
-        if self.handlers or self.session.stepping:
+        if StepCommitted in self.handlers or self.session.stepping:
             self.added.append(self.transcript_of(effects).handle(item, effects.frame.transcript))
         self.session.attention = True
 
@@ -263,7 +265,7 @@ class AgentRun:
         item = transcript.items[-1]
         if self.plan.step_callbacks:
             self.memory.take(step, item, transcript)
-        if self.handlers or self.session.stepping:
+        if StepCommitted in self.handlers or self.session.stepping:
             self.added.append(self.memory.handle(item, transcript))
 
     def report_steps(self) -> None:

@@ -25,6 +25,7 @@ from graphagent.memory.steps._types import TaskStep
 from graphagent.run._after import look_back
 from graphagent.run._agent_run import AgentRun
 from graphagent.run._answering import begin_features, execute_until_accepted
+from graphagent.run._middleware import around_run
 from graphagent.run._reading import look_up_again_in
 from graphagent.run._rules import begin_agent, check_agent, end_agent
 from graphagent.run._sites import AgentNode, AgentTool
@@ -59,7 +60,7 @@ async def run_agent(agent: Any, effects: Effects, task: Any) -> Any:
             run.begun = True
         run.emit(started(run.run_id, config.strategy.name, run.owner))
         run.deadline = effects.walk.deadline
-        step = await execute_until_accepted(run)
+        step = await around_run(run, lambda: execute_until_accepted(run))
         log.append(AgentStopped(at=run.frame.path, status="done", step=copy.copy(step)))
         end_agent(effects.walk, named, run.frame)
     except Suspend:

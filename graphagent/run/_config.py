@@ -78,7 +78,7 @@ class Plan:
     """What the features, the callbacks and the checks of an agent decide for all of its runs."""
 
     __slots__ = (
-        "around_model", "around_node", "around_tool", "callbacks", "checks", "checks_answer", "features", "guards",
+        "around_model", "around_node", "around_run", "around_tool", "callbacks", "checks", "checks_answer", "features", "guards",
         "step_callbacks",
     )  # fmt: skip
 
@@ -87,6 +87,7 @@ class Plan:
         self.callbacks = tuple(callbacks)
         self.checks = tuple(checks)
         """The checks of the answer."""
+        self.around_run = features.having("around_run")
         self.around_model = features.having("around_model")
         self.around_node = features.having("around_node")
         self.around_tool = features.having("around_tool")
@@ -123,6 +124,8 @@ class RunConfig:
     """What the features, the callbacks and the checks decide for all of its runs."""
     handlers: Handlers
     store: Store | None
+    name: str = ""
+    """The name of the agent; empty if it has none."""
     named_version: str = ""
     """The version that the agent names; empty if it names none."""
     migrations: tuple[Migration, ...] = ()

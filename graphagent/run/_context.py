@@ -18,7 +18,7 @@ from graphagent._functions import accepts_one
 from graphagent._options import check_word
 from graphagent.errors import FeatureError, UnknownOutcomeError
 from graphagent.llm import Deny
-from graphagent.log._entries import EffectRecorded, Spent
+from graphagent.log._entries import EffectRecorded, Spent, ValueKept
 from graphagent.log._ledger import Charge
 from graphagent.memory.steps._types import ActionStep, PlanningStep
 from graphagent.run._calls import call_tool, check_approval, check_call
@@ -114,6 +114,17 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
         return self._effects.run.owner
 
     @property
+    def agent(self) -> str:
+        """The name of the agent, or that of its strategy if the agent has none."""
+        run = self._effects.run
+        return run.activation.name or run.config.name or run.config.strategy.name
+
+    @property
+    def thread(self) -> str:
+        """The thread to which the run belongs, or an empty string."""
+        return self._effects.run.session.thread
+
+    @property
     def node(self) -> str:
         """The path of the node, such as `draft` or `count/words`."""
         return self._effects.node
@@ -159,8 +170,8 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
 
     @property
     def model(self) -> Model | None:
-        """The model of the enclosing strategy or agent, or None."""
-        return self._effects.walk.model
+        """The model of the enclosing strategy or agent, or None. In `around_model`, the model that is asked."""
+        return self._effects.model or self._effects.walk.model
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -369,6 +380,28 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
             await log.commit()
             return log.take(effects.visit.effects["once", key].value) if log.durable else outcome
         return cast("T", log.take(found.value))
+
+    def keep(self, key: str, value: object) -> None:
+        """Keep a value with the run of this agent, in the place of an earlier value of that name. The next commit stores it.
+
+        A feature finds it with `kept` when the run is resumed. Unlike the outcomes of effects, it is neither looked for nor
+        compared when a node is executed again or a run is executed anew on recorded results.
+
+        Args:
+            key: The name of the value, which begins with that of the feature.
+            value: Plain data, or a value of a type that the codec knows.
+
+        Raises:
+            SerializationError: the value cannot be stored.
+        """
+        run = self._effects.run
+        run.log.append(ValueKept(at=run.frame.path, key=key, value=run.log.keep(value)))
+
+    def kept(self, key: str) -> Any:
+        """Return the value that was kept last under a name with the run of this agent, or None."""
+        run = self._effects.run
+        found = run.activation.kept.get(key)
+        return None if found is None else run.log.take(found)
 
     def next_key(self, name: str) -> str:
         """Return `name:1`, then `name:2`, and so on: a key for an effect that occurs several times.

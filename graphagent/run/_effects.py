@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from graphagent.log._log import Log
     from graphagent.log._visits import Effect, Frame, Visit
     from graphagent.memory.transcript._transcript import Edit, Transcript
+    from graphagent.protocols import Model
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._walk import Walk
 
@@ -31,7 +32,7 @@ class EndedError(RunError):
 class Effects:
     """The effects of a visit of a node, or of a part of it such as a tool call, and its position in the log, as of which it sees the transcript."""
 
-    __slots__ = ("_known", "_memory", "_numbers", "asked", "call", "position", "scope", "visit", "walk")
+    __slots__ = ("_known", "_memory", "_numbers", "asked", "call", "model", "position", "scope", "visit", "walk")
 
     def __init__(
         self, walk: Walk, visit: Visit | None = None, scope: str = "", position: int = 0, call: ToolCall | None = None,
@@ -47,6 +48,8 @@ class Effects:
         """The last entry that it has recorded or passed."""
         self.call = call
         """The tool call that is being executed, or None outside of a tool."""
+        self.model: Model | None = None
+        """The model that is asked, in the middleware around a request to another model than that of the walk."""
         self._known = visit.latest if known is None else known
         """The last entry that there was when this process began to execute the node: up to it, recorded effects are found again."""
         self._numbers: dict[str, int] | None = None

@@ -19,6 +19,7 @@ from graphagent.run._budgets import Budgets
 from graphagent.run._deps import make_deps
 from graphagent.run._ending import end, fail, is_idle, stop, suspend, write_end
 from graphagent.run._heartbeat import with_heartbeat
+from graphagent.run._middleware import around_run
 from graphagent.run._people import only_question, results_by_question, take_answers
 from graphagent.run._sites import sites, with_sub_agents
 from graphagent.run._suspend import Suspend
@@ -258,6 +259,10 @@ async def _execute(run: AgentRun, *, stepping: bool) -> None:
     if not run.session.claimed:
         await begin_or_resume(run)
     run.session.stepping = stepping
+    await around_run(run, lambda: _execute_to_end(run))
+
+
+async def _execute_to_end(run: AgentRun) -> None:
     step = await (
         with_heartbeat(run, lambda: execute_until_accepted(run)) if run.log.durable else execute_until_accepted(run)
     )

@@ -1,4 +1,4 @@
-"""Middleware: the methods of features that are wrapped around requests to models, tool calls and nodes.
+"""Middleware: the methods of features that are wrapped around runs, requests to models, tool calls and nodes.
 
 A run without middleware pays nothing for it: it asks once, when it begins, which of its features define one of these methods.
 """
@@ -22,6 +22,7 @@ from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
     from graphagent.protocols import Feature
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._compiled import CompiledNode
     from graphagent.run._walk import Walk
 
@@ -156,5 +157,34 @@ def _around(
             f"{source} returned {kind_of(returned)} and not "
             f"{'the output' if kind is object else a(kind.__name__)}; end it with: return await proceed(…)"
         )
+
+    return call
+
+
+async def around_run(run: AgentRun, execute: Callable[[], Awaitable[R]]) -> R:
+    """Return the result of executing a run within the features that define `around_run`: the first is the outermost."""
+    if not run.plan.around_run:
+        return await execute()
+    results: list[R] = []
+
+    async def proceed() -> None:
+        results.append(await execute())
+
+    passing: Callable[[], Awaitable[None]] = proceed
+    ctx = Effects(run.walk()).context()
+    for feature in reversed(run.plan.around_run):
+        passing = _around_run(feature, ctx, passing)
+    await passing()
+    if len(results) != 1:
+        names = ", ".join(type(feature).__name__ for feature in run.plan.around_run)
+        raise FeatureError(
+            f"around_run ({names}) executed the run {len(results)} times; write `await proceed()` once, and let pass what it raises"
+        )
+    return results[0]
+
+
+def _around_run(feature: Feature, ctx: Any, proceed: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    async def call() -> None:
+        await awaited(feature.around_run(ctx, proceed), f"{type(feature).__name__}.around_run")
 
     return call

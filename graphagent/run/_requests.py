@@ -124,10 +124,11 @@ class ModelCall:
             answers.append(await self._answer(request))
             return answers[-1]
 
+        around = effects.within(f"{self.key}:around")
+        around.model = self.model
         response = await pass_through(
-            features, "around_model", effects.within(f"{self.key}:around"), request, proceed, kind=ModelResponse,
-            kept_on=(Suspend,),
-        )  # fmt: skip
+            features, "around_model", around, request, proceed, kind=ModelResponse, kept_on=(Suspend,)
+        )
         if not any(response.message is each.message for each in answers):
             response = run.with_ids(fitted(response, request.tools))
         if self.waits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import textwrap
+from contextvars import ContextVar
 from dataclasses import replace
 
 import anyio
@@ -910,3 +911,59 @@ async def test_a_tool_is_not_called_again_because_middleware_raised_after_it(tmp
         assert (await agent.resume("r")).output == "done"
         assert model.requests[-1].messages[-1].text == "marzipan"
     assert sent == ["tea"]
+
+
+async def test_middleware_around_a_run_is_there_for_each_stretch_and_its_context_variables_in_all_of_it(tmp_path):
+    """Also for a sub-agent. A value that it keeps is found by another process; runs that differ in nothing else are the same."""
+    name, seen = ContextVar("name", default=""), []
+
+    class Around(Feature):
+        async def around_run(self, ctx, proceed):
+            seen.append(f"{ctx.agent} {ctx.thread} after {ctx.kept('Around')}")
+            ctx.keep("Around", f"{ctx.agent} {(ctx.kept('Around') or '').count(' ')}")
+            token = name.set(ctx.agent)
+            try:
+                await proceed()
+            finally:
+                name.reset(token)
+                seen.append(f"{ctx.agent} left")
+
+    @node
+    async def look(ctx: Context, text: str) -> str:
+        seen.append(f"in {name.get()}")
+        return text
+
+    inner = Agent(Strategy("part", START >> look >> ask_human("Go on?", str) >> END), name="inner")
+    strategy = Strategy("whole", START >> parallel(look, inner.as_node()) >> END)
+
+    def made():
+        agent = Agent(strategy, store=SqliteStore(tmp_path / "runs.db"))
+        agent.install(Around)
+        return agent
+
+    await made().run("go", run_id="r", thread="t")
+    assert sorted(seen[1:-1]) == ["in inner", "in whole", "inner left", "inner t after None"]
+    assert (seen.pop(0), seen.pop()) == ("whole t after None", "whole left")
+    seen.clear()
+    await made().resume("r", answer="yes")
+    assert seen == [
+        "whole t after whole 0", "inner t after inner 0", "inner left", "whole left"
+    ]  # fmt: skip
+    kept = [entry.value for entry in await made().history("r") if entry.kind == "kept"]
+    assert kept == ["whole 0", "inner 0", "whole 1", "inner 1"]
+    assert name.get() == ""
+
+
+@pytest.mark.parametrize("times", [0, 2])
+async def test_middleware_around_a_run_executes_it_once(times):
+    """Whoever forgets to proceed, or proceeds twice, is told so."""
+
+    class Wrong(Feature):
+        async def around_run(self, ctx, proceed):
+            for _ in range(times):
+                await proceed()
+
+    agent = Agent(Strategy("s", START >> llm_request() >> END), model=ScriptedModel(["x"]))
+    agent.install(Wrong)
+    with pytest.raises(FeatureError, match=rf"around_run \(Wrong\) executed the run {times} times"):
+        await agent.run("go")

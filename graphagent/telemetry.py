@@ -1,0 +1,539 @@
+"""Spans and metrics of runs for OpenTelemetry: `agent.install(OpenTelemetry)`, with the extra `otel`.
+
+The names are those of the semantic conventions for generative AI, version 0.1.0, which are in development: as constants here, since
+the package of the conventions changes them with each of its versions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from time import time_ns
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import anyio
+
+from graphagent import _clock
+from graphagent._options import check_flag
+from graphagent._version import __version__
+from graphagent.errors import MissingExtraError, NodeFailedError
+from graphagent.events import (
+    FactsSaved,
+    MemoryQueryCompleted,
+    MemoryQueryFailed,
+    MemoryQueryStarted,
+    MemorySaveCompleted,
+    MemorySaveFailed,
+    MemorySaveStarted,
+)
+from graphagent.llm import Message, Reasoning, Text, ToolCall, ToolResult
+from graphagent.llm._families import family_of
+from graphagent.llm._messages import sendable
+from graphagent.llm._wrappers import inner_models
+from graphagent.protocols import Feature
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Link, Span, TracerProvider
+
+    from graphagent._agent import Agent
+    from graphagent.events import Event
+    from graphagent.llm import ModelRequest, ModelResponse, Tool
+    from graphagent.protocols import Model
+    from graphagent.run import Context
+
+try:
+    from opentelemetry import metrics, trace
+    from opentelemetry.trace import SpanKind, Status, StatusCode
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError:
+    raise MissingExtraError("OpenTelemetry", "otel") from None
+
+CONVENTIONS: Final = "0.1.0"
+"""The version of the semantic conventions for generative AI whose names are used."""
+_CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""The environment variable that asks for content where the program does not say whether it is wanted."""
+
+_OPERATION, _PROVIDER, _AGENT, _CONVERSATION = (
+    "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.agent.name", "gen_ai.conversation.id",
+)  # fmt: skip
+_ERROR, _MODEL, _ANSWERED = "error.type", "gen_ai.request.model", "gen_ai.response.model"
+_INPUT, _OUTPUT, _TOOL = "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.tool.name"
+_NODE, _OUTCOME = "graphagent.node", "graphagent.run.outcome"
+_KEPT = "OpenTelemetry"
+"""The name under which a run keeps the place of its last span."""
+_PARAMETERS = {
+    "temperature": "gen_ai.request.temperature", "top_p": "gen_ai.request.top_p", "seed": "gen_ai.request.seed",
+    "max_tokens": "gen_ai.request.max_tokens", "max_completion_tokens": "gen_ai.request.max_tokens",
+    "max_output_tokens": "gen_ai.request.max_tokens", "frequency_penalty": "gen_ai.request.frequency_penalty",
+    "presence_penalty": "gen_ai.request.presence_penalty", "reasoning_effort": "gen_ai.request.reasoning.level",
+}  # fmt: skip
+_PROVIDERS = {"google": "gcp.gemini", "mistral": "mistral_ai", "moonshot": "moonshot_ai", "xai": "x_ai"}
+"""What the conventions call a family of servers, where they call it otherwise."""
+_SECONDS = [0.01 * 2**number for number in range(14)]
+_LONG = [0.1 * 2**number for number in range(13)]
+_CALLS = [2**number for number in range(8)]
+_PLACES = TraceContextTextMapPropagator()
+_MOST = 2**63 - 1
+"""The largest number that the protocol of OpenTelemetry carries."""
+
+
+@dataclass(slots=True, eq=False)
+class _Active:
+    """The run of an agent to which everything in the current context belongs."""
+
+    telemetry: OpenTelemetry | None
+    run_id: str
+    agent: str
+    conversation: str
+    inference_calls: int = 0
+    tool_calls: int = 0
+
+
+_UNHEARD = _Active(None, "", "", "")
+"""Stands for all runs that nobody reports."""
+_ACTIVE: ContextVar[_Active | None] = ContextVar("graphagent_telemetry", default=None)
+_QUERY: ContextVar[int] = ContextVar("graphagent_telemetry_query", default=0)
+"""When the search for notes began that goes on in this context, in nanoseconds UTC."""
+_SAVE: ContextVar[int] = ContextVar("graphagent_telemetry_save", default=0)
+
+
+class OpenTelemetry(Feature):
+    """Reports runs, requests to models, tool calls and memory as spans and metrics.
+
+    Without an SDK of OpenTelemetry in the program, nothing is reported, and nearly nothing is spent on it.
+
+    Args:
+        content: Whether spans have texts: prompts, answers, arguments and results of tools, questions to the memory, and the
+            messages of exceptions. By default, the environment variable
+            `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` decides, and without it there are none.
+        clip: The maximum number of characters of one attribute with texts. Of longer prompts, the last messages are kept.
+        tracer_provider: What makes the tracer; by default the provider that is set for the program.
+        meter_provider: What makes the meter; by default the provider that is set for the program.
+
+    Raises:
+        TypeError: `content` is neither a bool nor None.
+        ValueError: `clip` is not a whole number above 0.
+    """
+
+    changes_answers = False
+
+    def __init__(
+        self,
+        *,
+        content: bool | None = None,
+        clip: int = 10_000,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+    ) -> None:
+        if content is not None:
+            check_flag("OpenTelemetry: content", content)
+        if type(clip) is not int or clip < 1:
+            raise ValueError(f"OpenTelemetry: clip={clip!r} is a number of characters; pass an integer above 0")
+        self.content = _is_asked_for() if content is None else content
+        """Whether spans have texts."""
+        self.clip = clip
+        """The maximum number of characters of one attribute with texts."""
+        self._provider, self._meter_provider = tracer_provider, meter_provider
+        self._tracer = trace.get_tracer("graphagent", __version__, tracer_provider)
+        self._metrics = _Metrics(meter_provider)
+
+    def install(self, agent: Agent[Any, Any]) -> None:
+        """Listen to the events of memory."""
+        agent.on(MemoryQueryStarted, _query_began)
+        agent.on(MemorySaveStarted, _save_began)
+        agent.on(MemoryQueryCompleted, self._searched)
+        agent.on(MemoryQueryFailed, self._searched)
+        agent.on(MemorySaveCompleted, self._saved)
+        agent.on(MemorySaveFailed, self._saved)
+        agent.on(FactsSaved, self._saved)
+
+    # ---- runs
+
+    async def around_run(self, ctx: Context[Any], proceed: Callable[[], Awaitable[None]]) -> None:
+        """Execute a run within a span, which is linked to that of the run before it was resumed."""
+        around = _ACTIVE.get()
+        if not self._is_heard():
+            token = _ACTIVE.set(_UNHEARD)
+            try:
+                await proceed()
+            finally:
+                _ACTIVE.reset(token)
+            return
+        is_part = around is not None and ctx.run_id.startswith(f"{around.run_id}/")
+        conversation = around.conversation if around is not None and is_part else ctx.thread or ctx.run_id
+        active = _Active(self, ctx.run_id, ctx.agent, conversation)
+        operation = "invoke_agent" if ctx.model is not None else "invoke_workflow"
+        told = {_OPERATION: operation, _AGENT: active.agent, _CONVERSATION: active.conversation}
+        span = self._tracer.start_span(
+            f"{operation} {active.agent}", kind=SpanKind.INTERNAL, attributes={**told, "graphagent.run.id": ctx.run_id},
+            links=_links(ctx.kept(_KEPT)),
+        )  # fmt: skip
+        place: dict[str, str] = {}
+        if span.get_span_context().is_valid:
+            _PLACES.inject(place, trace.set_span_in_context(span))
+            ctx.keep(_KEPT, place)
+        began, token = _clock.ticks(), _ACTIVE.set(active)
+        try:
+            with _current(span):
+                await proceed()
+            span.set_attribute(_OUTCOME, "done")
+        except BaseException as error:
+            span.set_attribute(_OUTCOME, _outcome_of(error))
+            if isinstance(error, Exception):
+                told[_ERROR] = self._fail(span, error)
+            raise
+        finally:
+            _ACTIVE.reset(token)
+            span.end()
+            self._metrics.count_run(_clock.seconds_since(began), told, active)
+
+    # ---- models
+
+    async def around_model(
+        self, ctx: Context[Any], request: ModelRequest, proceed: Callable[[ModelRequest], Awaitable[ModelResponse]]
+    ) -> ModelResponse:
+        """Ask a model within a span."""
+        if _ACTIVE.get() is _UNHEARD:
+            return await proceed(request)
+        active, told = self._active(ctx), _told_of(ctx.model)
+        span = self._tracer.start_span(
+            f"chat {told.get(_MODEL, '')}".rstrip(), kind=SpanKind.CLIENT, attributes={**told, **_told_by(active, ctx)}
+        )
+        if span.is_recording():
+            span.set_attributes(_asked(ctx.model, request))
+            if self.content:
+                self._set_messages(span, _INPUT, request.messages)
+        active.inference_calls += 1
+        began = _clock.ticks()
+        try:
+            with _current(span):
+                response = await proceed(request)
+            told[_ANSWERED] = response.model or told.get(_MODEL, "")
+            if span.is_recording():
+                span.set_attributes({_ANSWERED: told[_ANSWERED], **_answered(response)})
+                if self.content:
+                    self._set_messages(span, _OUTPUT, (response.message,), finish=response.finish_reason)
+            self._metrics.count_tokens(response, told)
+        except Exception as error:
+            told[_ERROR] = self._fail(span, error)
+            raise
+        finally:
+            span.end()
+            self._metrics.inference.record(_clock.seconds_since(began), told)
+        return response
+
+    # ---- tools
+
+    async def around_tool(
+        self, ctx: Context[Any], call: ToolCall, proceed: Callable[[ToolCall], Awaitable[ToolResult]]
+    ) -> ToolResult:
+        """Call a tool within a span. The SDK of MCP makes one for the tools of its servers."""
+        if _ACTIVE.get() is _UNHEARD:
+            return await proceed(call)
+        active = self._active(ctx)
+        tool = next((each for each in ctx.tools if each.name == call.name), None)
+        told: dict[str, Any] = {_OPERATION: "execute_tool", _TOOL: call.name, "gen_ai.tool.type": "function"}
+        by_mcp = self._is_told_by_mcp(tool)
+        span = trace.INVALID_SPAN if by_mcp else self._tool_span(tool, call, told, active, ctx)
+        active.tool_calls += 1
+        began = _clock.ticks()
+        try:
+            with nullcontext() if by_mcp else _current(span):
+                result = await proceed(call)
+            if result.is_error:
+                told[_ERROR] = self._fail(span, result.value)
+            if span.is_recording() and self.content:
+                span.set_attribute("gen_ai.tool.call.result", self._clipped(result.content))
+        except BaseException as error:
+            if isinstance(error, Exception):
+                told[_ERROR] = self._fail(span, error)
+            else:  # it waits, and is called again, or it was cancelled
+                span.set_attribute("graphagent.tool.suspended", value=True)
+                active.tool_calls -= 1
+            raise
+        else:
+            self._metrics.tool.record(_clock.seconds_since(began), told)
+        finally:
+            span.end()
+        return result
+
+    def _tool_span(
+        self, tool: Tool | None, call: ToolCall, told: Mapping[str, Any], active: _Active, ctx: Context[Any]
+    ) -> Span:
+        span = self._tracer.start_span(
+            f"execute_tool {call.name}", kind=SpanKind.INTERNAL, attributes={**told, **_told_by(active, ctx)}
+        )
+        if span.is_recording():
+            span.set_attribute("gen_ai.tool.call.id", call.id)
+            if tool is not None:
+                span.set_attribute("gen_ai.tool.description", tool.description)
+            if self.content:
+                span.set_attribute("gen_ai.tool.call.arguments", self._clipped(_json(call.arguments)))
+        return span
+
+    def _is_told_by_mcp(self, tool: Tool | None) -> bool:
+        """Return whether the SDK of MCP reports the calls of a tool to the same provider."""
+        own = self._provider is None or self._provider is trace.get_tracer_provider()
+        return own and bool(getattr(tool, "server", ""))
+
+    # ---- memory
+
+    def _searched(self, event: MemoryQueryCompleted | MemoryQueryFailed) -> None:
+        told: dict[str, Any] = {"gen_ai.memory.store.id": event.source_type}
+        if isinstance(event, MemoryQueryCompleted):
+            told["gen_ai.memory.record.count"] = len(event.results)
+            if self.content:
+                found = (
+                    {"id": each.record.id, "content": each.record.content, "score": each.score}
+                    for each in event.results
+                )
+                told["gen_ai.memory.records"] = self._json_list(found)
+        if self.content:
+            told["gen_ai.memory.query.text"] = self._clipped(event.query)
+        self._remember("search_memory", event, _QUERY.get(), told, getattr(event, "error", ""))
+
+    def _saved(self, event: MemorySaveCompleted | MemorySaveFailed | FactsSaved) -> None:
+        if isinstance(event, FactsSaved):
+            told: dict[str, Any] = {"gen_ai.memory.store.id": "facts", "gen_ai.memory.record.count": event.count}
+            self._remember("upsert_memory", event, 0, told)
+            return
+        told = {"gen_ai.memory.store.id": event.source_type}
+        if self.content:
+            told["gen_ai.memory.records"] = self._json_list([{"content": event.value}])
+        self._remember("upsert_memory", event, _SAVE.get(), told, getattr(event, "error", ""))
+
+    def _remember(self, operation: str, event: Event, began: int, told: Mapping[str, Any], error: str = "") -> None:
+        """Report what memory did: it has ended when its event comes, so the span is never current."""
+        active = _ACTIVE.get()
+        if active is not None and active.telemetry is not self:  # that of the agent itself reports it
+            return
+        whose = {} if active is None else {_AGENT: active.agent, _CONVERSATION: active.conversation}
+        span = self._tracer.start_span(
+            operation, kind=SpanKind.INTERNAL, start_time=began or None,
+            attributes={_OPERATION: operation, "graphagent.run.id": event.run_id, **whose, **told},
+        )  # fmt: skip
+        if error:
+            span.set_attribute(_ERROR, error)
+            span.set_status(StatusCode.ERROR)
+        span.end()
+
+    # ---- what is said
+
+    def _is_heard(self) -> bool:
+        """Return whether a provider reports anything: those of the API do not."""
+        own: tuple[object, ...] = (self._provider, self._meter_provider)
+        given = (trace.get_tracer_provider, metrics.get_meter_provider)
+        return any(
+            not type(mine or global_()).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
+            for mine, global_ in zip(own, given, strict=True)
+        )
+
+    def _active(self, ctx: Context[Any]) -> _Active:
+        """Return the run to which a request or a call belongs; one of its own for what is learned after the end of a run."""
+        active = _ACTIVE.get()
+        return _Active(self, ctx.run_id, ctx.agent, ctx.thread or ctx.run_id) if active is None else active
+
+    def _fail(self, span: Span, error: object) -> str:
+        """Mark a span as failed, and return the type of the error. Its message is content, and so is its traceback."""
+        while isinstance(error, NodeFailedError) and error.__cause__ is not None:
+            error = error.__cause__
+        name = type(error).__name__ if isinstance(error, BaseException) else "tool_error"
+        if span.is_recording():
+            told = self._clipped(str(error)) if self.content and isinstance(error, BaseException) else None
+            span.set_status(Status(StatusCode.ERROR, told))
+            span.set_attribute(_ERROR, name)
+            if self.content and isinstance(error, BaseException):
+                span.record_exception(error, {"exception.message": told or ""})
+        return name
+
+    def _clipped(self, text: str) -> str:
+        return sendable(text if len(text) <= self.clip else f"{text[: self.clip]}…")
+
+    def _json_list(self, values: Iterable[Mapping[str, Any]]) -> str:
+        """Return values as JSON: the first ones, with texts that are clipped."""
+        left, told = self.clip, list[Any]()
+        for each in values:
+            if left <= 0:
+                break
+            content = sendable(str(each["content"])[:left])
+            left -= len(content)
+            told.append({**each, "content": content})
+        return _json(told)
+
+    def _set_messages(self, span: Span, name: str, messages: tuple[Message, ...], *, finish: str = "") -> None:
+        """Set messages as an attribute, the last ones if not all have room."""
+        left, told = self.clip, list[dict[str, Any]]()
+        for message in reversed(messages):
+            if left <= 0:
+                span.set_attribute(f"graphagent.{name.split('.')[1]}.left_out", len(messages) - len(told))
+                break
+            parts = list[dict[str, Any]]()
+            for part in message.parts:
+                made, size = _part(part, max(left, 0))
+                left -= size
+                parts.append(made)
+            told.append({"role": message.role, "parts": parts} | ({"finish_reason": finish} if finish else {}))
+        span.set_attribute(name, _json(told[::-1]))
+
+
+class _Metrics:
+    """The instruments, by the names of the conventions."""
+
+    def __init__(self, provider: MeterProvider | None) -> None:
+        meter = metrics.get_meter("graphagent", __version__, provider)
+
+        def durations(name: str, of: str, bounds: list[float]) -> metrics.Histogram:
+            return meter.create_histogram(
+                name, "s", f"The duration of {of}.", explicit_bucket_boundaries_advisory=bounds
+            )
+
+        def numbers(name: str, unit: str, of: str) -> metrics.Histogram:
+            return meter.create_histogram(
+                name, unit, f"The number of {of} of a run of an agent.", explicit_bucket_boundaries_advisory=_CALLS
+            )
+
+        def tokens(name: str, of: str) -> metrics.Counter:
+            return meter.create_counter(
+                f"gen_ai.client.inference.usage.{name}", "{token}", f"The number of {of} tokens."
+            )
+
+        self.inference = durations("gen_ai.client.inference.duration", "requests to models", _SECONDS)
+        self.tool = durations("gen_ai.execute_tool.duration", "tool calls", _SECONDS)
+        self._run = durations("gen_ai.invoke_agent.duration", "runs of agents", _LONG)
+        self._inference_calls = numbers("gen_ai.invoke_agent.inference_calls", "{inference_call}", "requests to models")
+        self._tool_calls = numbers("gen_ai.invoke_agent.tool_calls", "{tool_call}", "tool calls")
+        self._tokens = {
+            "input_tokens": tokens("input_tokens", "input"),
+            "output_tokens": tokens("output_tokens", "output"),
+            "cached_tokens": tokens("cache_read.input_tokens", "cached input"),
+            "reasoning_tokens": tokens("reasoning.output_tokens", "reasoning"),
+        }
+
+    def count_run(self, seconds: float, told: Mapping[str, Any], active: _Active) -> None:
+        """Count a run of an agent."""
+        of = {name: value for name, value in told.items() if name != _CONVERSATION}
+        self._run.record(seconds, of)
+        self._inference_calls.record(active.inference_calls, {_AGENT: active.agent})
+        self._tool_calls.record(active.tool_calls, {_AGENT: active.agent})
+
+    def count_tokens(self, response: ModelResponse, told: Mapping[str, Any]) -> None:
+        """Count the tokens of an answer."""
+        for name, counter in self._tokens.items():
+            number = getattr(response.usage, name)
+            if number > 0:
+                counter.add(_whole(number), told)
+
+
+def _query_began(_: MemoryQueryStarted) -> None:
+    _QUERY.set(time_ns())
+
+
+def _save_began(_: MemorySaveStarted) -> None:
+    _SAVE.set(time_ns())
+
+
+def _is_asked_for() -> bool:
+    return os.environ.get(_CAPTURE, "").strip().lower() in ("true", "1", "span_only", "span_and_event")
+
+
+def _current(span: Span) -> Any:
+    """Return a block in which a span is the current one, and which leaves alone how it ends."""
+    return trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
+
+
+def _links(place: Any) -> list[Link]:
+    """Return the link to a span that is kept with a run."""
+    if not place:
+        return []
+    span = trace.get_current_span(_PLACES.extract(place)).get_span_context()
+    return [trace.Link(span)] if span.is_valid else []
+
+
+def _outcome_of(error: BaseException) -> str:
+    if isinstance(error, Exception):
+        return "failed"
+    return "cancelled" if isinstance(error, anyio.get_cancelled_exc_class()) else "suspended"
+
+
+def _told_by(active: _Active, ctx: Context[Any]) -> dict[str, Any]:
+    return {_AGENT: active.agent, _CONVERSATION: active.conversation, _NODE: ctx.node}
+
+
+def _told_of(model: Model | None) -> dict[str, Any]:
+    """Return what the conventions want to know of a model that is asked."""
+    if model is None:
+        return {_OPERATION: "chat"}
+    asked = inner_models(model)[0]
+    address = urlsplit(getattr(asked, "base_url", "") or "")
+    told: dict[str, Any] = {_OPERATION: "chat", _MODEL: model.name}
+    host = address.hostname
+    if host is None:
+        return told | {_PROVIDER: type(asked).__name__}
+    family = family_of(host, "")
+    name = host if family is None else family.name
+    port = address.port or (80 if address.scheme == "http" else 443)
+    return told | {_PROVIDER: _PROVIDERS.get(name, name), "server.address": host, "server.port": port}
+
+
+def _asked(model: Model | None, request: ModelRequest) -> dict[str, Any]:
+    asked = getattr(inner_models(model)[0], "parameters", {}) if model is not None else {}
+    given: dict[str, Any] = {**asked, **request.parameters}
+    told = {
+        attribute: given[name]
+        for name, attribute in _PARAMETERS.items()
+        if isinstance(given.get(name), int | float | str) and -_MOST <= _number(given[name]) <= _MOST
+    }
+    return told | {"gen_ai.output.type": "text" if request.output is None else "json"}
+
+
+def _answered(response: ModelResponse) -> dict[str, Any]:
+    usage = response.usage
+    told: dict[str, Any] = {
+        "gen_ai.response.finish_reasons": (response.finish_reason,),
+        "gen_ai.usage.input_tokens": _whole(usage.input_tokens),
+        "gen_ai.usage.output_tokens": _whole(usage.output_tokens),
+    }
+    if usage.cached_tokens:
+        told["gen_ai.usage.cache_read.input_tokens"] = _whole(usage.cached_tokens)
+    if usage.reasoning_tokens:
+        told["gen_ai.usage.reasoning.output_tokens"] = _whole(usage.reasoning_tokens)
+    if usage.cost:
+        told["graphagent.usage.cost"] = float(usage.cost)
+    if response.failed:
+        told["graphagent.requests.failed"] = len(response.failed)
+    return told
+
+
+def _part(part: object, left: int) -> tuple[dict[str, Any], int]:
+    """Return a part of a message as the conventions have it, and the number of characters that it takes."""
+    if isinstance(part, ToolCall):
+        text = sendable(part.malformed or _json(part.arguments))
+        told: dict[str, Any] = {"type": "tool_call", "id": part.id, "name": part.name, "arguments": text[:left]}
+    elif isinstance(part, ToolResult):
+        text = sendable(part.content)
+        told = {"type": "tool_call_response", "id": part.call_id, "response": text[:left]}
+    elif isinstance(part, Text | Reasoning):
+        text = sendable(part.text)
+        told = {"type": "text" if isinstance(part, Text) else "reasoning", "content": text[:left]}
+    else:
+        text, told = "", {"type": "image"}
+    return told, min(len(text), left)
+
+
+def _json(value: Any) -> str:
+    from pydantic_core import to_json
+
+    return to_json(value, fallback=lambda other: f"<{type(other).__name__}>", inf_nan_mode="strings").decode()
+
+
+def _whole(number: int) -> int:
+    return min(number, _MOST)
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, int | float) else 0
