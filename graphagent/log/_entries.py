@@ -213,6 +213,7 @@ class NodeRetried(Entry, tag="retried", frozen=True):
         calling, known = frame.transcript.calling, known_results(frame)
         state.drop(frame)
         frame.count(self.nodes)
+        frame.visit.outcome = "retried"
         _lower_to(frame.transcript, frame)
         frame.retried(state.number, self.policy)
         again = frame.transcript.calling

@@ -92,8 +92,8 @@ class Visit(msgspec.Struct, eq=False):
     attempts: Mapping[str, int] = _NONE
     """How often something was begun here that is being retried, by the names of the policies."""
     outcome: str = ""
-    """How the node was left: it `ended`, it `failed` and its error was caught, or it was `skipped` by middleware. Empty before that, and where
-    it was left otherwise."""
+    """How the node was left: it `ended`, it `failed` and its error was caught, it was `skipped` by middleware, or it is `retried`. Empty before
+    that, and where it was left otherwise."""
 
     @property
     def attempt(self) -> int:
@@ -140,7 +140,9 @@ class Visit(msgspec.Struct, eq=False):
         """Return the next attempt, which one of the policies of the node makes."""
         kept = {place: effect for place, effect in self.effects.items() if place[0] not in UNDONE_BY_RETRY}
         attempts = {**self.attempts, policy: self.attempts.get(policy, 0) + 1}
-        return structs.replace(self, effects=kept, inside=_NONE, since=number, latest=number, attempts=attempts)
+        return structs.replace(
+            self, effects=kept, inside=_NONE, since=number, latest=number, attempts=attempts, outcome=""
+        )
 
     def begun_again(self, number: int) -> Visit:
         """Return this visit as it begins after the callbacks have seen the task."""
