@@ -726,7 +726,7 @@ class BlockingSqliteStore(Protocol):
         """Make everything durable that was committed, which takes one wait for the disk with `synchronous="NORMAL"`."""
 
     def read(self, function: Callable[[Any], T]) -> T:
-        """Return the result of a function, which is called in a worker thread with a connection of apsw that nobody else uses meanwhile."""
+        """Return the result of a function, which is called in a worker thread with a connection of apsw that no other thread uses meanwhile."""
 
     def verify(self) -> int:
         """Read and check everything, as far as SQLite can check it. Return the number of items."""

@@ -1,6 +1,6 @@
 """Backups of stores and of folders with stores, and putting them back.
 
-A backup has the form of what it is a backup of: a file of a store, or a folder in which the files have the same names. So it is opened,
+A backup has the form of its original: a file of a store, or a folder in which the files have the same names. So it is opened,
 read and verified like a store, and restoring is copying the other way. It needs no key.
 
 Of a folder, files of stores and readable facts are copied, and nothing else: no keys, no configuration. Each file is copied as it is
@@ -47,16 +47,16 @@ _SECONDS = 2
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """What a backup, or what was restored, consists of."""
+    """The contents of a backup, or of a restored copy."""
 
     stores: int = 0
     """How many files of stores it has."""
     files: int = 0
     """How many files of readable facts it has."""
     written: int = 0
-    """How many of all these files were written; those that had not changed since an earlier backup were not."""
+    """How many of all these files were written; files that had not changed since an earlier backup were not."""
     bytes: int = 0
-    """The size of what was written."""
+    """The size of the written files."""
     left: tuple[str, ...] = field(default=(), repr=False)
     """The names of the files in the folder that were not copied: files other than stores and readable facts, and links to folders."""
 
@@ -67,7 +67,7 @@ async def backup(store: str | os.PathLike[str], to: str | os.PathLike[str], *, r
     The copy of a store is made at one moment, which commits neither wait for nor disturb; it is read and checked before it gets its
     name. If that fails, or is cancelled, nothing is left of it. The files are accessible to this user alone. In a folder, each file is
     of one moment, and files other than stores and readable facts are not copied. A second backup of the same folder into the
-    same place writes only the files of facts that have changed, and removes those that are gone.
+    same place writes only the files of facts that have changed, and removes files that do not exist any more.
 
     Args:
         store: The file of a store, or a folder.
@@ -90,11 +90,11 @@ async def restore(
 ) -> BackupReport:
     """Put a backup back, as a store or a folder of its own, entirely or not at all.
 
-    The backup is not written. Everything is as it was when the backup was made: what was forgotten since is there again, and what was
-    saved since is not.
+    The backup is not written. Everything is as it was when the backup was made: data forgotten since then are back, and data saved
+    since then are missing.
 
     Args:
-        backup: What `backup` wrote.
+        backup: The result of `backup`.
         store: Where the store was.
         replace: Whether a store that is there is replaced; it stays until the restored one was read and checked.
 
@@ -162,7 +162,7 @@ def _paths(call: str, source: object, target: object, command: Callable[[object,
         raise StoreError(f"{target_path} is inside of {source_path}; name a path outside")
     if real.is_relative_to(other) and target_path.is_dir():
         raise StoreError(f"{source_path} is inside of {target_path}; name another path for the copy")
-    # What a link names is replaced, and the link stays: it may be to another disk.
+    # The target of a link is replaced, and the link stays: it may be to another disk.
     return source_path, other if target_path.is_symlink() and target_path.exists() else target_path
 
 
@@ -211,7 +211,7 @@ def _fill(source: Path, target: Path, *, of: Path | None) -> BackupReport:
         within = found.relative_to(source)
         kind = _kind(found)
         if found.is_symlink() and _kind(found.resolve()) == "store":
-            kind = "store"  # what it names is copied, which may be on another disk
+            kind = "store"  # its target is copied, which may be on another disk
         if kind is None:
             report = replace(report, left=(*report.left, os.fspath(within)))
         if kind in (None, "side"):
@@ -291,7 +291,7 @@ def _copy_facts(root: Path, source: Path, target: Path) -> int | None:
     with _durable_files.opened_folder(os.fspath(target.parent), ()) as folder:
         _durable_files.replace(target.name, folder, data)
     if target.read_bytes() != data:
-        raise DamagedStoreError(os.fspath(target), "it is not what was written a moment ago", remedy="Check the disk")
+        raise DamagedStoreError(os.fspath(target), "it is not as it was written a moment ago", remedy="Check the disk")
     # A file that is changed twice at the same time, as the file system counts it, is copied again the next time.
     settled = time.time() - status.st_mtime > _SECONDS
     os.utime(target, ns=(status.st_mtime_ns, status.st_mtime_ns if settled else 0))

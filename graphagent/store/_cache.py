@@ -39,7 +39,7 @@ asker: ContextVar[Asker] = ContextVar("graphagent_asker", default=_NOBODY)
 
 
 def cached_of(owner: str) -> Key:
-    """Return what the keys of all cached values of an owner begin with, whatever they are of."""
+    """Return the prefix of the keys of all cached values of an owner."""
     return ("cache", owner)
 
 

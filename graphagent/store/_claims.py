@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A claim in a store: who has what, and until when."""
+    """A claim in a store: its key, its holder, and its end."""
 
     key: Key = field(repr=False)
-    """What it is of: for a run, the key of its header."""
+    """The claimed key: for a run, the key of its header."""
     holder: str
-    """Whoever took it: a text that no other taker has, such as the id of an execution."""
+    """The holder: a text that no other holder has, such as an id that is made for each claim."""
     fence: int
     """Its number: 1 or above, and higher than those of all earlier claims of the key."""
     until: int
     """When its time is over unless it is renewed, in milliseconds UTC by the clock of the store."""
     note: bytes = field(default=b"", repr=False)
-    """What its holder has written on it, for whoever finds it with `Claims.lapsed`."""
+    """A note of its holder, for the process that finds it with `Claims.lapsed`."""
     lapsed: bool = False
     """Whether its time was over when the store was asked."""
 
@@ -42,6 +42,6 @@ def innermost(store: Store) -> Store:
 
 
 def place_in_process(store: Store) -> tuple[int, str]:
-    """Return what identifies the place of a store among those of this process: a forked one has nothing of its parent's."""
+    """Return the identity of the place of a store in this process; a forked process has no places of its parent."""
     inner = innermost(store)
     return os.getpid(), str(getattr(inner, "path", id(inner)))

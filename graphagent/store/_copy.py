@@ -1,6 +1,6 @@
 """Copying everything from one store into another, of any kind and under any key: with the versions of the items, and only entirely.
 
-What a copy still lacks is found by comparing the two stores, so a copy that was interrupted is continued by copying again. Until it is
+The items that a copy still lacks are found by comparing the two stores, so a copy that was interrupted is continued by copying again. Until it is
 complete, the target has an item that says so, and no other copy may use it.
 """
 
@@ -29,7 +29,7 @@ async def copy_store(source: Store, target: Store) -> int:
     """Copy everything in a store into an empty one: runs, threads, facts, notes, whatever it has. Return the number of items.
 
     The stores may be of different kinds, and encrypted with different keys. So this also replaces the keys of an encrypted store that
-    `keys.rotate` leaves, by which names are hidden. The versions of all items are those that they had. The source is not written.
+    `keys.rotate` leaves, which hide names. All items keep their versions. The source is not written.
     Others may write it meanwhile: the copy has everything that was committed before this began, and what was committed since as far
     as it was seen. A copy that failed, or was cancelled, is continued by calling this again. The search index of notes is built when
     the notes are opened.
@@ -37,7 +37,7 @@ async def copy_store(source: Store, target: Store) -> int:
     Raises:
         StoreExistsError: the target is not empty, and has neither a copy that was interrupted nor a complete one.
         SealedStoreError: one of them is sealed, and was opened without its key.
-        DamagedStoreError: the source is damaged; or the target, once it was read again, does not have what was copied.
+        DamagedStoreError: the source is damaged; or the target, once it was read again, does not have the copied items.
         StoreError: one of them cannot be read or written; or the source is a copy that was interrupted, or is changed all the time.
     """
     for each in (source, target):
@@ -113,13 +113,13 @@ async def _check(source: Store, target: Store) -> None:
             return
         if await source.get(item.key) == item:
             raise DamagedStoreError(
-                str(getattr(target, "path", repr(target))), "an item is not what was copied there, with its version",
+                str(getattr(target, "path", repr(target))), "an item differs from the copied one",
                 remedy="A store keeps Put(…, version=)"
             )  # fmt: skip
 
 
 async def _clear(source: Store, target: Store) -> int:
-    """Remove what the source does not have any more from the target. Return the number of these items."""
+    """Remove items from the target that the source does not have any more. Return their number."""
     removed = 0
     async with aclosing(_pages(target)) as pages:
         async for items in pages:

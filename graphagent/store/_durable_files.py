@@ -163,7 +163,7 @@ def _open_lock(root: str, *, shared: bool) -> io.FileIO | None:
     try:
         return _locks.open(path, os.O_RDONLY)
     except FileNotFoundError:
-        return None  # nobody has written there yet
+        return None  # not written yet
 
 
 def _make_root(root: str) -> None:
@@ -179,7 +179,7 @@ def _make_root(root: str) -> None:
 def sync_names(root: str, parts: Sequence[str]) -> None:
     """Make the names of the files in root/parts durable, and those of the folders that lead there.
 
-    Whoever made them may have died, or met an error, before they were durable.
+    The process that made them may have died, or met an error, before they were durable.
     """
     folder = Path(root)
     sync_name(folder.parent)
@@ -191,8 +191,8 @@ def sync_names(root: str, parts: Sequence[str]) -> None:
 
 
 def sync_name(folder: Path) -> None:
-    """Make the name of a folder durable: whoever made it may have died, or met an error, before it was."""
-    with suppress(PermissionError):  # what others made, and may not be read, was not made here
+    """Make the name of a folder durable: the process that made it may have died, or met an error, before that."""
+    with suppress(PermissionError):  # a folder of others that may not be read was not made here
         sync_folder(folder.parent)
 
 
@@ -292,7 +292,7 @@ def replace(name: str, folder: int, data: bytes) -> os.stat_result:
 
 
 def remove_leftover(name: str, folder: int) -> None:
-    """Remove what a process left that was killed while it replaced a file: it has facts, and nobody reads it."""
+    """Remove the files of a process that was killed while it replaced a file: they have facts, and are not used."""
     with suppress(FileNotFoundError):
         erase(name + _TEMPORARY, folder)
 

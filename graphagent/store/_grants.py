@@ -1,4 +1,4 @@
-"""Where it is kept what owners have been granted elsewhere: tokens of servers that they let agents use."""
+"""The store of grants of owners: tokens of servers that they let agents use."""
 
 from __future__ import annotations
 

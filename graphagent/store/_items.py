@@ -45,8 +45,8 @@ class Put:
     version: int | None = None
     """The version that the item has then. None: one more than it had.
 
-    The one that is expected is for bytes that mean the same, such as the value under another encryption key: whoever expects
-    the version of the item still finds it. Any other is for items that are copied from another store.
+    The expected version itself is for bytes with the same meaning, such as the value under another encryption key: others who expect
+    this version still find it. Any other version is for items that are copied from another store.
     """
     before: bytes | None = field(default=None, repr=False)
     """The bytes that the item of the expected version must have now. None: any."""
@@ -81,7 +81,7 @@ Change = Put | Delete | DeleteAll | Exists
 
 
 def check_expected(change: Put | Delete | Exists, version: int) -> None:
-    """Check that an item is at the version that a change of it expects; 0 means that there is none.
+    """Check that an item is at the version that a change of it expects; 0 means that no item exists.
 
     Raises:
         ConflictError: it is not.
@@ -92,12 +92,12 @@ def check_expected(change: Put | Delete | Exists, version: int) -> None:
 
 
 def version_after(change: Put, version: int) -> int:
-    """Return the version of an item after a put that finds it at a version; 0 means that there is none."""
+    """Return the version of an item after a put that finds it at a version; 0 means that no item exists."""
     return version + 1 if change.version is None else change.version
 
 
 def only_removes(changes: Iterable[Change]) -> bool:
-    """Return whether changes remove what there is, whatever that is, so that a store that does not exist need not be made for them."""
+    """Return whether changes only remove items without conditions, so that a store that does not exist need not be created for them."""
     return all(isinstance(each, DeleteAll) or (isinstance(each, Delete) and each.expected is None) for each in changes)
 
 
@@ -113,7 +113,7 @@ def check_before(change: Put, item: Item) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Counts of what forgetting has removed."""
+    """Counts of the data that forgetting has removed."""
 
     facts: int = 0
     """Facts; every version counts."""
@@ -125,7 +125,7 @@ class Receipt:
     bytes: int = 0
     """The size of the removed values, not how much smaller the files are."""
     parts: Mapping[str, Receipt] = field(default_factory=dict[str, "Receipt"])
-    """What was removed in each place, where there were several: its `repr`, and the counts."""
+    """The removed data of each place, if there are several: its `repr`, and the counts."""
 
     def __repr__(self) -> str:
         shown = [f"{name}={count}" for name, count in self.counts().items() if count or name == "bytes"]

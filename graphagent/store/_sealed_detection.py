@@ -1,6 +1,6 @@
 """Detecting a sealed store by its rows, so that the inner store can refuse plain items.
 
-The key row is what distinguishes a sealed store. It is put in the commit that seals the store, is never removed, and is part of
+The key row distinguishes a sealed store. It is put in the commit that seals the store, is never removed, and is part of
 every copy.
 """
 

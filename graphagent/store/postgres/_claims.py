@@ -1,7 +1,7 @@
 """The claims of a PostgresStore: rows of a table of their own, judged by the clock of the server.
 
-What changes them is not waited for by the server's disk: a claim that a crash of the server takes back is missed as one whose time
-is over, and the next commit makes durable what was claimed before it.
+Changes of claims do not wait for the server's disk: a claim that is lost in a crash of the server is treated like an expired one,
+and the next commit makes all earlier claims durable.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PostgresClaims:
         return number_of(now)
 
     async def take(self, key: Key, holder: str, lease: int, *, after: int = 0, note: bytes = b"") -> Claimed | None:
-        """Claim a key, and return the claim; None if somebody else has it. Its number is above `after` and all before."""
+        """Claim a key, and return the claim; None if it is claimed. The number of the claim is above `after` and those of all earlier claims."""
         encode_key(key)
         place, whole = place_of(key), encode(key)
         given = [
@@ -78,7 +78,7 @@ class PostgresClaims:
         return next((Claimed(key, holder, number_of(fence), number_of(until), note) for fence, until in rows), None)
 
     async def renew(self, claims: Iterable[Claimed], lease: int) -> list[Claimed]:
-        """Have claims end one lease from now, and return those that were lost: lapsed, released, or taken."""
+        """Have claims end one lease from now, and return the lost ones: lapsed, released, or taken."""
         several = list(claims)
         if not several:
             return []
@@ -101,7 +101,7 @@ class PostgresClaims:
         return {key: found[key] for key in places.values() if key in found}
 
     async def lapsed(self, room: str, limit: int) -> list[Claimed]:
-        """Return claims that lapsed and that nobody has taken since, the earliest first."""
+        """Return lapsed claims whose keys have not been taken since, the earliest first."""
         low, high = bounds_of((room,), None, reverse=False)
         return await self._held(_LAPSED, (BYTEA, low), (BYTEA, high), int8(limit))
 

@@ -67,10 +67,10 @@ class Job:
     new: bool = True
     """Whether the store is made for it if there is none."""
     rows: list[Row] = field(default_factory=list[Row])
-    """What is sent, of a quick commit."""
+    """The message of a quick commit."""
     reply: Reply | None = None
     abandoned: bool = False
-    """Nobody waits for the commit any more, so it need not be begun."""
+    """No task waits for the commit any more, so it need not be begun."""
 
     def answer(self, error: BaseException | None = None) -> None:
         """Wake the task that waits for the commit."""
@@ -138,7 +138,7 @@ def _arrays(rows: Iterable[Row]) -> list[Parameter]:
 
 
 def make(link: Link, jobs: Sequence[Job]) -> None:
-    """Make commits, all of those that can be made in one transaction, and answer each."""
+    """Make commits, as many as possible in one transaction, and answer each."""
     sealed = link.database.is_sealed
     for job in jobs:
         if sealed and (job.plain or job.along is not None):
@@ -172,7 +172,7 @@ def _raised(error: Exception, job: Job, link: Link) -> Exception:
 
 def _made_at_once(link: Link, jobs: Sequence[Job], *, sealed: bool) -> bool:
     """Make all commits in one statement, which is a transaction, or none; return False if one of them conflicts."""
-    # In the order of keys, so that two transactions do not wait for each other. What is done to one key stays in its order.
+    # In the order of keys, so that two transactions do not wait for each other. Changes of one key stay in their order.
     arrays = _arrays(sorted((row for job in jobs for row in job.rows), key=lambda row: row.place))
     call = link.database.sql("SELECT {s}.commit_here($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)")
     new = any(job.new for job in jobs)

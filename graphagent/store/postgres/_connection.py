@@ -1,6 +1,6 @@
 """A connection to the server, as a thread uses it: statements in the extended protocol of libpq, with binary values.
 
-The connection is psycopg's. What a commit or a read of items needs is sent by libpq's one call for it, which takes a third of the
+The connection is psycopg's. A commit or a read of items is sent by a single call of libpq, which takes a third of the
 time of psycopg's `execute` and holds no lock of Python while it waits. A session has no state that outlasts a transaction:
 no prepared statements, no settings, no advisory locks. So poolers may give each transaction another one.
 """
@@ -81,7 +81,7 @@ class Connection:
     def __init__(self, target: Target, seconds: float) -> None:
         self.where = target.where
         self._target = target
-        # What a user wrote into the DSN counts.
+        # Settings in the DSN of the user take precedence.
         defaults = {
             "connect_timeout": max(2, int(seconds)),
             "application_name": "graphagent",
@@ -173,7 +173,7 @@ class Connection:
         return Failure(state, message, field(DiagnosticField.MESSAGE_DETAIL))
 
     def failure_of(self, error: psycopg.Error) -> Failure | Lost:
-        """Return what an error means that psycopg has raised on this connection."""
+        """Return the meaning of an error that psycopg has raised on this connection."""
         if self.is_broken:
             return self._lost(error.diag.message_primary or "the connection broke")
         return Failure(error.sqlstate or "", error.diag.message_primary or type(error).__name__, "")
@@ -204,7 +204,7 @@ _STATES = {
     "does not exist": "3D000", "could not translate host name": "08001", "authentication failed": "28000",
     "permission denied for database": "42501", "not currently accepting connections": "55000",
 }  # fmt: skip
-"""What the messages of refused connections say, since libpq passes on no state of these."""
+"""Parts of the messages of refused connections, since libpq passes on no state of these."""
 
 
 def _state_in(error: psycopg.Error) -> str:

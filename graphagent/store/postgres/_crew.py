@@ -1,4 +1,4 @@
-"""Threads with a connection each, which execute what tasks of any event loop ask for: as many as are needed, up to a limit."""
+"""Threads with a connection each, which execute requests of tasks of any event loop: as many as are needed, up to a limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _IDLE_SECONDS = 60.0
-"""After how long a thread ends that nobody needed, with its connection."""
+"""The time after which an idle thread ends, with its connection."""
 
 Task = Callable[[Link], None]
 
@@ -111,7 +111,7 @@ class Crew:
             ended()
 
     def close(self, ended: Callable[[], object] | None = None) -> bool:
-        """Let the threads end after what was submitted, and then call `ended`; return False if there are none, and it is not called."""
+        """Let the threads end after the submitted work, and then call `ended`; without threads, return False and do not call it."""
         with self._lock:
             if self._closed:
                 return False

@@ -24,7 +24,7 @@ def quoted(name: str) -> str:
 
 
 class Database:
-    """What the connections of an open store share."""
+    """The state that the connections of an open store share."""
 
     def __init__(self, target: Target, schema: str, seconds: float) -> None:
         self.target = target
@@ -49,7 +49,7 @@ class Database:
         return statement.replace("{s}", self._name).encode()
 
     def is_ready(self, connection: Connection, *, new: bool) -> bool:
-        """Return whether the schema is there, after making or migrating it if that may be: nothing is made for whoever only reads."""
+        """Return whether the schema exists, after creating or migrating it if permitted: a process that only reads creates nothing."""
         if self._prepared:
             return True
         with self._lock:

@@ -15,7 +15,7 @@ UNDEFINED = frozenset({"3F000", "42P01", "42883"})
 TRANSIENT = frozenset({"53300", "57P03", "57P01", "57P02"})
 """The states of servers that may take a connection soon: none is left, or they are starting or stopping."""
 STATEMENT_POOLING = "statement pooling"
-"""What a pooler says that gives each statement another connection."""
+"""The message of a pooler that gives each statement another connection."""
 
 _DISK_FULL = frozenset({"53100"})
 _DAMAGED = frozenset({"XX001", "XX002"})
@@ -61,7 +61,8 @@ def error_of(failure: Failure | Lost, where: str) -> StoreError:
         return ReadOnlyStoreError(where, "Give the DSN of the primary server, where it may be written")
     if failure.state in _DENIED:
         return ReadOnlyStoreError(
-            where, f"Grant its user what it needs, or give the DSN of another user; PostgreSQL says: {failure.message}"
+            where,
+            f"Grant its user the missing rights, or give the DSN of another user; PostgreSQL says: {failure.message}",
         )
     if failure.state in _DISK_FULL:
         return StoreError(

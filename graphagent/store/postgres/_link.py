@@ -35,7 +35,7 @@ class _Patience:
         self._pause = 0.0
 
     def wait(self, error: Lost | Failure) -> None:
-        """Wait before what failed is tried again, or raise the error if that is of no use, or the time is over."""
+        """Wait before the next attempt, or raise the error if another attempt is useless or the time is over."""
         now = time.monotonic()
         hopeless = isinstance(error, Lost) and error.hopeless
         if hopeless or (self._until is not None and now + self._pause >= self._until):
@@ -64,7 +64,7 @@ class Link:
         """Call a function that only reads with a connection, and again with another one where that breaks.
 
         Raises:
-            Failure: PostgreSQL refuses what it asks.
+            Failure: PostgreSQL refuses the request.
             Lost: the server cannot be reached, or ends each connection.
         """
         patience = _Patience(self.database.seconds)
@@ -89,7 +89,7 @@ class Link:
 
         Args:
             attempt: Sends the commit, with these parameters for `enter`. It is called again where it is certain that the commit
-                was not made. What it raises, other than errors of the connection, rolls the commit back and is raised.
+                was not made. Its errors, other than those of the connection, roll the commit back and are raised.
             new: Whether the store is made if there is none. Otherwise nothing is done then.
             sealed: Whether the store was known to be sealed when the commit was checked.
 
@@ -137,7 +137,7 @@ class Link:
                 return
 
     def _begin(self, connection: Connection) -> None:
-        """Have a row of this writer, and know what became of its last commit."""
+        """Have a row of this writer, and know the outcome of its last commit."""
         if self._in_doubt:
             self._settle(connection)
         if self._epoch:

@@ -1,11 +1,11 @@
 """The tables and functions of a PostgresStore, as numbered migrations, which go forward only.
 
 A commit is one call of `commit_here`, which is a transaction by itself; or, where it has several parts, a transaction with calls of
-`commit_each`. Either first takes note, in the row of its writer, of the number of the commit. That row settles what became of a
-commit whose connection broke: whoever raises the epoch of the row has waited for the transaction, if it is still there, and keeps it
+`commit_each`. Either first takes note, in the row of its writer, of the number of the commit. That row settles the outcome of a
+commit whose connection broke: raising the epoch of the row waits for the transaction, if it is still there, and keeps it
 from beginning, if it did not begin. So the number in the row says whether the commit was made, also after a crash of the server.
 
-`ADD` to `DELETE_ALL` are the kinds of changes. What `change` cannot make raises GA409, and what another process has fenced off, GA410.
+`ADD` to `DELETE_ALL` are the kinds of changes. A change that cannot be made raises GA409, and a commit that another process has fenced off, GA410.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The bytes under which a key is in the index: those of `_encoding.py`, with hashes where these would not fit.
 
 An entry of an index of PostgreSQL has at most 2,704 bytes. So a long text segment has a hash, as has one that follows a thousand
-bytes. What stands for a segment depends on nothing after it, so the bytes of a key begin with those of its prefixes here, too, and
+bytes. The bytes of a segment do not depend on later segments, so the bytes of a key begin with those of its prefixes here, too, and
 numbers are in their order. The whole key is kept beside a hash.
 """
 

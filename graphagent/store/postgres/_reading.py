@@ -42,7 +42,7 @@ _CHECKED = (
 
 
 def read(link: Link, function: Callable[[Connection], T], absent: T) -> T:
-    """Return what a function reads, or `absent` if the store does not exist yet."""
+    """Return the result of a function that reads, or `absent` if the store does not exist yet."""
     database = link.database
     return link.read(lambda connection: function(connection) if database.is_ready(connection, new=False) else absent)
 

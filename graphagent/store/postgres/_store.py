@@ -54,7 +54,7 @@ class PostgresStore:
     A connection that breaks is made again, for up to `timeout` seconds. A commit that was sent meanwhile is made exactly once: a row
     of its writer says whether it was. If the server does not come back in time, the error says that it is not known.
 
-    What DeleteAll removes is found by nobody any more when the commit returns, and its bytes stay in the files of the database
+    Items that DeleteAll removes cannot be found any more when the commit returns, but their bytes stay in the files of the database
     until VACUUM frees their place and something else is written there, in its write-ahead log until that is recycled, and in every
     backup and archive of these.
 
@@ -214,7 +214,7 @@ class PostgresStore:
         return True
 
     async def read(self, function: Callable[[Any], T]) -> T:
-        """Return the result of a function, which is called in another thread with a connection of psycopg that nobody else uses meanwhile.
+        """Return the result of a function, which is called in another thread with a connection of psycopg that no other task uses meanwhile.
 
         It is in a transaction that sees the database as of one moment and can only read. Names without a schema are looked up in the
         schema of the store. It is called again if the connection breaks.

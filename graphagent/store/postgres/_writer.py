@@ -44,7 +44,7 @@ class Writer:
             return True
 
     def close(self, ended: Callable[[], object] | None = None) -> bool:
-        """Let the thread end after what is queued, and then call `ended`; return False if there is none, and it is not called."""
+        """Let the thread end after the queued commits, and then call `ended`; without a thread, return False and do not call it."""
         with self._lock:
             if self._closed or not self._running:
                 self._closed = True

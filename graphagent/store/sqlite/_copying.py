@@ -3,7 +3,7 @@
 The copy is made by SQLite, in one read transaction: writers go on meanwhile, and their commits stay in the log. It needs no key, for
 sealed data are copied as they are. It is written under another name, synced, read and checked, and gets its name last.
 
-A store that is replaced must not be open anywhere: whoever had it open would go on in a file without a name, and its log would be
+A store that is replaced must not be open anywhere: a process with the store open would go on in a file without a name, and its log would be
 applied to the new file. SQLite's own lock says so, also of a file that is damaged: every open connection shares it.
 """
 
@@ -39,7 +39,7 @@ def copy_file(source: Path, target: Path, *, replace: bool, step: Callable[[], o
         source: The file of the store. It is not written.
         target: Where the copy is put. Its folder must exist.
         replace: Whether a store that is there is replaced.
-        step: Called after each part; what it raises ends the copying, and nothing is left of it.
+        step: Called after each part; its errors end the copying, and no partial copy is left.
 
     Raises:
         StoreExistsError: there is a file at `target`, and it is not to be replaced or is not a store.
@@ -143,7 +143,7 @@ def _copy_pages(source: Path, fresh: Path, step: Callable[[], object]) -> None:
     try:
         writing = cast(Any, apsw.Connection(os.fspath(fresh)))
         try:
-            # Nobody sees this file before it is whole, and it is synced once.
+            # No other process sees this file before it is whole, and it is synced once.
             writing.execute("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE").fetchall()
             reading.execute("BEGIN; SELECT 1 FROM items LIMIT 1").fetchall()  # all pages are of this moment
             with writing.backup("main", reading, "main") as copying:
@@ -159,7 +159,7 @@ def _copy_pages(source: Path, fresh: Path, step: Callable[[], object]) -> None:
 
 
 def _check_copy(source: Path, fresh: Path) -> None:
-    """Check what was written.
+    """Check the written file.
 
     Raises:
         DamagedStoreError: it is damaged, since the store is.

@@ -1,10 +1,10 @@
-"""Erasing what DeleteAll removed from the files of a SqliteStore: set a mark, rewrite the file, empty the log, remove the mark.
+"""Erasing data that DeleteAll removed from the files of a SqliteStore: set a mark, rewrite the file, empty the log, remove the mark.
 
 Overwriting deleted rows with zeros (`secure_delete`) is not enough: when SQLite moves rows from page to page, copies of them stay
 in the free space of the old pages. VACUUM writes a file that contains nothing but the existing rows. The rewritten pages are
 first in the log, so the file is only clean once the log was moved to it and emptied, for which no reader may be in the way.
 
-The mark is set in the transaction that deletes, and removed when all this is done. So whoever opens the store after a crash knows
+The mark is set in the transaction that deletes, and removed when all this is done. So a process that opens the store after a crash knows
 that it has to be done again. The mark is the upper 23 bits of `user_version`, another number each time: a process removes only
 the mark that it saw before it rewrote the file, not that of a deletion which another process has made meanwhile.
 """
@@ -28,7 +28,7 @@ _REWRITING_KIBIBYTES = 32 * 1024
 
 
 def wait_and_execute(connection: Connection, statement: str) -> None:
-    """Execute a statement that waits until nobody else writes, which takes long while another process rewrites the file."""
+    """Execute a statement that waits until no other process writes, which takes long while another process rewrites the file."""
     import apsw
 
     deadline = time.monotonic() + _LONGEST_WAIT_SECONDS

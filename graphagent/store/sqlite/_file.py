@@ -25,7 +25,7 @@ SEALED_ID = 0x67616773
 """The application id of a file that was sealed: without its key row, it is not an empty store."""
 FORMAT = 3
 _UNSUMMED = 2
-"""The format of files whose rows have no checksums. They are read, and get the column for them when somebody writes."""
+"""The format of files whose rows have no checksums. They are read, and get the column for checksums with the next write."""
 FORMAT_BITS = 8
 """How many bits of `user_version` are the format. The others are the mark of a deletion whose bytes may still be in the file."""
 
@@ -130,12 +130,12 @@ def remove_leftovers(folder: Path) -> None:
                 for each in left if locked else ():
                     each.unlink(missing_ok=True)
     except OSError:
-        pass  # they do no harm, and whoever may write here removes them later
+        pass  # they do no harm, and a process that may write here removes them later
 
 
 @contextmanager
 def _locked(folder: Path, *, alone: bool) -> Generator[bool]:
-    """Hold the lock of a folder, which all who make a store there share; with `alone`, yield whether nobody else has it.
+    """Hold the lock of a folder, which all processes that create a store there share; with `alone`, yield whether no other process has it.
 
     The lock is on the folder and not on the new file, because closing that file would release the locks that SQLite has on it.
     """
@@ -149,7 +149,7 @@ def _locked(folder: Path, *, alone: bool) -> Generator[bool]:
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
             locked = True
-        except OSError:  # somebody else has it, or this file system has no such locks
+        except OSError:  # another process has it, or this file system has no such locks
             locked = False
         yield locked
     finally:
@@ -199,7 +199,7 @@ State = tuple[tuple[int, int, int] | None, ...]
 def unlocked_state(path: Path) -> State | None:
     """Return the state of a file, and of its log, that is read without locks; None if SQLite locks it.
 
-    For its locks in WAL mode, SQLite needs a file beside, and makes it if it may. Who may not, reads what never changes: a backup, a
+    For its locks in WAL mode, SQLite needs a file beside, and makes it if it may. A process that may not can only read a file that never changes: a backup, a
     copy on a read-only file system. Whether it has changed in spite of that, this state tells.
     """
     if is_writable(path) or Path(f"{path}-shm").exists():
@@ -227,7 +227,7 @@ def _uri(path: Path, *, unlocked: bool) -> str:
 
 
 def sync_log(path: Path) -> None:
-    """Make the commits in the log durable; those that have left it are in the file, and durable since then.
+    """Make the commits in the log durable; commits that have left the log are in the file, and durable already.
 
     Raises:
         StoreError: the disk has failed.

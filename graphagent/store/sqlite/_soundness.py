@@ -56,8 +56,8 @@ def check_pages(connection: Connection, path: Path) -> None:
 def are_sound(connection: Connection, path: Path, tables: Iterable[str]) -> bool | None:
     """Return the result of SQLite's own check of tables and their indexes, as `is_sound` does; True if the file is large.
 
-    The check has a connection of its own, which reads from the disk what the given one may have in memory. None: the schema is another one
-    there, since somebody has changed the tables after the transaction of the given one began.
+    The check has a connection of its own, which reads from the disk the data that the given one may have in memory. None: the schema on the disk differs,
+    since another process has changed the tables after the transaction of the given one began.
     """
     if not _is_small(connection):
         return True
@@ -97,12 +97,12 @@ def check_whole(connection: Connection, path: Path) -> int:
 
 
 def check_beside(connection: Connection, path: Path, below: bytes, above: bytes) -> None:
-    """Check the last row before the key `below` and the first one from `above` on, on both sides of what was looked for.
+    """Check the last row before the key `below` and the first one from `above` on, on both sides of the requested rows.
 
     A row whose key has changed lies where it was: a search for its old key ends beside it, and a scan ends or begins there.
 
     Raises:
-        DamagedStoreError: one is not what was written.
+        DamagedStoreError: one is not as it was written.
     """
     for place, version, sum_ in connection.execute(_BESIDE, (below, above)):
         if not (type(place) is bytes and type(version) is int):

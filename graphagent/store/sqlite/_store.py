@@ -3,7 +3,7 @@
 Reading uses up to four connections, each by one thread at a time. Single items and short scans are read by the thread that asks,
 which takes less time than asking another thread; everything longer is read by a worker thread. See `_writer.py` for writing.
 
-The file is long because every method says what it does and raises for users.
+The file is long because every method has a description and its errors for users.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class SqliteStore:
     `sqlite3`: when that closes the file, the system drops the locks of this one. Nothing needs closing; `async with` closes
     early, and a closed store opens again when it is used.
 
-    What DeleteAll removes has left the files when the commit returns, with every older copy of it: the file is rewritten, which
+    Data that DeleteAll removes have left the files when the commit returns, with all older copies: the file is rewritten, which
     takes the longer the larger it is, once for all commits that wait. Other commits wait too, while reads continue. If rewriting
     fails, or the process ends meanwhile, a mark in the file makes this store, or the next one that opens the file, do it later.
-    What Delete removes and Put replaces is overwritten sooner or later, but copies of it may remain until then.
+    Data that Delete removes and Put replaces are overwritten sooner or later, but copies may remain until then.
 
     A file that an EncryptedStore has sealed belongs to that store alone: reading or writing items without it raises
     SealedStoreError. `scan(())` and `verify()` read its rows as they are.
@@ -156,7 +156,7 @@ class SqliteStore:
         Raises:
             ConflictError: an item does not have the version that a change expects, or does not exist.
             SealedStoreError: the file is sealed, and a change is not one of a sealed row.
-            NotErasedError: all changes are made, but bytes of what DeleteAll removed may still be in the file.
+            NotErasedError: all changes are made, but bytes of data that DeleteAll removed may still be in the file.
             StoreError: the file cannot be written (DamagedStoreError: it is damaged).
         """
         checked: list[tuple[Change, bytes]] = []
@@ -186,7 +186,7 @@ class SqliteStore:
     async def sync(self) -> None:
         """Make everything durable that was committed, which takes one wait for the disk with `synchronous="NORMAL"`.
 
-        Otherwise, it takes one the first time: what a process that was killed has committed last may be in no file yet.
+        Otherwise, it takes one the first time: the last commits of a killed process may not be in the file yet.
 
         Raises:
             StoreError: the file cannot be synced.
@@ -196,7 +196,7 @@ class SqliteStore:
             self._log_synced = True
 
     async def read(self, function: Callable[[Any], T]) -> T:
-        """Return the result of a function, which is called in a worker thread with a connection of apsw that nobody else uses meanwhile.
+        """Return the result of a function, which is called in a worker thread with a connection of apsw that no other thread uses meanwhile.
 
         Raises:
             SealedStoreError: the file is sealed, and contains nothing but sealed rows.
@@ -286,7 +286,7 @@ class SqliteStore:
 
 
 class _NoFile:
-    """What is read of a file that does not exist: no items."""
+    """The result of reading a file that does not exist: no items."""
 
     def __init__(self) -> None:
         import apsw
@@ -318,7 +318,7 @@ class _OpenFile:
         self.writer = Writer(path, synchronous, self._identity, sealed=self.read(is_sealed))
 
     def read(self, function: Callable[[Connection], T]) -> T:
-        """Call a function with a connection that nobody else uses meanwhile."""
+        """Call a function with a connection that no other thread uses meanwhile."""
         if not self._writable:
             return self._read_unchanged(function)
         with in_use():
@@ -339,7 +339,7 @@ class _OpenFile:
             return found
 
     def _read_unchanged(self, function: Callable[[Connection], T]) -> T:
-        """Do the same for a file that this process may not write: what was read without locks is read again if it was changed."""
+        """Do the same for a file that this process may not write: data that were read without locks are read again if they have changed."""
         for _ in range(_TRIES):
             with in_use():
                 check_identity(self._path, self._identity)
@@ -358,7 +358,7 @@ class _OpenFile:
         raise StoreError(f"{self._path} is changed by others all the time, and this process may not lock it; try again")
 
     def read_for(self, function: Callable[[Connection], T]) -> T:
-        """Do the same for a function from outside: what it raises, unless it is an error of SQLite, says nothing about the file."""
+        """Do the same for a function of the caller: its errors, except those of SQLite, say nothing about the file."""
         import apsw
 
         raised: Exception | None = None
@@ -367,7 +367,7 @@ class _OpenFile:
             nonlocal raised
             try:
                 return function(connection)
-            except (apsw.Error, UnicodeDecodeError):  # the driver decodes what it reads
+            except (apsw.Error, UnicodeDecodeError):  # the driver decodes values
                 raise
             except Exception as error:  # noqa: BLE001  raised below
                 raised = error
@@ -379,13 +379,13 @@ class _OpenFile:
         return cast(T, found)
 
     def close_readers(self) -> None:
-        """Close the connections that nobody uses, and the others as soon as they are returned."""
+        """Close the idle connections, and the others as soon as they are returned."""
         self._closed = True
         with in_use():
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the idle connections."""
         while self._idle:
             self._idle.pop().close()
 

@@ -92,7 +92,7 @@ def make_all(
         quick: Whether to give up if it would take long.
 
     Returns:
-        The commits that are not made, with the reasons: a conflict, a refusal, or what `along` raised; whether a DeleteAll has
+        The commits that are not made, with the reasons: a conflict, a refusal, or an error of `along`; whether a DeleteAll has
         removed anything; and whether the file is sealed afterwards.
 
     Raises:
@@ -116,7 +116,7 @@ def make_all(
                 try:
                     job.along(connection)
                 except Exception as error:  # noqa: BLE001 - raised where `along` was passed in
-                    damaged = isinstance(error, UnicodeDecodeError)  # the driver decodes what it reads
+                    damaged = isinstance(error, UnicodeDecodeError)  # the driver decodes values
                     conflicts[job] = as_store_error(error, path) if damaged else error
                     connection.execute(back)
                     removes = False

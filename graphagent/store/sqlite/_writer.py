@@ -1,4 +1,4 @@
-"""Writing to a SqliteStore: by one thread, which commits queued changes together, or at once if that blocks nobody.
+"""Writing to a SqliteStore: by one thread, which commits queued changes together, or at once if that blocks no one.
 
 Handing a commit to a thread and waking the task afterwards takes three times as long as a small commit itself. So with
 `synchronous="NORMAL"`, where a commit waits for no disk, a small one is made by the thread that asks for it. See `commit_here`
@@ -78,7 +78,7 @@ class Writer:
         self._sync_due = True
         """With NORMAL: whether the next commit may restart the log, for which SQLite waits for the disk."""
         self._data_version = -1
-        """What the connection last knew of the file. It differs from what the connection knows now if others have written since."""
+        """The state of the file that the connection knew last. It differs from the present state if others have written since."""
         self._log_pages = 0
         """How long the log is, in pages."""
         self._log_limit = _LOG_PAGES
@@ -86,10 +86,10 @@ class Writer:
         self._moved_pages = sys.maxsize
         """The length of the log when they were moved. It restarts at the next commit, unless a reader still uses it."""
         self._entered: dict[int, list[Job]] = {}
-        """What is to be committed by each thread itself, by its number."""
+        """The commits that each thread makes itself, by its number."""
         register(self)
         self._due: float | None = None
-        """When the file and the log are to be cleared of what was deleted; None if nothing was."""
+        """When the file and the log are to be cleared of deleted data; None without such data."""
         self._pause = _PAUSE_SECONDS
         self._rewritten = 0
         """The mark that the file had when it was rewritten and the log could not be emptied; else 0."""
@@ -114,7 +114,7 @@ class Writer:
 
         - not for the disk: with NORMAL a commit is only written to the system's cache. The exceptions are the commit that
           restarts the log, which syncs its head, and moving the log to the file. Both are left to the writer's thread.
-        - not for others: whoever has the connection or the file locked leaves the commit to the writer's thread. So does another
+        - not for others: if another holds the lock of the connection or the file, the commit is left to the writer's thread. So does another
           process that has written since the last commit: it may have restarted the log, or sealed the file.
         - not for much work: little is written, and the length of a value that is overwritten is looked at before.
         """
@@ -185,7 +185,7 @@ class Writer:
 
     def _settle(self) -> None:
         """Close a connection that met an error, and overwrite a commit in doubt, if the disk lets it."""
-        # What the connection remembers of the file may be wrong.
+        # The connection's cache of the file may be wrong.
         failed, self._connection = self._connection, None
         connection: Connection | None = None
         with suppress(Exception):  # the next commit tries it again, and raises what prevents it
@@ -219,7 +219,7 @@ class Writer:
             return True
 
     def erase(self) -> None:
-        """Have the thread clear the file of what another process has deleted."""
+        """Have the thread clear the file of data that another process has deleted."""
         with self._lock:
             self._due = 0.0
             self._start()
@@ -323,7 +323,7 @@ class Writer:
             self._forget(forgetting)
 
     def _forget(self, forgetting: set[Job]) -> None:
-        """Answer commits that were made, once what they delete has left the file."""
+        """Answer commits that were made, once the deleted data have left the file."""
         reason = self._erase(_READERS_SECONDS)
         for job in forgetting:
             failure = None
@@ -333,7 +333,7 @@ class Writer:
             job.answer(failure)
 
     def _erase(self, wait_seconds: float) -> StoreError | None:
-        """Clear the file and the log of what was deleted; return what prevents it, and then it is tried again later."""
+        """Clear the file and the log of deleted data; return the obstacle if that fails, and try again later."""
         try:
             check_identity(self._path, self._identity)
             connection = self._connect()
@@ -349,7 +349,9 @@ class Writer:
                     unmark(connection, number)
                 self._due, self._pause, self._rewritten = None, _PAUSE_SECONDS, 0
                 return None
-            reason = StoreError(f"{self._path}: it is being read all the time; end what reads it that long")
+            reason = StoreError(
+                f"{self._path}: it is being read all the time; end the processes that read it that long"
+            )
         except Exception as error:  # noqa: BLE001 - a damaged file raises anything; the commit is made in any case
             self._close_connection()
             reason = as_store_error(error, self._path)
