@@ -113,7 +113,7 @@ def read_message(data: Json, blobs: Blobs) -> Message:
     Raises:
         ValueError: the data is damaged.
     """
-    return _read_message(data, blobs, Any)
+    return parse_message(data, blobs)
 
 
 def usage_json(usage: Usage) -> Json:
@@ -358,9 +358,12 @@ def _bytes(fields: Mapping[str, Json], blobs: Blobs) -> bytes:
     )
 
 
-def _read_message(data: Json, blobs: Blobs, _: Any) -> Message:
-    parts = [Text(each) if isinstance(each, str) else _read(each, blobs, Any) for each in as_list(data["parts"])]
-    role = data["role"]
+def parse_message(data: Json, blobs: Blobs, _: Any = Any) -> Message:
+    """Return a message, as `read_message` does, but raise any kind of error: for readers within other readers."""
+    role, parts = data["role"], as_list(data["parts"])
+    if len(parts) == 1 and type(parts[0]) is str and role in _ROLES:  # as most are
+        return Message(role, (Text(parts[0]),))
+    parts = [Text(each) if isinstance(each, str) else _read(each, blobs, Any) for each in parts]
     if role not in _ROLES or not _PART_TYPES.issuperset(map(type, parts)):
         raise DecodeError("what was kept has something else where a message belongs")
     return Message(role, tuple(parts))
@@ -492,7 +495,7 @@ _READERS: dict[str, Callable[[Mapping[str, Json], Blobs, Any], Any]] = {
     "set": lambda fields, blobs, kind: set(_read_items(fields, blobs, kind, set)),
     "frozenset": lambda fields, blobs, kind: frozenset(_read_items(fields, blobs, kind, frozenset)),
     "image": lambda fields, blobs, _: _read_image(fields, blobs),
-    "message": _read_message,
+    "message": parse_message,
     "usage": lambda fields, _, __: read_usage(fields["v"]),
     "failed": lambda fields, blobs, _: _read_failed(fields, blobs),
     "bytes": lambda fields, blobs, _: _bytes(fields, blobs),

@@ -208,7 +208,7 @@ class EntryCodec:
         object.__setattr__(applied, field, decode(data, self.blobs, kind))
         return found, applied
 
-    def read(self, row: bytes) -> tuple[int, int, list[Entry]]:
+    def read(self, row: bytes) -> tuple[int, int, Sequence[Entry]]:
         """Return the time, the duration and the entries of a row. Steps in these are data; `revive` makes them steps.
 
         Raises:
@@ -217,7 +217,7 @@ class EntryCodec:
         if not is_intact(row):
             raise DecodeError("checksum mismatch")
         try:
-            return cast("tuple[int, int, list[Entry]]", _rows.decode(memoryview(row)[4:]))
+            return _rows.decode(memoryview(row)[4:])
         except msgspec.MsgspecError as error:
             reason = str(error) if isinstance(error, msgspec.ValidationError) else "not MessagePack"
         raise DecodeError(reason)

@@ -533,9 +533,10 @@ class Log:
             last = segment is segments[-1]
             self.state.number = 0
             end = until if last else None
+            watching = watch if last else None
             for first, row in segment.rows:
                 if end is None or self.state.number < end:
-                    self.fold_row(segment.header, first, row, until=end, watch=watch if last else None)
+                    self.fold_row(segment.header, first, row, until=end, watch=watching)
             if end is None and self.state.number < segment.header.last:
                 raise _missing(segment.header, self.state.number + 1)
 

@@ -16,7 +16,7 @@ from graphagent._article import a, kind_of
 from graphagent.codec._annotations import cached, hints
 from graphagent.codec._errors import DecodeError, as_int, as_list, as_str, readable
 from graphagent.codec._typed_objects import defaults_of, made
-from graphagent.codec._values import decode, encode, message_json, read_message, read_usage, usage_json
+from graphagent.codec._values import decode, encode, message_json, parse_message, read_usage, usage_json
 from graphagent.errors import SerializationError
 from graphagent.llm import Image, Message, ToolResult, Usage
 from graphagent.memory._blocks import Known, KnownMessage, Reference
@@ -121,7 +121,7 @@ def _read_message(data: Json, source: Source) -> Message:
         if kind.list_name in data:
             known = [kind.read(each, source.known) for each in as_list(data[kind.list_name])]
             return kind.message(known, as_int(data.get("left_out", 0)))
-    return read_message(data, source.blobs)
+    return parse_message(data, source.blobs)
 
 
 def _read_prompt(data: Json, source: Source) -> Prompt:
