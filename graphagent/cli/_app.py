@@ -16,6 +16,7 @@ from graphagent.cli.anchor import anchor
 from graphagent.cli.facts import Memory, facts
 from graphagent.cli.forget import forget
 from graphagent.cli.keys import keys
+from graphagent.cli.mcp import mcp
 from graphagent.cli.notes.commands import notes
 from graphagent.cli.run import run
 from graphagent.cli.runs.commands import runs
@@ -130,6 +131,12 @@ app.command(
     short_help="Execute submitted runs.",
     epilog="Example: graphagent worker app.py:agents --store runs.db --concurrency 20",
 )(expand_options(worker))
+
+app.command(
+    "mcp",
+    short_help="Serve a memory to assistants, editors and agents.",
+    epilog="Example: graphagent mcp --owner ada --scope /project/alpha",
+)(mcp)
 
 
 @app.command(epilog="Example: graphagent draw react --format svg --out react.svg")

@@ -190,6 +190,23 @@ async def open_notes(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> AsyncGenerator[Notes]:
     """Open the notes of an owner in a store; see `NotesTarget.use_notes`. `on_progress` is called while the index is rebuilt."""
+    async with await notes_in(
+        store, owner, source=source, embedder=embedder, reranker=reranker, vectors=vectors, on_progress=on_progress
+    ) as notes:
+        yield notes
+
+
+async def notes_in(
+    store: Store,
+    owner: str,
+    *,
+    source: str | None = None,
+    embedder: str | None = None,
+    reranker: str | None = None,
+    vectors: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Notes:
+    """Return the notes that `open_notes` opens, which their first use opens."""
     from graphagent.memory import Notes
 
     made = await Notes(store, owner=owner).stored_embedder() if vectors and embedder is None else None
@@ -198,15 +215,14 @@ async def open_notes(
         _output.aside(
             f"The notes have vectors of {made!r}, which are not used; to use them, pass that embedder with --embedder."
         )
-    async with Notes(
+    return Notes(
         store,
         embedder=maker,
         reranker=_reranker(reranker),
         owner=owner,
         source=source,
         on_progress=on_progress,
-    ) as notes:
-        yield notes
+    )
 
 
 async def owners_of(store: Store) -> list[str]:

@@ -1,0 +1,261 @@
+"""`graphagent mcp`: a memory as a server of the Model Context Protocol."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import anyio
+import typer
+
+from graphagent._raised import ungrouped
+from graphagent.cli import _stores
+from graphagent.cli._options import (
+    AGENT_NAME,
+    AnchorPlace,
+    expand_options,
+    flag,
+    key_option,
+    option,
+    owner_option,
+    place_option,
+    scope_of,
+    subject_of,
+    value_of,
+)
+from graphagent.cli._output import aside
+from graphagent.cli._store_place import StorePlace
+from graphagent.cli.notes._target import EmbedderName, notes_in
+from graphagent.errors import NoteError
+from graphagent.memory import Concept, Scope, StoreMemoryProvider, Subject
+
+if TYPE_CHECKING:
+    from graphagent.memory_server import MemoryServer
+    from graphagent.protocols import KeepingProvider, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The memory that is served."""
+
+    store: Annotated[
+        StorePlace | None,
+        place_option(
+            "The folder with facts, notes and runs, or the file of a program that keeps them in one store. Default: what commands keep in "
+            "$GRAPHAGENT_HOME, or else in your user data folder"
+        ),
+    ] = None
+    key: Annotated[str | None, key_option("Encrypt the memory, or open an encrypted one")] = None
+    anchor: AnchorPlace = None
+    owner: Annotated[str, owner_option("Whose memory. Clients cannot choose another one.")] = ""
+    scope: Annotated[
+        list[str] | None,
+        option(
+            "--scope",
+            "SCOPE",
+            "Only notes in a scope such as /project/alpha, or only facts in one such as agent:chat; given twice, one of each. Clients cannot "
+            "leave them.",
+        ),
+    ] = None
+    subject: Annotated[str | None, option("--subject", "NAME", "Only facts about this subject.")] = None
+    source: Annotated[
+        str | None, option("--source", "NAME", "Include the private notes of this source, and save new notes as its.")
+    ] = None
+    embedder: EmbedderName = None
+    trust: Annotated[
+        str,
+        option(
+            "--trust",
+            "LEVEL",
+            "How far what clients save is trusted: untrusted, inferred or trusted. Default: untrusted, for a client may have read anything.",
+        ),
+    ] = "untrusted"
+    read_only: Annotated[bool, flag("--read-only", text="Let clients change nothing.")] = False
+
+
+@expand_options
+def mcp(
+    *,
+    served: Served,
+    http: Annotated[
+        str | None,
+        option("--http", "[HOST:]PORT", "Serve over streamable HTTP. Default: over standard input and output."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        option(
+            "--token",
+            "env:NAME|file:PATH",
+            "Where the token is that each request over HTTP has to have. Only this machine is served without one.",
+        ),
+    ] = None,
+    host: Annotated[
+        list[str] | None,
+        option("--host", "NAME", "A further name under which clients reach the server over HTTP; can be repeated."),
+    ] = None,
+    origin: Annotated[
+        list[str] | None,
+        option("--origin", "URL", "Web pages that may use the server over HTTP; can be repeated. Default: none."),
+    ] = None,
+) -> None:
+    """Serve a memory to desktop assistants, editors and other agents, as a server of the Model Context Protocol."""
+    if http is None and (token or host or origin):
+        raise typer.BadParameter("--token, --host and --origin are for --http")
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    if http is None:
+        # What reads standard input cannot be interrupted in another way.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        anyio.run(_over_stdio, served)
+    else:
+        address, secret = _address_of(http), _token_at(token)
+        anyio.run(_over_http, served, address, {"token": secret, "hosts": host or (), "origins": origin or ()})
+
+
+async def _over_stdio(served: Served) -> None:
+    async with _server_of(served) as server:
+        await server.serve_stdio()
+
+
+async def _over_http(served: Served, address: tuple[str, int], options: dict[str, Any]) -> None:
+    async with _server_of(served) as server:
+        with ungrouped():
+            async with anyio.create_task_group() as group:
+
+                async def listen() -> None:
+                    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                        async for _ in signals:
+                            group.cancel_scope.cancel()
+
+                group.start_soon(listen)
+                await _serve(server, address, options)
+                group.cancel_scope.cancel()
+
+
+async def _serve(server: MemoryServer, address: tuple[str, int], options: dict[str, Any]) -> None:
+    """Serve until it is cancelled.
+
+    Raises:
+        BadParameter: the address cannot be listened at, or not without further options.
+    """
+    try:
+        with value_of("--http"):
+            await server.serve_http(
+                *address, **options, on_started=lambda url: aside(f"Serving the memory at {url}; Ctrl-C ends it.")
+            )
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise typer.BadParameter(
+            f"{address[0]}:{address[1]} cannot be listened at: {reason}", param_hint="--http"
+        ) from None
+
+
+@asynccontextmanager
+async def _server_of(served: Served) -> AsyncGenerator[MemoryServer]:
+    """Open what is served, and yield its server.
+
+    Raises:
+        BadParameter: as `_stores.open_store`, or an option has no valid value.
+        StoreError: something cannot be read.
+    """
+    from graphagent.memory_server import MemoryServer
+
+    path, facts_scope = _scopes(served.scope or ())
+    async with (
+        _opened(served) as (facts, store, runs),
+        aclosing(
+            await notes_in(store, served.owner, source=served.source, embedder=served.embedder, vectors=True)
+        ) as notes,
+    ):
+        try:
+            view = notes if path is None else notes.scope(path)
+        except NoteError as error:
+            raise typer.BadParameter(str(error), param_hint="--scope") from None
+        with value_of():
+            yield MemoryServer(
+                facts=facts, notes=view, runs=runs, owner=served.owner, scope=facts_scope, trust=served.trust,
+                subject=None if served.subject is None else subject_of(served.subject), read_only=served.read_only,
+            )  # fmt: skip
+
+
+@asynccontextmanager
+async def _opened(served: Served) -> AsyncGenerator[tuple[KeepingProvider, Store, Store | None]]:
+    """Open the facts, the store of the notes, and that of the runs if there is one."""
+    given, key, anchor = served.store, served.key, served.anchor
+    if given is not None and (given.is_server or not _stores.names_folder(given.path)):
+        async with _stores.open_store("notes", given, key, anchor, new=True) as store:
+            yield StoreMemoryProvider(store), store, store
+        return
+    async with _stores.open_facts(given, key, anchor, new=True) as facts, AsyncExitStack() as more:
+        await facts.load(
+            Concept("keyword"), Subject("user"), Scope.agent(AGENT_NAME)
+        )  # a wrong key fails here, before any change
+        store = await more.enter_async_context(_stores.open_store("notes", given, key, anchor, new=True))
+        runs = _stores.place_of("runs", given, new=True)
+        yield (
+            facts,
+            store,
+            await more.enter_async_context(_stores.open_store("runs", given, key, anchor))
+            if runs.path.exists()
+            else None,
+        )
+
+
+def _scopes(given: list[str] | tuple[()]) -> tuple[str | None, Scope | None]:
+    """Return the scope of notes and the scope of facts that were named.
+
+    Raises:
+        BadParameter: two of one kind were named, or one is not a scope.
+    """
+    paths = [each for each in given if each.startswith("/")]
+    others = [each for each in given if not each.startswith("/")]
+    if len(paths) > 1 or len(others) > 1:
+        raise typer.BadParameter(
+            "one scope of notes can be served, such as /project/alpha, and one of facts, such as agent:chat",
+            param_hint="--scope",
+        )
+    return (paths[0] if paths else None), (scope_of(others[0]) if others else None)
+
+
+def _address_of(text: str) -> tuple[str, int]:
+    """Return the host and the port that a text such as `127.0.0.1:8765` names; by default this machine alone."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise typer.BadParameter(
+            f"{text!r} is not an address; write a port, or a host and a port: 127.0.0.1:8765", param_hint="--http"
+        )
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _token_at(place: str | None) -> str | None:
+    """Return the token at a place.
+
+    Raises:
+        BadParameter: nothing is there, or it is not a place. The message does not contain the value, which may be a token.
+    """
+    if place is None:
+        return None
+    kind, _, where = place.partition(":")
+    found = ""
+    if kind == "env":
+        found = os.environ.get(where, "")
+    elif kind == "file":
+        try:
+            found = Path(where).expanduser().read_text("utf-8", "replace")
+        except OSError as error:
+            raise typer.BadParameter(
+                f"the token cannot be read from {where!r}: {os.strerror(error.errno or 0)}", param_hint="--token"
+            ) from None
+    else:
+        raise typer.BadParameter(
+            "everybody on this machine can see the arguments of a command; write where the token is: env:NAME or file:PATH",
+            param_hint="--token",
+        )
+    if not found.strip():
+        raise typer.BadParameter(f"there is no token at {place!r}", param_hint="--token")
+    return found.strip()
