@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import typer
+from anyio.abc import TaskStatus
 
 from graphagent._raised import ungrouped
 from graphagent.cli import _stores
@@ -110,8 +111,11 @@ def mcp(
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     if http is None:
         # What reads standard input cannot be interrupted in another way.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        anyio.run(_over_stdio, served)
+        before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+        try:
+            anyio.run(_over_stdio, served)
+        finally:
+            signal.signal(signal.SIGINT, before)
     else:
         address, secret = _address_of(http), _token_at(token)
         anyio.run(_over_http, served, address, {"token": secret, "hosts": host or (), "origins": origin or ()})
@@ -127,12 +131,13 @@ async def _over_http(served: Served, address: tuple[str, int], options: dict[str
         with ungrouped():
             async with anyio.create_task_group() as group:
 
-                async def listen() -> None:
+                async def listen(*, task_status: TaskStatus[None]) -> None:
                     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                        task_status.started()
                         async for _ in signals:
                             group.cancel_scope.cancel()
 
-                group.start_soon(listen)
+                await group.start(listen)
                 await _serve(server, address, options)
                 group.cancel_scope.cancel()
 
