@@ -162,7 +162,7 @@ async def _serve(server: MemoryServer, address: tuple[str, int], options: dict[s
 
 @asynccontextmanager
 async def _server_of(served: Served) -> AsyncGenerator[MemoryServer]:
-    """Open what is served, and yield its server.
+    """Open the memory, and yield its server.
 
     Raises:
         BadParameter: as `_stores.open_store`, or an option has no valid value.
@@ -262,5 +262,5 @@ def _token_at(place: str | None) -> str | None:
             param_hint="--token",
         )
     if not found.strip():
-        raise typer.BadParameter(f"there is no token at {place!r}", param_hint="--token")
+        raise typer.BadParameter(f"{place!r} has no token", param_hint="--token")
     return found.strip()

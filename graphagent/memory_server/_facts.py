@@ -47,7 +47,7 @@ class ServedFacts:
         """Return of what, about whom and where a fact is, by the id of any of its versions.
 
         Raises:
-            ToolError: there is no such fact.
+            ToolError: the fact does not exist.
             StoreError: the facts cannot be read.
         """
         records = [record async for record in self.provider.export(owner=self.owner) if record["id"] == id_]
@@ -56,7 +56,7 @@ class ServedFacts:
             if self.subject in (None, subject) and self.scope in (None, scope):
                 kind = FactType(record["type"])
                 return Concept(str(record["keyword"]), str(record["description"]), kind), subject, scope
-        raise ToolError(f"there is no fact {id_!r} here; the tool facts lists them with their ids")
+        raise ToolError(f"the fact {id_!r} does not exist here; the tool facts lists them with their ids")
 
     async def save(
         self,

@@ -181,7 +181,7 @@ class Forgotten(BaseModel):
 
 
 def answer(result: BaseModel) -> CallToolResult:
-    """Return a result as clients get it: as data, and as a text for models, which leaves out what is empty."""
+    """Return a result as clients get it: as data, and as a text for models, without empty fields."""
     data: dict[str, Any] = result.model_dump(mode="json")
     rest = {name: value for name, value in data.items() if value and name != "notice"}
     parts: list[str] = []

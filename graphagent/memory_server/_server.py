@@ -143,7 +143,7 @@ class MemoryServer:
             on_started: Called with the URL of the server once it listens.
 
         Raises:
-            ValueError: the address can be reached by other machines, and there is no token; or it stands for all addresses, and no
+            ValueError: the address can be reached by other machines, and no token is given; or it stands for all addresses, and no
                 `hosts` are named; or as for `app`.
             OSError: the address cannot be listened at.
         """

@@ -19,7 +19,7 @@ from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import ConfigDict, Field
 
 from graphagent.errors import GraphAgentError
-from graphagent.history import PendingQuestion, list_questions, reach
+from graphagent.history import PendingQuestion, Place, list_questions, reach
 from graphagent.llm import ToolCall
 from graphagent.memory import KnownFact, NoteView, Source
 from graphagent.memory.agent_memory._shown import matching
@@ -83,7 +83,7 @@ class MemoryTools:
     read_only: bool
 
     def offered(self) -> Iterator[Tool]:
-        """Yield the tools for what is served."""
+        """Yield the tools for the parts that are served."""
         reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
         adds = ToolAnnotations(
             read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
@@ -218,7 +218,7 @@ class MemoryTools:
         offset: _Offset = 0,
         limit: _Limit = MOST,
     ) -> Annotated[CallToolResult, FactsPage]:
-        """List what is known to be true, page by page: values under keywords, with who said so and since when."""
+        """List the facts that are known, page by page: values under keywords, with who said so and since when."""
         known = await self._facts().known(_aware(as_of))
         found = matching(known, [query]) if query is not None else known
         found = [each for each in found if about in (None, each.subject.name)]
@@ -262,9 +262,9 @@ class MemoryTools:
         """Say why something is known: a fact or a note in full, its source and trust, and its history."""
         explained, where = await (self._of_note(id, text_from, offset) if _is_note(id) else self._of_fact(id, offset))
         if with_runs and self.runs is not None:
-            places = [
-                each for each in (self.facts_ and self.facts_.provider, self.notes_, self.runs) if each is not None
-            ]
+            places: list[Place] = [self.runs]
+            places += [] if self.facts_ is None else [self.facts_.provider]
+            places += [] if self.notes_ is None else [self.notes_]
             reached = await reach(*places, owner=self.owner, **where)
             explained.runs = [each.to_text() for each in reached if each.kind == "run"][:MOST]
             explained.repeated_in = len({each.id for each in reached if each.kind in ("fact", "note")})
@@ -286,7 +286,7 @@ class MemoryTools:
     async def _note(self, id_: str) -> Any:
         found = None if self.notes_ is None else await self.notes_.get(id_.removeprefix(NOTE))
         if found is None:
-            raise ToolError(f"there is no note {id_!r} here; the tool notes lists them with their ids")
+            raise ToolError(f"the note {id_!r} does not exist here; the tool notes lists them with their ids")
         return found
 
     async def _of_note(self, id_: str, start: int, offset: int) -> tuple[Explained, Mapping[str, Any]]:

@@ -15,7 +15,7 @@ import pytest
         ("--http 99999", "'99999' is not an address"),
         ("--http 0.0.0.0:8765", "other machines can reach '0.0.0.0'; give a token"),
         ("--http 0 --token plum-quarry-ledger", "everybody on this machine can see the arguments"),
-        ("--http 0 --token env:NOTHING", "there is no token at 'env:NOTHING'"),
+        ("--http 0 --token env:NOTHING", "'env:NOTHING' has no token"),
         ("--http 0 --token file:nothing", "the token cannot be read from 'nothing'"),
         ("--scope /a --scope /b", "one scope of notes can be served"),
         ("--scope agent:", "'agent:' is not a scope"),

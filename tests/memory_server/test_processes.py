@@ -25,7 +25,7 @@ async def together(first, second):
     await call(first, "forget", ids=[fact["id"]])
     await call(second, "forget", ids=[note["id"]])
     for client in (first, second):
-        assert "there is no" in await refused(client, "explain", id=fact["id"])
+        assert "does not exist here" in await refused(client, "explain", id=fact["id"])
         assert (await call(client, "recall", query="PostgreSQL city"))["notes"] == []
 
 

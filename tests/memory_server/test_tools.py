@@ -81,8 +81,8 @@ async def test_clients_of_both_eras_keep_find_explain_and_forget(mode, tmp_path)
         erased = await call(client, "forget", ids=[fact["id"], note["id"]])
         assert (erased["facts"], erased["notes"]) == (2, 1)
         assert (await call(client, "facts"))["facts"] == (await call(client, "notes"))["notes"] == []
-        assert "there is no note" in await refused(client, "forget", ids=[note["id"]])
-        assert "there is no fact" in await refused(client, "explain", id=fact["id"])
+        assert "does not exist here" in await refused(client, "forget", ids=[note["id"]])
+        assert "does not exist here" in await refused(client, "explain", id=fact["id"])
 
 
 async def test_owner_and_scope_are_those_of_the_launch():
@@ -105,8 +105,8 @@ async def test_owner_and_scope_are_those_of_the_launch():
         for tool, more in (("recall", {"query": "x"}), ("remember", {"text": "x"}), ("facts", {}), ("notes", {})):
             assert "owner" in await refused(client, tool, owner="bob", **more)
         for id_ in (f"note:{secret.id}", f"note:{private.id}", f"fact:{hers.id}", f"fact:{his.id}"):
-            assert "there is no" in await refused(client, "explain", id=id_)
-            assert "there is no" in await refused(client, "forget", ids=[id_])
+            assert "does not exist here" in await refused(client, "explain", id=id_)
+            assert "does not exist here" in await refused(client, "forget", ids=[id_])
         assert "/secret" in await refused(client, "notes", scope="/../secret")
         saved = await call(client, "remember", text="Elsewhere?", scope="/secret")
     kept = await Notes(store, owner="ada").get(saved["id"].removeprefix("note:"))
