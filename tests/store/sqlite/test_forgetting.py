@@ -320,7 +320,7 @@ async def test_someone_who_keeps_reading(tmp_path, soon, rewrites):
     other = apsw.Connection(str(store.path))
     other.execute("BEGIN")
     before = other.execute("SELECT * FROM items").fetchall()
-    with pytest.raises(NotErasedError, match="end what reads it") as caught:
+    with pytest.raises(NotErasedError, match="end the processes that read it") as caught:
         await store.commit(DeleteAll(("r", "o")))
     assert str(store.path) == caught.value.where
     assert await store.get(("r", "o", 1)) is None
