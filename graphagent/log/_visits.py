@@ -7,6 +7,7 @@ is still being executed.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, final
@@ -231,7 +232,7 @@ class Frame:
         """The entry with which it began."""
         self.visit = Visit(None, UNSET, TASK, born, born, born)
         """Its current visit: also before the first node, and at END."""
-        self.visits: dict[str, int] = {}
+        self.visits = defaultdict[str, int](int)
         """How often each node was entered."""
         self.nodes = self.turns = 0
         """How many nodes were executed, and how many model turns there were, here and inside, without sub-agents."""
@@ -275,7 +276,7 @@ class Frame:
         """It is before a node: the first one, or that after one that ended."""
         self.visit = Visit(node, value, source, number, number, number)
         if node:
-            self.visits[node] = self.visits.get(node, 0) + 1
+            self.visits[node] += 1
         else:
             self.ended = number
         if self.owns and self.transcript.changes:

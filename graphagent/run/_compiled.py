@@ -114,7 +114,7 @@ class CompiledNode:
     """A node, or a tap, in its place in a strategy."""
 
     __slots__ = (
-        "call", "counts", "declared", "edges", "element", "error_edges", "following", "function", "inside", "kinds", "name",
+        "call", "counts", "declared", "edges", "element", "error_edges", "following", "function", "inside", "kind", "kinds", "name",
         "only_taps", "output_type", "passes_input", "rules", "within",
     )  # fmt: skip
 
@@ -145,6 +145,8 @@ class CompiledNode:
         """The type of which its output must be where that is stored; Any where nothing is declared, or the call checks it."""
         self.kinds = plain_classes(self.declared)
         """The classes of which its output must be in any case; none where that takes more than an `isinstance`."""
+        self.kind = self.kinds[0] if self.kinds else None
+        """The class of most outputs."""
         self.passes_input = passes_input
         """Whether it is a tap: its input is passed on, whatever the call returns."""
         self.element = element

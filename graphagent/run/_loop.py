@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, cast, final
 
-from anyio.lowlevel import checkpoint
-
 from graphagent._error_source import note_source
 from graphagent._raised import translate
 from graphagent.errors import NodeFailedError, NoPathError, RunError, SerializationError
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from graphagent.run._compiled import CompiledEdge, CompiledNode
     from graphagent.run._walk import Walk
 
-_EVERY = 127
-"""After so many nodes other tasks get a turn, since nodes may never wait themselves. A mask: one less than a power of two."""
 _HEARD = (NodeStarted, NodeFinishedEvent, PathTaken, RunAnswered)
 """The events that come with a node that does what it is to do."""
 _REFUSED: Any = object()
@@ -96,8 +92,9 @@ async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  long because eac
     node, value = walk.strategy.node(visit.node or ""), walk.input()
     assert node is not None
     following = cast("CompiledNode | None", None)
-    number = state.number if frame.is_new else -1
+    number, latest, source = state.number if frame.is_new else -1, visit.latest, visit.source
     counts_too = () if frame.activation is not None else tuple(frame.counted_around())
+    watched = told is not None or recorded is not None
     limits.count_running(1)
     try:
         while node is not DONE:
@@ -106,18 +103,15 @@ async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  long because eac
             function = node.function if alone else None
             if function is None and node.rules:
                 check_rules(walk, node.rules)
-            nodes = counted.nodes
-            if nodes > limits.last and node.counts:
-                limits.enter_next_node()
-            if nodes & _EVERY == _EVERY:
-                await checkpoint()
+            if counted.nodes >= limits.until:
+                await limits.enter_next_node(node.counts)
             if told is not None:
                 told.started(node, value)
             taken: CompiledEdge | None = None
             try:
                 try:
                     if function is not None:
-                        returned = await function(Context(walk, visit, visit.latest), value)
+                        returned = await function(Context(walk, visit, latest), value)
                     else:
                         if not node.counts:  # the nodes inside have places of their own
                             limits.count_running(-1)
@@ -127,19 +121,20 @@ async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  long because eac
                 except BaseException as raised:
                     await translate(raised, f"node {run.node_of(frame)!r}")
                     raise
-                if node.kinds and not isinstance(returned, node.kinds):
+                if type(returned) is not node.kind and node.kinds and not isinstance(returned, node.kinds):
                     raise wrong_output(node.declared, returned)
             except Exception as error:  # noqa: BLE001  raised again there, if no edge takes it
                 following, passed = _after_error(node, walk, error, value)
-                number, visit = state.number, frame.visit
+                returned = passed
+                visit, ended = frame.visit, False
+                number, latest, source = state.number, visit.latest, visit.source
             except BaseException as interruption:
                 _interrupted(node, walk, interruption)
                 raise
             else:
                 if node.passes_input:
                     returned = value
-                passed = returned
-                following = node.following
+                passed, following, ended = returned, node.following, True
                 if following is None:
                     try:
                         for taken in node.edges:
@@ -160,41 +155,43 @@ async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  long because eac
                     except BaseException as error:
                         _failed(node, walk, error)
                         if told is not None:
-                            told.finished(node, returned)
+                            with limits.without_one():
+                                told.finished(node, returned)
                         raise
                     following = taken.target
-                name = following.name
                 if state.number == number:
-                    state.number = number = number + 1
+                    state.number = latest = number = number + 1
                     frame.nodes += 1
-                    for each in counts_too:
-                        each.nodes += 1
-                    frame.visit = visit = Visit(name, passed, visit.source, number, number, number)
+                    if counts_too:
+                        for each in counts_too:
+                            each.nodes += 1
+                    name = following.name
+                    frame.visit = visit = Visit(name, passed, source, number, number, number)
                     if name:
-                        visits[name] = visits.get(name, 0) + 1
+                        visits[name] += 1
                     else:
                         frame.ended = number
                 else:
                     tap = node.passes_input and (taken is None or not taken.changes)
-                    log.finish_node(frame, name, passed, None, tap, node.counts)
-                    number, visit = state.number, frame.visit
-                if told is not None:
-                    told.finished(node, returned, taken)
+                    log.finish_node(frame, following.name, passed, None, tap, node.counts)
+                    visit = frame.visit
+                    number, latest, source = state.number, visit.latest, visit.source
             finally:
                 if function is None and not node.counts:
                     limits.count_running(1)
-            if recorded is not None:
-                recorded.left(frame, node.name)
+            if watched or session.attention:
+                with limits.without_one():
+                    if told is not None and ended:
+                        told.finished(node, returned, taken)
+                    if recorded is not None:
+                        recorded.left(frame, node.name)
+                    if session.attention:
+                        run.between_nodes(frame)
+                        told = _listeners(walk)
+                        watched = told is not None or recorded is not None
+                    if told is not None:
+                        told.follows(following, passed)
             node, value = following, passed
-            if session.attention:
-                limits.count_running(-1)
-                try:
-                    run.between_nodes(frame)
-                finally:
-                    limits.count_running(1)
-                told = _listeners(walk)
-            if told is not None:
-                told.follows(node, value)
     finally:
         limits.count_running(-1)
     return value
@@ -212,8 +209,8 @@ async def _execute_durably(walk: Walk) -> Any:
         if node.rules:
             check_rules(walk, node.rules)
         if node.counts:
-            if run.frame.nodes & _EVERY == _EVERY:
-                await checkpoint()
+            if limits.frame.nodes >= limits.looks:
+                await limits.let_others()
             limits.enter_node()
         name = node.name
         node, value = await _execute_node(node, walk, told, value)

@@ -118,7 +118,7 @@ def _with_retry(call: Call, policy: Retry, element: Element, name: str, *, whole
                 value = given()
             await anyio.sleep(wait)
             if counted:
-                walk.limits.enter_next_node()
+                await walk.limits.enter_next_node(counted)
 
     return retrying
 

@@ -67,8 +67,6 @@ class Session:
     """One log in this process, and the run of the agent whose log it is."""
 
     # Most logs never have these: as class attributes they cost nothing for each run.
-    attention = False
-    """Whether something is to be done before the next node: steps were added, or the run is to stop."""
     loop: type[AsyncBackend] | None = None
     """The backend, once it was asked for."""
     failure: RunError | None = None
@@ -101,6 +99,8 @@ class Session:
     def __init__(self, config: RunConfig, log: Log, *, run_id: str, owner: str) -> None:
         self.log = log
         self.run_id, self.owner = run_id, owner
+        self.attention = False
+        """Whether something is to be done before the next node: steps were added, or the run is to stop."""
         self.handed: list[Step] = []
         """The steps that `step` returns next."""
         self.asked: dict[str, Question] = {}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast, final
 
 from anyio.lowlevel import checkpoint
 
-from graphagent.errors import BudgetError, UnpricedModelError
+from graphagent._clock import seconds_since, ticks
+from graphagent.errors import UnpricedModelError
 from graphagent.graph import ToolSelection
 from graphagent.llm._wrappers import tells_cost
 from graphagent.log._visits import UNSET
@@ -29,6 +31,12 @@ if TYPE_CHECKING:
 CHOSEN = "tools"
 """The key of the effect that holds the names of the tools that a model chose for a subgraph."""
 _UNLIMITED = float("inf")
+_LOOKS = 128
+"""After so many nodes the time is looked at, since nodes may never wait themselves."""
+_TURN = 0.001
+"""After so many seconds other tasks have a turn: it costs as much as some nodes."""
+_MOST = 4096
+"""After so many nodes other tasks have a turn in any case, such as where a test has stopped the clock. A power of two."""
 _PASSES = 3
 """How many turns of an event loop it takes at the most until a time limit that has passed cancels the task."""
 
@@ -38,7 +46,7 @@ class Limits:
     """The budgets of a run, or of a subgraph that has its own, beside what the frame has spent."""
 
     __slots__ = (
-        "asking", "cost", "frame", "last", "max_cost", "max_nodes", "max_tokens", "max_turns", "parent", "run", "running", "where", "within",
+        "asking", "cost", "frame", "looks", "max_cost", "max_nodes", "max_tokens", "max_turns", "parent", "run", "running", "since", "until", "where", "within",
     )  # fmt: skip
 
     def __init__(
@@ -59,12 +67,12 @@ class Limits:
         self.max_tokens: float = _UNLIMITED if tokens is None else tokens
         self.max_cost: Decimal | float = _UNLIMITED if cost is None else Decimal(str(cost))
         self.cost = cost
-        self.last = self._last()
-        """So many nodes may have been counted when the next one begins in the place of one that has ended. Where there are limits around, none:
-        they are asked."""
-
-    def _last(self) -> float:
-        return self.max_nodes - self.running if self.within is None else -_UNLIMITED
+        self.looks = frame.nodes + _LOOKS
+        """When so many nodes are counted, the time is looked at."""
+        self.since = 0
+        """When other tasks had their last turn, in ticks of the clock, as far as the time was looked at."""
+        self.until: float = 0
+        """Until so many nodes are counted, the next one begins in the place of one that has ended, and nothing is to be asked."""
 
     def replace(self, budgets: Budgets) -> None:
         """Replace the limits that are not None."""
@@ -74,7 +82,7 @@ class Limits:
                 setattr(self, name, limit)
         if budgets.max_cost is not None:
             self.max_cost, self.cost = Decimal(str(budgets.max_cost)), budgets.max_cost
-        self.last = self._last()
+        self.until = 0
 
     def enter_node(self) -> None:
         """Count a node that begins.
@@ -82,32 +90,62 @@ class Limits:
         Raises:
             BudgetError: there is none left; nothing is counted.
         """
+        self.check_node()
+        self.count_running(1)
+
+    def check_node(self) -> None:
+        """Check that a node is left.
+
+        Raises:
+            BudgetError: there is none left.
+        """
         limits: Limits | None = self
         while limits is not None:
             if limits.frame.nodes + limits.running >= limits.max_nodes:
                 raise limits.run.budget_error("nodes", limits.max_nodes, limits.where)
             limits = limits.within
-        self.count_running(1)
 
-    def enter_next_node(self) -> None:
-        """Count a node that begins in the place of one that has ended, and is counted by the frame.
+    async def enter_next_node(self, counts: int) -> None:
+        """Count a node that begins in the place of one that has ended, and is counted by the frame. Let other tasks have a turn.
+
+        Args:
+            counts: Whether it counts: the nodes inside a fork or a strategy do.
 
         Raises:
             BudgetError: there is none left; the place is kept.
         """
+        if counts and (self.within is not None or self.frame.nodes + self.running > self.max_nodes):
+            with self.without_one():
+                self.check_node()
+        if self.frame.nodes >= self.looks:
+            await self.let_others()
+        # Those around may change, and know nothing of the limits inside.
+        self.until = 0 if self.within is not None else min(self.max_nodes - self.running + 1, self.looks)
+
+    async def let_others(self) -> None:
+        """Let other tasks have a turn now and then, since nodes may never wait themselves."""
+        nodes = self.frame.nodes
+        self.looks = nodes + _LOOKS
+        if self.since and (seconds_since(self.since) >= _TURN or nodes & (_MOST - 1) < _LOOKS):
+            await checkpoint()
+            self.since = 0
+        self.since = self.since or ticks()
+
+    @contextmanager
+    def without_one(self) -> Generator[None]:
+        """Give up the place of a node, and take it again after the block."""
         self.count_running(-1)
         try:
-            self.enter_node()
-        except BudgetError:
+            yield
+        finally:
             self.count_running(1)
-            raise
 
     def count_running(self, nodes: int) -> None:
         """Change how many nodes are being executed, here and around."""
         limits: Limits | None = self
         while limits is not None:
             limits.running += nodes
-            limits.last -= nodes
+            limits.until = 0
             limits = limits.within
 
     def enter_turn(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 
 import anyio
@@ -24,11 +25,12 @@ from tests.thorough import examples
 
 
 async def stages(built, most, *, store=None, watched=False):
-    """Execute a run to its end; return what it was at each rest, what was heard and done meanwhile, and its states without a store."""
-    life, heard, found, states = Life(built), [], [], []
+    """Execute a run to its end; return what it was at each rest, what was heard and done, its states in memory, and nodes if `watched`."""
+    life, heard, found, states, ends = Life(built), [], [], [], []
     run = life.agent(store).start("the task", run_id="r")
     if watched:
-        run.on(NodeStarted, lambda event: None)
+        for kind in (NodeStarted, NodeFinished):
+            run.on(kind, lambda event: ends.append((type(event), event.node, run.result.nodes)))
     run.on(NodeFailed, lambda event: heard.append((event.node, repr(event.error), run.result.nodes)))
     run.set_budgets(max_nodes=most)
     while True:
@@ -54,7 +56,7 @@ async def stages(built, most, *, store=None, watched=False):
         elif result.status == "waiting":
             run.answer(answers=answers_to(result.questions, one=False))
         else:
-            return (found, heard, life.world.done, life.world.keys), states
+            return (found, heard, life.world.done, life.world.keys), states, ends
 
 
 @settings(max_examples=examples(100, 15), **MANY)
@@ -68,11 +70,11 @@ def test_both_ways_come_to_the_same(built, most):
             with fixed_clock(step_ms=0), fixed_ids():
                 ways.append(await stages(built, most, store=store and store(), watched=watched))
         in_memory, durable = ways[0], ways[2]
-        assert in_memory == ways[1]
-        assert durable == ways[3]
+        assert in_memory[:2] == ways[1][:2]
+        assert durable[:2] == ways[3][:2]
         # Branches have their turns in another order where they wait for a store.
         if not any(f"'{fork}'" in repr(built) for fork in ("parallel", "each", "race")):
-            assert in_memory[0] == durable[0]
+            assert (in_memory[0], ways[1][2]) == (durable[0], ways[3][2])
 
     anyio.run(all_ways)
 
@@ -121,6 +123,7 @@ async def test_other_tasks_have_their_turn_while_a_sub_agent_loops():
 
     @node
     async def add(ctx: Context, n: int) -> int:
+        time.sleep(0.0001)  # noqa: ASYNC251  it never waits
         return n + 1
 
     async def count() -> None:
