@@ -21,7 +21,8 @@ from graphagent.errors import (
 )
 from graphagent.llm._context_overflow import is_overflow
 from graphagent.llm._messages import FailedRequest, ModelRequest, ModelResponse
-from graphagent.llm._wrappers import TextRelay, check_model, response_of, tells_cost
+from graphagent.llm._whole import response_of
+from graphagent.llm._wrappers import TextRelay, check_model, tells_cost
 
 if TYPE_CHECKING:
     from graphagent.protocols import Model

@@ -1,16 +1,39 @@
-"""Whether the answer of a model is whole, and asking once more for an answer that is not, or that does not fit."""
+"""The answer of a model: waiting for it, whether it is whole, and asking once more for an answer that is not, or that does not fit."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from graphagent._article import counted
-from graphagent.errors import ContentFilterError, OutputError, TruncatedError
+from graphagent._raised import translate
+from graphagent.errors import (
+    ContentFilterError,
+    LeakedCancellationError,
+    ModelRequestError,
+    OutputError,
+    TruncatedError,
+)
 from graphagent.llm._messages import Message, ModelRequest, ModelResponse, Reasoning, Text, Usage
 from graphagent.llm._output import OutputFormat
+
+
+async def response_of(model: Model, answer: Awaitable[ModelResponse]) -> ModelResponse:
+    """Return the response of a model that was asked.
+
+    Raises:
+        ModelRequestError: the model raised a cancellation without a request, as a client does whose connection has ended.
+    """
+    try:
+        return await answer
+    except BaseException as raised:
+        try:
+            await translate(raised, f"model {model.name!r}")
+        except LeakedCancellationError as error:
+            raise ModelRequestError(str(error)) from error
+        raise
 
 
 def is_empty(message: Message) -> bool:
@@ -144,6 +167,9 @@ def asked_again(
         request, messages=(*request.messages, *shown, Message.user(f"{said[:1].upper()}{said[1:]}. {again}"))
     )
 
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Model
 
 T = TypeVar("T")
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from graphagent._options import check_can, check_respond
-from graphagent._raised import translate
-from graphagent.errors import LeakedCancellationError, ModelRequestError
 
 if TYPE_CHECKING:
-    from graphagent.llm._messages import ModelResponse
     from graphagent.protocols import Model, Store
 
 
@@ -37,22 +34,6 @@ def check_model(wrapper: str, model: object, example: str) -> None:
     """
     check_can("respond", model, f"{wrapper} takes a model", example)
     check_respond(model)
-
-
-async def response_of(model: Model, answer: Awaitable[ModelResponse]) -> ModelResponse:
-    """Return the response of a model that was asked.
-
-    Raises:
-        ModelRequestError: the model raised a cancellation without a request, as a client does whose connection has ended.
-    """
-    try:
-        return await answer
-    except BaseException as raised:
-        try:
-            await translate(raised, f"model {model.name!r}")
-        except LeakedCancellationError as error:
-            raise ModelRequestError(str(error)) from error
-        raise
 
 
 def tells_cost(model: Model) -> bool:

@@ -23,8 +23,7 @@ from graphagent.llm import ModelResponse
 from graphagent.llm._attempts import failures
 from graphagent.llm._json_text import PartialOutput
 from graphagent.llm._tools import fitted
-from graphagent.llm._whole import check_whole
-from graphagent.llm._wrappers import response_of
+from graphagent.llm._whole import check_whole, response_of
 from graphagent.log._entries import EffectRecorded, Spent
 from graphagent.log._header import header_key
 from graphagent.log._ledger import Charge

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, TypeVar, cast
 from weakref import ref
 
 from graphagent._article import a, kind_of
-from graphagent.codec._annotations import cached
 from graphagent.llm import Image, Message, ToolCall, ToolResult, Usage
 from graphagent.llm._images import images_of
 from graphagent.llm._tools import fresh_ids
@@ -17,6 +17,8 @@ from graphagent.memory.transcript._prompt import Prompt
 
 if TYPE_CHECKING:
     from graphagent.llm import ImageLike
+
+T = TypeVar("T")
 
 _NOT_RUN = "This call was not executed."
 _SEE_FIRST = "See the first result."
@@ -145,13 +147,18 @@ def _unassignable(kind: type[Step], name: str) -> str:
     return f"{a(kind.__name__)} has no field {name!r} to assign; it has {fields}"
 
 
-@cached
+def by_class(function: Callable[[type[Step]], T]) -> Callable[[type[Step]], T]:
+    """Cache a function of types of steps. The cast is for mypy, to which a class is as little hashable as its objects."""
+    return cast("Callable[[type[Step]], T]", cache(function))
+
+
+@by_class
 def field_names(kind: type[Step]) -> tuple[str, ...]:
     """Return the names of the fields of a type of steps."""
     return tuple(fields_of(kind))
 
 
-@cached
+@by_class
 def fields_of(kind: type[Step]) -> dict[str, type[Step]]:
     """Return the names of the fields of a type of steps, with the class that defines each."""
     found: dict[str, type[Step]] = {}

@@ -6,15 +6,14 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from graphagent.codec._annotations import cached
 from graphagent.llm import Message
 from graphagent.memory._blocks import Known, KnownFact, KnownMessage, KnownNote
 from graphagent.memory._references import KINDS, shortened_note
+from graphagent.memory.steps._types import Step, by_class
 from graphagent.memory.transcript._fields import form_of
 from graphagent.memory.transcript._prompt import Prompt, Versions
 
 if TYPE_CHECKING:
-    from graphagent.memory.steps._types import Step
     from graphagent.memory.transcript._transcript import Transcript
 
 
@@ -54,7 +53,7 @@ def _versions(transcripts: Iterable[Transcript]) -> Iterator[Versions]:
             waiting += {id(each.versions): each.versions for each in prompts if each is not None}.values()
 
 
-@cached
+@by_class
 def _fields(kind: type[Step]) -> tuple[str, ...]:
     """Return the names of the fields of a type of steps that may contain facts or notes."""
     holders = (KnownFact, KnownNote, Message, Prompt)

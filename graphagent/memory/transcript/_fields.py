@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, get_args, get
 
 from graphagent._annotations import union_members
 from graphagent._article import a, kind_of
-from graphagent.codec._annotations import cached, hints
+from graphagent.codec._annotations import hints
 from graphagent.codec._errors import DecodeError, as_int, as_list, as_str, readable
 from graphagent.codec._typed_objects import defaults_of, made
 from graphagent.codec._values import decode, encode, message_json, parse_message, read_usage, usage_json
@@ -21,7 +21,7 @@ from graphagent.errors import SerializationError
 from graphagent.llm import Image, Message, ToolResult, Usage
 from graphagent.memory._blocks import Known, KnownMessage, Reference
 from graphagent.memory._references import KINDS, Kind
-from graphagent.memory.steps._types import Step, StepFailure, Timing, fields_of
+from graphagent.memory.steps._types import Step, StepFailure, Timing, by_class, fields_of
 from graphagent.memory.transcript._prompt import Prompt, Range, Versions
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ _FORMS: dict[type, Form] = {
 }
 
 
-@cached
+@by_class
 def form_of(kind: type[Step]) -> tuple[Field, ...]:
     """Return the fields of a type of steps."""
     owners, declared, defaults = fields_of(kind), hints(kind), _defaults(kind)
@@ -220,7 +220,7 @@ def form_of(kind: type[Step]) -> tuple[Field, ...]:
     )
 
 
-@cached
+@by_class
 def _reading(kind: type[Step]) -> tuple[frozenset[str], tuple[tuple[str, Any, Any, tuple[type, ...], Field], ...]]:
     """Return the names that the data of a step may have, and how each field is read: plain tuples are unpacked faster."""
     form = form_of(kind)
