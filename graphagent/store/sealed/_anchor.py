@@ -1,4 +1,4 @@
-"""What the anchor of a sealed store knows of its writers, by which an older copy is found.
+"""The writers in the anchor of a sealed store, by which an older copy is found.
 
 `docs/format.md` specifies its bytes. Everything here is bytes in, bytes out.
 """
@@ -27,7 +27,7 @@ def anchor_key(sum_key: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class AnchorState:
-    """What an anchor knows of a store: it was at least so far."""
+    """The state of a store in an anchor: the store has reached at least this state."""
 
     store_id: bytes
     line: bytes

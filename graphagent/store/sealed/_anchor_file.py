@@ -1,6 +1,6 @@
 """An anchor in a file: two slots, of which one is on the disk, whole, at any moment.
 
-Writing replaces the newest slot in place and waits for nothing: if the process is killed, the system has what was written, and after
+Writing replaces the newest slot in place and waits for nothing: if the process is killed, the system has the written bytes, and after
 a loss of power the other slot is read, which is older. At most a second later, the newest slot is synced, and the other one is
 written from then on. So a commit does not wait for the disk a second time.
 """
@@ -65,7 +65,7 @@ class AnchorFile:
         return max(slots.values())[1]
 
     def update(self, change: Callable[[bytes | None], bytes | None], *, make: bool = False, waits: bool = True) -> bool:
-        """Replace what was written last by the result of a function, unless that is None. No other process writes meanwhile.
+        """Replace the last contents by the result of a function, unless that is None. No other process writes meanwhile.
 
         With `make`, it is durable afterwards. Without `waits`, return False if another process writes now, or the file has to be synced: then nothing was written.
 
@@ -86,7 +86,7 @@ class AnchorFile:
                 return False
             with _locked(number, alone=True, waits=waits):
                 self._replace(number, change, make=make)
-            if make:  # also what somebody made before whose sync failed
+            if make:  # also a folder whose sync failed for an earlier process
                 os.fsync(number)
                 sync_folder(self._path.parent)
         except BlockingIOError:
@@ -192,7 +192,7 @@ def _write(number: int, slot: int, data: bytes) -> None:
 
 @contextmanager
 def _locked(number: int, *, alone: bool, waits: bool = True) -> Generator[None]:
-    if sys.platform == "win32":  # one of two processes that write at the same moment may undo what the other one wrote
+    if sys.platform == "win32":  # one of two processes that write at the same moment may undo the writing of the other
         yield
         return
     fcntl.flock(number, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | (0 if waits else fcntl.LOCK_NB))

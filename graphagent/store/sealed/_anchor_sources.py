@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from graphagent.protocols import Anchor
 
 Change = Callable[[bytes | None], bytes | None]
-"""Returns the new contents, given those that were written last; None: nothing is to be written."""
+"""Returns the new contents, given the last ones; None to write nothing."""
 _KEYRING = "keyring:"
 
 
@@ -66,7 +66,7 @@ class HeldAnchor:
         return repr(self._file or self._object)
 
     async def read(self) -> bytes | None:
-        """Return what was written last, or None if there is nothing.
+        """Return the last contents, or None if the anchor does not exist.
 
         Raises:
             AnchorError: it cannot be read.
@@ -76,7 +76,7 @@ class HeldAnchor:
         return await self._called(cast("Anchor", self._object).read)
 
     async def update(self, change: Change, *, make: bool = False) -> None:
-        """Replace what was written last.
+        """Replace the last contents.
 
         Raises:
             AnchorError: it cannot be read or written; or there is nothing yet, and it is not to be made.

@@ -1,6 +1,6 @@
 """The anchor of a sealed store in a session: the comparison with it at opening, and writing it.
 
-What it knows of the store is in the rows of the writers (`_writers.py`), of which every commit to an anchored store changes one.
+It counts the rows of the writers (`_writers.py`), of which every commit to an anchored store changes one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TRIES = 100
 
 @dataclass(eq=False)
 class Anchoring:
-    """What a session knows of the anchor of its store, if it has one."""
+    """The anchor of a store as a session knows it, if the store has one."""
 
     session: OpenedRows
     writers: Writers
@@ -46,7 +46,7 @@ class Anchoring:
     accepts: bool = False
     """Whether an older store is accepted, to be anchored anew."""
     _covered: tuple[BaseState, Own] | None = None
-    """What the last commit of this session has made certain, if the anchor does not know it yet."""
+    """The state that the last commit of this session has made certain, if the anchor does not have it yet."""
     _keys: int = 0
     """The version of the key row that the anchor knows."""
     _due: float = 0.0
@@ -59,7 +59,7 @@ class Anchoring:
         return self.held is not None and not self.writers.anchored
 
     def fit(self, sums: Sums, rows: Rows) -> bool:
-        """Return whether domains and rooms that add up to `sums` are those that there should be, at their versions unless any are accepted."""
+        """Return whether domains and rooms that add up to `sums` are the expected ones, at their versions unless any are accepted."""
         any_version = self.accepts or not rows.base.anchored
         return sums.listed == rows.sums.listed and (any_version or sums.versions == rows.sums.versions)
 
@@ -136,9 +136,9 @@ class Anchoring:
         await self.write()
 
     async def write(self, keys: int = 0) -> None:
-        """Write what the anchor does not know yet. If that fails, it is logged, and tried again after the next commit.
+        """Write the state that the anchor does not have yet. If that fails, it is logged, and tried again after the next commit.
 
-        `keys` is the version of the key row that somebody using this session has put, which the session has not read yet.
+        `keys` is the version of the key row that a user of this session has put, which the session has not read yet.
         """
         covered, self._covered = self._covered, None
         keys, rows = max(keys, self.session.keys_version), self.writers.known
@@ -158,7 +158,7 @@ class Anchoring:
             await self._sync()
             await self.held.update(merged)
             self._keys = max(self._keys, keys)
-        except StoreError as error:  # what was committed is kept in any case
+        except StoreError as error:  # the commit is kept in any case
             self._covered = self._covered or covered
             _log.warning("the anchor of %s was not written: %s", self.session.where, error)
 
@@ -174,7 +174,7 @@ class Anchoring:
             await self.held.update(made, make=True)
 
     async def _sync(self) -> None:
-        """Make durable what the anchor is about to know: a commit may be less durable than the anchor."""
+        """Make the state durable that the anchor is about to have: a commit may be less durable than the anchor."""
         sync = getattr(self.session.store, "sync", None)
         if sync is not None:
             await sync()
@@ -201,7 +201,7 @@ class Anchoring:
         return None if content else AnchorState.empty(self.session.store_id).to_bytes(anchor_key(self.session.sum_key))
 
     async def begin(self) -> None:
-        """Anchor the store if it is due, with what it has.
+        """Anchor the store in its present state if that is due.
 
         Raises:
             StoreError: the store or the anchor cannot be written.
@@ -238,7 +238,7 @@ class Anchoring:
         put = self.writers.put_base(base, rows.version(BASE))
         try:
             await session.store.commit(
-                # Whoever has the store open reads its keys again, and finds that it is anchored.
+                # All processes that have the store open read its keys again, and find that it is anchored.
                 *replacing(session.keys_version, session.keyset),
                 put,
                 *(Delete((*ROOT, number), expected=commits) for number, commits in rows.commits.items()),
@@ -273,4 +273,4 @@ async def has_older_keys(held: HeldAnchor, row: Item) -> bool:
     return known is not None and known.store_id == store_id_of(row.value) and row.version < known.keys
 
 
-_REMEDY = "restore it, or begin a new one with what the store has now: graphagent anchor reset"
+_REMEDY = "restore it, or begin a new one with the present state of the store: graphagent anchor reset"

@@ -1,6 +1,6 @@
 """The rows that say which domains a sealed store has: the base row, and one of each session that writes.
 
-Each session that adds or removes domains is a writer, and has a row of its own: how many commits it made, and what they added to the sums over the
+Each session that adds or removes domains is a writer, and has a row of its own: the number of its commits, and the amounts that they added to the sums over the
 domains. The base row says which writers there are, and has the sums of those that ended. So no row is put by all. In an anchored store
 there is a sum over the versions of the rows of domains as well, so that every commit counts. `docs/format.md` specifies both rows. Everything here is
 bytes in, bytes out.
@@ -78,7 +78,7 @@ def path_of(row: Key) -> Key:
 
 
 class Sums(NamedTuple):
-    """What says which domains there are, or what commits have changed of it, each modulo 2**256."""
+    """The sums over the domains, or the amounts that commits have added to them, each modulo 2**256."""
 
     listed: int = 0
     """The sum over the domains and the rooms that there are."""
@@ -105,12 +105,12 @@ def _version_member(key: bytes, row: Key, version: int) -> bytes:
 
 
 def root_member(key: bytes, row: Key, version: int) -> int:
-    """Return what the root row of an anchored store of format 1 or 2 adds to the sum over versions."""
+    """Return the member that the root row of an anchored store of format 1 or 2 adds to the sum over versions."""
     return int.from_bytes(_version_member(key, row, version), "big")
 
 
 def rooms_sums(key: bytes, depths: Mapping[bytes, int]) -> Sums:
-    """Return what rooms add to the sums, each with the number of segments of its domains."""
+    """Return the members that rooms add to the sums, each with the number of segments of its domains."""
     total = 0
     for room, depth in depths.items():
         total = sum_with(total, hmac.digest(key, b"\x04" + depth.to_bytes(1, "big") + room, "sha256"))
@@ -131,7 +131,7 @@ class Changed(NamedTuple):
 
 
 def difference(key: bytes, changed: Iterable[Changed], *, anchored: bool) -> Sums:
-    """Return what changes of domains add to the sums. `key` is the sum key."""
+    """Return the amounts that changes of domains add to the sums. `key` is the sum key."""
     listed = versions = 0
     for each in changed:
         before, after = each.named(each.before), each.named(each.after)
@@ -166,9 +166,9 @@ class BaseState:
     """The plaintext of the base row."""
 
     line: bytes
-    """In an anchored store 32 random bytes, which differ after an older copy was accepted, so that what was there before cannot come back."""
+    """In an anchored store 32 random bytes, which differ after an older copy was accepted, so that an earlier state cannot come back."""
     sums: Sums = field(repr=False)
-    """Those of when the store was made or anchored, and what writers that ended have added to them."""
+    """The sums when the store was created or anchored, with the amounts that ended writers have added."""
     depths: Mapping[bytes, int] = field(repr=False)
     """The number of segments that make a domain, for each encoded room."""
     writers: tuple[int, ...] = ()
@@ -257,7 +257,7 @@ class BaseState:
         if len(set(writers)) != len(writers):
             raise UnreadableError("has a writer twice")
         if line == _NO_LINE and (sums.versions or count or start != _NO_LINE):
-            raise UnreadableError("has what only an anchored store has")
+            raise UnreadableError("has fields that only an anchored store has")
         end = start
         for event in events:
             end = _chained(end, event)
@@ -273,7 +273,7 @@ def _chained(digest: bytes, event: WriterEvent) -> bytes:
 
 
 def read_writer(plain: bytes, *, former: bool) -> Sums:
-    """Return what the commits of a writer have added to the sums, from the plaintext of its row, whose version is how many there were.
+    """Return the amounts that the commits of a writer have added to the sums, from the plaintext of its row, whose version is their number.
 
     Raises:
         UnreadableError: this is not the plaintext of the row of a writer.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphagent.store.sealed._session import SealedSession
 
 _SIZE = struct.Struct(">I")
-"""The size of the key in a note, which follows, and then what the holder has written."""
+"""The size of the key in a note; the key follows, and then the text of the holder."""
 
 
 class SealedClaims:
@@ -49,7 +49,7 @@ class SealedClaims:
         return await self._inner.now()
 
     async def take(self, key: Key, holder: str, lease: int, *, after: int = 0, note: bytes = b"") -> Claimed | None:
-        """Claim a key, and return the claim; None if somebody else has it.
+        """Claim a key, and return the claim; None if it is claimed.
 
         Raises:
             StoreError: the store cannot be opened, read or written.
@@ -63,7 +63,7 @@ class SealedClaims:
         return None if claimed is None else replace(claimed, key=key, note=note)
 
     async def renew(self, claims: Iterable[Claimed], lease: int) -> list[Claimed]:
-        """Have claims end one lease from now, and return those that were lost.
+        """Have claims end one lease from now, and return the lost ones.
 
         Raises:
             StoreError: the store cannot be opened, read or written.
@@ -95,7 +95,7 @@ class SealedClaims:
         return {places[place]: _opened(session, claimed) for place, claimed in found.items()}
 
     async def lapsed(self, room: str, limit: int) -> list[Claimed]:
-        """Return claims that lapsed and that nobody has taken since, the earliest first.
+        """Return lapsed claims whose keys have not been taken since, the earliest first.
 
         Raises:
             StoreError: the store cannot be opened or read.
@@ -125,7 +125,7 @@ def _bound_to(session: SealedSession, place: Key) -> bytes:
 
 
 def _opened(session: SealedSession, claimed: Claimed) -> Claimed:
-    """Return a claim of the inner store with what it says to the holder of the key."""
+    """Return a claim of the inner store as a reader with the key sees it."""
     try:
         plain = unseal([_key_of(session)], _bound_to(session, claimed.key), claimed.note)
         size = _SIZE.size + _SIZE.unpack_from(plain)[0]

@@ -1,8 +1,8 @@
 """Commits to an encrypted store, translated into one commit to the inner store.
 
 A commit of the inner store contains the item rows, each with the version that it must have now, and the rows of their domains,
-with the new numbers and sums; and if domains were added or removed, the row of this session, which counts them. So whoever else has changed one of the domains meanwhile causes a conflict, after
-which the transaction is made again from the data that are stored then. So does whoever has changed the keys: nobody seals with old ones.
+with the new numbers and sums; and if domains were added or removed, the row of this session, which counts them. So if another process has changed one of the domains meanwhile, that causes a conflict, after
+which the transaction is made again from the data that are stored then. So does a change of the keys: no row is sealed with old ones.
 
 The file is long because each kind of change plans rows of the same domains, which only together make the commit.
 """
@@ -66,7 +66,7 @@ class Resealed(NamedTuple):
     """The encoded inner key."""
     change: Put
     before: bytes
-    """What the item adds to the sum of its domain with the record before."""
+    """The member that the item adds to the sum of its domain with the record before."""
     version: int
     mark: bytes
     """The mark of the new record."""
@@ -132,7 +132,7 @@ class SealedTransaction:
     rows: dict[Key, bytes] = field(default_factory=dict[Key, bytes])
     """The new rows of domains and writers, once `finish` has sealed them."""
     plan: Plan | None = None
-    """What the commit changes of the rows of writers."""
+    """The changes of the commit to the rows of writers."""
     applied: bool = False
 
     @classmethod
@@ -193,7 +193,7 @@ class SealedTransaction:
             # The row of the domain exists exactly if the item does, which may lie in it.
             self.changes.append(Exists(domain.row, before.version if change.version else None))
         elif planned is None:
-            # What is known of the domain may be out of date.
+            # The known state of the domain may be out of date.
             self.changes.append(Exists(location.inner, change.version))
 
     def _put(
@@ -344,7 +344,7 @@ class SealedTransaction:
             return
         for path, removed in (await self._stored_under(blinded)).items():
             if path not in self.removed or not self.removed[path].by_prefix:
-                # Each by itself, so that what others begin meanwhile stays whole.
+                # Each by itself, so that domains that others begin meanwhile stay whole.
                 self.changes += [Exists(removed.row, removed.version), DeleteAll(removed.row), _items_of(session, path)]
                 self._remove(path, removed)
         for path in [path for path, each in self.domains.items() if path[: len(blinded)] == blinded and each.state]:
@@ -405,7 +405,7 @@ class SealedTransaction:
             self._without(location.path, doomed)
 
     async def finish(self) -> list[Change]:
-        """Return the one commit to the inner store: the items, one row for each changed domain, and what counts them.
+        """Return the one commit to the inner store: the items, one row for each changed domain, and the row that counts them.
 
         Raises:
             ConflictError: others may have changed the keys, or anchored the store, since the transaction was begun.
@@ -421,7 +421,7 @@ class SealedTransaction:
         for row, version, by_prefix in self.removed.values():
             deletes += [] if by_prefix else [Delete(row, expected=version)]
             changed.append(Changed(row, version, 0))
-        # Whoever removes an item with what belongs to it does not see a domain that is begun meanwhile; that its own has changed, it sees.
+        # A process that removes an item with everything that belongs to it does not see a domain that is begun meanwhile, but sees that its own has changed.
         begins = any(each.domain is None and each.state is not None for each in self.domains.values())
         anew = self.relied if begins else frozenset[Key]()
         for number, (path, each) in enumerate(self.domains.items(), 1):
@@ -449,14 +449,14 @@ class SealedTransaction:
     # As the session's InFlight
 
     def landed(self, row: Key, found: Item) -> bool:
-        """Return whether `found` is what this transaction puts under `row`; if so, apply everything that it changes."""
+        """Return whether `found` is the value that this transaction puts under `row`; if so, apply all its changes."""
         if self.rows.get(row) != found.value:
             return False
         self.apply()
         return True
 
     def apply(self) -> None:
-        """Apply to the session, once, what the inner store has committed."""
+        """Apply to the session, once, the changes that the inner store has committed."""
         session = self.session
         with session.lock:
             if self.applied:
@@ -502,7 +502,7 @@ class SealedTransaction:
 
 
 def _items_of(session: SealedSession, path: Key) -> Change:
-    """Return what removes all items of a domain."""
+    """Return the change that removes all items of a domain."""
     return Delete(("i", *path)) if session.is_single(path) else DeleteAll(("i", *path))
 
 

@@ -1,4 +1,4 @@
-"""What an open session knows of domains: their state, their members, and where their rows and items are stored."""
+"""The domains that an open session knows: their state, their members, and the places of their rows and items."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from graphagent.store.sealed._keyset import Keyset
 
 _FOREIGN_COMMIT = 64
-"""What a commit of another process adds to a debt, in members to be read."""
+"""The amount that a commit of another process adds to a debt, in members to be read."""
 
 
 class MismatchError(Exception):
-    """What was read contradicts the members of its domain, which was changed meanwhile, or is forged."""
+    """An item contradicts the members of its domain: the domain was changed meanwhile, or the item is forged."""
 
 
 @dataclass(eq=False)
@@ -42,7 +42,7 @@ class DomainList:
 
 @dataclass(eq=False)
 class Domain:
-    """The items whose keys begin with one path: what its row contains, and the members that add up to that."""
+    """The items whose keys begin with one path: the contents of its row, and the members that add up to its sum."""
 
     path: Key
     row: Key
@@ -105,7 +105,7 @@ class InFlight(Protocol):
     """A commit of this process that the inner store may have made already, though it has not returned yet."""
 
     def landed(self, row: Key, found: Item) -> bool:
-        """Return whether `found` is what this commit puts under `row`; if so, apply everything that it changes."""
+        """Return whether `found` is the value that this commit puts under `row`; if so, apply all changes of the commit."""
         ...
 
 

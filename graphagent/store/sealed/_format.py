@@ -1,6 +1,6 @@
 """The sealed format, which `docs/format.md` specifies: records, sums and plaintexts. The key row is in `_keyset.py`.
 
-Everything here is bytes in, bytes out. Whoever changes it changes the specification, and needs a new format number.
+Everything here is bytes in, bytes out. A change of it changes the specification, and needs a new format number.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class UnknownKeyError(UnreadableError):
 
 
 class KeyState(IntEnum):
-    """What a key may still be used for."""
+    """The permitted uses of a key."""
 
     PRIMARY = 1
     """It seals and opens. Each purpose has exactly one."""
     ENABLED = 2
     """It opens, and may become the primary one."""
     OPENS = 3
-    """It only opens what it has sealed."""
+    """It only opens records that it has sealed."""
     DESTROYED = 4
     """It was replaced by 32 zero bytes."""
 
@@ -143,7 +143,7 @@ def encrypt(key: bytes, padded: bytes, data: bytes, nonce: bytes = _NONCE) -> by
 
 
 def decrypt(key: bytes, encrypted: bytes, data: bytes, nonce: bytes = _NONCE) -> bytes:
-    """Return what `encrypt` was given.
+    """Return the bytes that `encrypt` was given.
 
     Raises:
         UnreadableError: it was encrypted with another key or other associated data, or was changed.
@@ -160,7 +160,7 @@ def record_number(record: bytes) -> int:
 
 
 def least_size(kind: bytes) -> int:
-    """Return what the plaintexts of a kind of records are padded to at least; those of writers are all of one size."""
+    """Return the smallest padded size of the plaintexts of a kind of records; those of writers all have the same size."""
     return _WRITER_SIZE if kind == b"writer" else _SMALLEST
 
 
@@ -192,7 +192,7 @@ def marked_version(mark: bytes) -> int:
 
 
 def item_digest(key: bytes, place: bytes, mark: bytes) -> bytes:
-    """Return what an item with this mark adds to the sum of its domain."""
+    """Return the member that an item with this mark adds to the sum of its domain."""
     return hmac.digest(key, b"\x01" + mark + place, "sha256")
 
 
@@ -207,7 +207,7 @@ def sum_with(total: int, digest: bytes | None = None, *, without: bytes | None =
 
 
 class Reader:
-    """Reads bytes from front to back, and refuses what does not fit exactly."""
+    """Reads bytes from front to back, and refuses bytes that do not fit exactly."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data = data
@@ -353,7 +353,7 @@ def depths_plain(depths: Mapping[bytes, int]) -> bytes:
 
 
 def read_depths(reader: Reader) -> dict[bytes, int]:
-    """Parse what `depths_plain` returns.
+    """Parse the result of `depths_plain`.
 
     Raises:
         UnreadableError: the bytes do not follow the format.

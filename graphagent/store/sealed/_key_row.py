@@ -60,7 +60,7 @@ async def opened_keyset(found: Item, key: HeldKey, where: str) -> Keyset:
             raise
         try:
             return await with_secret(await key.coming.read(), partial(_opened, found, where))
-        except WrongKeyError:  # another process has removed it, and not by what this one is committing
+        except WrongKeyError:  # another process has removed it, and not the commit of this one
             raise removed from None
 
 

@@ -55,7 +55,7 @@ class Passphrase:
         raise TypeError("a pass phrase cannot be pickled")
 
     def secret(self) -> Secret:
-        """Return what opens a slot."""
+        """Return the secret that opens a slot."""
         return self._secret
 
 
@@ -65,7 +65,7 @@ KeySource = bytes | str | Passphrase | Callable[[], bytes | Awaitable[bytes]]
 - 32 bytes, or base64 text of them, such as `new_key()` returns;
 - `Passphrase("…")`;
 - a recovery key, such as `new_recovery_key()` returns;
-- `env:NAME` or `file:PATH`: a variable, or a file that belongs to this user and that nobody else may read, with base64 text of 32
+- `env:NAME` or `file:PATH`: a variable, or a file that belongs to this user and that no one else may read, with base64 text of 32
   bytes or a recovery key;
 - `keyring:SERVICE/NAME`: an entry of the keyring of the operating system, with the same; it needs the extra `keyring`;
 - `passphrase:` before one of these three, such as `passphrase:env:NAME`, if a pass phrase is there;
@@ -79,7 +79,7 @@ _RECOVERY_BYTES = 20
 _RECOVERY_SUM = 4
 _RECOVERY_GROUPS = 9
 _LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""The letters of Crockford's base 32, which leaves out those that look like others."""
+"""The letters of Crockford's base 32, which leaves out letters that look like others."""
 _SAME = str.maketrans("ILO", "110")
 _FORMS = (
     "a key is 32 bytes, base64 text of 32 bytes (new_key() makes one), Passphrase('…'), a recovery key, 'env:NAME', 'file:PATH' or "
@@ -148,16 +148,16 @@ class HeldKey:
         self._source, self._found = other._source, other._found
 
     async def read(self) -> Secret:
-        """Return what opens the store, as it is now.
+        """Return the present secret that opens the store.
 
         Raises:
-            KeySourceError: the variable, the file, the entry or the function has none. What a function raises comes through.
+            KeySourceError: the variable, the file, the entry or the function has no key. Errors of a function are raised unchanged.
         """
         source = self._source
         if isinstance(source, str):
             found = await anyio.to_thread.run_sync(_from_place, source)
             if self._found is None or (found.kind, found.material) != (self._found.kind, self._found.material):
-                self._found = found  # what was derived of the same pass phrase before is not derived again
+                self._found = found  # a key is derived only once from the same pass phrase
             return self._found
         if isinstance(source, Secret):
             return source
@@ -223,14 +223,14 @@ def _recovery_in(text: str) -> Secret | None:
 
 
 def _check_place(source: str) -> None:
-    """Check that a place has a key, as far as that takes no time and asks nobody for permission."""
+    """Check that a place has a key, as far as that takes no time and no permission of a person."""
     kind, _, name = source.removeprefix(_PASSPHRASE).partition(":")
     if f"{kind}:" not in _PLACES:
         raise ValueError(f"'passphrase:' stands before 'env:NAME', 'file:PATH' or 'keyring:SERVICE/NAME'; {_FORMS}")
     if not name:
         raise ValueError(f"the name after the colon is missing; {_FORMS}")
     if _secret_in(name) is not None or (kind == "env" and not name.isidentifier() and name not in os.environ):
-        # Errors show the name of a place, so what may be a secret must not be taken for one.
+        # Errors show the name of a place, so a text that may be a secret must not be treated as a name.
         _refuse(f"after '{kind}:' stands the name of a place, and this may be a key or a pass phrase itself")
     if kind != "keyring":
         _from_place(source)
@@ -292,7 +292,7 @@ def _read_private(source: str, path: Path) -> str:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for somebody who writes
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for a writer
 
 
 def put_in_keyring(entry: str, key: str) -> None:
@@ -325,7 +325,7 @@ def _from_keyring(source: str, entry: str) -> str:
 
 
 def _found_in_keyring(source: str, entry: str) -> tuple[list[KeyringBackend], str | None]:
-    """Return the backends that keep secrets, of which there is at least one, and what they have in an entry."""
+    """Return the backends that keep secrets, at least one, and their values of an entry."""
     import keyring
 
     service, _, name = entry.rpartition("/")

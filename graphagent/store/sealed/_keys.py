@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from graphagent.store.sealed._session import SealedSession
 
 KeyKind = Literal["key", "passphrase", "recovery", "newer"]
-"""What opens a store: 32 random bytes, a pass phrase, a recovery key, or something that only a newer graphagent knows."""
+"""The kind of a key that opens a store: 32 random bytes, a pass phrase, a recovery key, or a kind that only a newer graphagent knows."""
 
 _KINDS: dict[int, KeyKind] = {SlotKind.KEY: "key", SlotKind.PASSPHRASE: "passphrase", SlotKind.RECOVERY: "recovery"}
 _TRIES = 20
@@ -36,7 +36,7 @@ _NAME = 64
 
 @dataclass(frozen=True, slots=True)
 class StoreKey:
-    """One of the keys that open a store, without what opens it."""
+    """One of the keys that open a store, without its secret."""
 
     name: str
     kind: KeyKind
@@ -61,7 +61,7 @@ class RotationProgress:
 class StoreKeys:
     """The keys that open a sealed store, each of which has a name: `store.keys`.
 
-    Whoever has one of them can change them. Every change is one commit: it happens entirely or not at all, for all processes.
+    A program that opens the store with one of them can change them. Every change is one commit: it happens entirely or not at all, for all processes.
     Processes that have the store open notice it at their next commit; one whose own key was removed gets RemovedKeyError.
 
     Every method raises the errors of opening the store: KeySourceError, WrongKeyError, RemovedKeyError, DestroyedStoreError,
@@ -117,7 +117,7 @@ class StoreKeys:
     async def remove(self, name: str) -> None:
         """Have a key not open the store any more. Its bytes are erased from the files, which are rewritten.
 
-        Somebody who has kept that key and an old copy of the store can still read the copy, and with the keys in the copy, whatever is
+        Someone who has kept that key and an old copy of the store can still read the copy, and with the keys in the copy, everything that is
         stored later; `rotate_data` ends that.
 
         Raises:
@@ -142,14 +142,14 @@ class StoreKeys:
     async def rotate(self, key: KeySource, *, name: str | None = None) -> None:
         """Replace the key with which the store was opened by another one, which has the same name or a new one.
 
-        This takes one commit, however large the store is, and rewrites the files, to erase the old key's bytes. What is stored is not
+        This takes one commit, however large the store is, and rewrites the files, to erase the old key's bytes. The stored data are not
         encrypted anew, which `rotate_data` does. This object, and its store, use the new key from then on; other processes that still have the old one get
         RemovedKeyError at their next commit. To give processes time, `add` the new key first, give it to them, and `remove` the old one.
 
         Raises:
             ValueError: the name is not 1 to 64 printable characters or is that of another key, `key` is not a key or is there already,
                 or it would replace a recovery key.
-            RemovedKeyError: somebody else has rotated or removed this key meanwhile.
+            RemovedKeyError: another process has rotated or removed this key meanwhile.
             NotErasedError: the key is replaced, but the bytes of the old one may still be on the disk.
         """
         name = None if name is None else checked_name(name)
@@ -190,16 +190,16 @@ class StoreKeys:
         The keys by which names are blinded stay: only copying everything into another store replaces these.
 
         Raises:
-            DamagedStoreError: something is not what was stored last; it is left as it is, with the keys that it needs.
+            DamagedStoreError: a row is not as it was stored last; it is left unchanged, with the keys that it needs.
             NotErasedError: everything has new keys, but bytes that were sealed with those before may still be on the disk.
             StoreError: the inner store cannot be read or written, or others change a domain all the time.
         """
         await self._rotate_data(report)
 
     async def destroy(self) -> None:
-        """Destroy all keys and remove everything in the store, so that nobody can read any of it again. This cannot be undone.
+        """Destroy all keys and remove everything in the store, so that no one can read any of it again. This cannot be undone.
 
-        What is left is a row that says when it was done: whoever opens the store gets DestroyedStoreError. The files are rewritten.
+        A row remains that says when this was done: opening the store then raises DestroyedStoreError. The files are rewritten.
         Copies made before are stores with keys of their own, and stay readable.
 
         Raises:
@@ -235,7 +235,7 @@ class StoreKeys:
             assert isinstance(changes[0], Put)
             Keyset.open(
                 changes[0].value, version + 1, secret
-            )  # what was written is read before anything is replaced by it
+            )  # the new rows are read back before they replace anything
             return changes
 
         for _ in range(_TRIES):

@@ -59,7 +59,7 @@ FIRST_NAME = "main"
 
 
 class Purpose(IntEnum):
-    """What a key of the keyset is for."""
+    """The purpose of a key of the keyset."""
 
     SEAL = 1
     """Sealing the rows of the domains and of the root."""
@@ -96,7 +96,7 @@ class Keyset:
     own: int = 0
     """The number of the slot that it was opened with."""
     authenticators: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
-    """By the number of a slot: the key with which the row is authenticated for whoever opens that slot."""
+    """By the number of a slot: the key with which the row is authenticated for the opener of that slot."""
     format: int = FORMAT
     """The format of the rows of the store, which the key row states."""
 

@@ -54,7 +54,7 @@ _INLINE_DOMAINS = 32
 """For up to so many domains a commit is applied in the thread of the event loop, for more in a worker thread."""
 _PASSES = 5
 _WAY_SECONDS = 0.02
-"""How long a commit makes way for whoever has changed the keys (`SealedSession.make_way`)."""
+"""How long a commit makes way for a process that has changed the keys (`SealedSession.make_way`)."""
 _PATIENCE = 8
 """How often a commit may be refused, because others were first, until it has them make way."""
 
@@ -199,7 +199,7 @@ class SealedStore:
             with anyio.CancelScope(shield=True):
                 await self._commit_batch(session, batch)
         else:
-            # Others wait for what this task does for them, so it is finished however this task is cancelled.
+            # Others wait for this work of this task, so it is finished even if the task is cancelled.
             await unbroken(partial(self._commit_batch, session, batch))
 
     async def _commit_batch(self, session: SealedSession, batch: list[_WaitingCommit]) -> None:
@@ -280,7 +280,7 @@ class SealedStore:
             await session.make_way()
 
     async def _catch_up(self, session: SealedSession, transaction: SealedTransaction) -> None:
-        """Take over what another process has changed."""
+        """Take over the changes of another process."""
         await session.renew_list()
         for number, (domain, seen) in enumerate(transaction.read.values(), 1):
             await turn(number)

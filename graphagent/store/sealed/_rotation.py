@@ -1,19 +1,19 @@
 """Rotating the data of a sealed store: new keys for the rows of domains and writers, and for the items, while others read and write.
 
 A rotation has the number of a new seal key, and every domain gets a data key of the same number. So the rows themselves say how far
-the rotation has come: whoever calls it again, after whatever has interrupted it, continues it, and two at once do no harm.
+the rotation has come: the next call after an interruption continues it, and two calls at once do no harm.
 
 1. The new seal key is added, and becomes the primary one. Every commit requires the key row that its process knows, so that
-   from then on nobody seals a row with the old key.
+   from then on no row is sealed with the old key.
 2. The rows of writers are sealed anew, and each domain gets a new primary data key. Since every commit to a domain requires the version of its
-   row, nobody puts an item with the old one from then on.
+   row, no item is put with the old key from then on.
 3. The items are sealed anew, each at its version, in commits of a few hundred.
 4. All items of the domain are read back and opened. Only then the old data key is dropped.
-5. All rows are read back and opened with the new seal key. Only then the old one is destroyed, and what the files contain of the old
-   records is erased.
+5. All rows are read back and opened with the new seal key. Only then the old key is destroyed, and the bytes of the old
+   records are erased from the files.
 
-What is expensive, sealing items, needs no particular version of the row of their domain. So it is done before, and what others commit to
-the domain meanwhile costs nothing but sealing its row again. Still, whoever writes to a domain all the time would always be first.
+The expensive part, sealing items, needs no particular version of the row of their domain. So it is done first, and commits of others to
+the domain meanwhile only cost sealing its row again. Still, a process that writes to a domain all the time would always be first.
 Against that, a rotation has them make way, as a commit does that was refused again and again.
 """
 
@@ -67,7 +67,7 @@ class _Page(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Part:
-    """What one commit changes of a domain."""
+    """The changes of one commit to a domain."""
 
     domain: Domain
     before: tuple[NamedKey, ...]
@@ -206,9 +206,9 @@ class DataRotation:
         count = 0
         for domain in batch:
             if domain.state.count > _ITEMS:
-                # The new key first: what others put from then on is not left for another pass over many items.
+                # The new key first, so that later puts of others need no further pass over many items.
                 again += await self._reseal([_Page(domain, domain.version, [])])
-            # The version before anything of it is read: what was read ahead may be out of date after the domain has changed.
+            # The version before the first read: rows that were read ahead may be out of date after the domain has changed.
             pages.append(_Page(domain, domain.version, []))
             async for found in self._session.rows(domain):
                 if record_number(found.value) >= self._number:

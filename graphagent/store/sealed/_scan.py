@@ -55,7 +55,7 @@ class SealedScan:
         """The inner key after which the scan continues."""
         self._inner: AsyncIterator[Item] | None = None
         self._inner_of: tuple[Domain, int] | None = None
-        """The domain and its version when the inner scan was begun: what that read ahead may be out of date after a change."""
+        """The domain and its version when the inner scan was begun: items that it read ahead may be out of date after a change."""
         self._ahead: Item | None = None
 
     async def more(self) -> list[Item]:
@@ -113,7 +113,7 @@ class SealedScan:
                 if await session.moved(domain, seen, self._room):
                     continue
             if self._inner_of is None or self._inner_of[0] is not domain or self._inner_of[1] != seen:
-                # What was read ahead before the domain changed would contradict the members that it has now.
+                # Items that were read ahead before the domain changed would contradict its present members.
                 self._inner = self._ahead = None
             held, place = domain.state.held, encode(("i", *path))
             if held is not None:
@@ -155,8 +155,8 @@ class SealedScan:
     async def _singles(self, session: SealedSession, paths: list[Key]) -> list[Item]:
         """Return the items of the next domains, as long as each has a single item and is sound, and take these from `paths`.
 
-        The rows are read for many domains at once; where an item has a row of its own, both at one moment. What does not fit is left to
-        `_chunk`, which tells damage from what somebody has changed. The domains are not cached, because so many would displace all others.
+        The rows are read for many domains at once; where an item has a row of its own, both at one moment. Items that do not fit are left to
+        `_chunk`, which distinguishes damage from changes of others. The domains are not cached, because so many would displace all others.
         """
         generations: dict[Key, int] = {}
         for path in islice(reversed(paths), min(self._size, self._left)):
@@ -203,7 +203,7 @@ class SealedScan:
     async def _rows(self, session: SealedSession, domain: Domain) -> list[tuple[bytes, Item]]:
         """Return the sealed items that come next in a domain, each with its encoded inner key."""
         size, rows = min(self._size, self._left), list[tuple[bytes, Item]]()
-        # In a variable, because another task may take over what another process has changed while this one waits.
+        # In a variable, because another task may take over changes of another process while this one waits.
         members = domain.members
         if members is None:
             while len(rows) < size and (found := await self._next(session, domain)) is not None:
@@ -328,7 +328,7 @@ class Read(NamedTuple):
 def open_all(
     session: SealedSession, reads: Iterable[Read], rows: Mapping[Key, Item]
 ) -> tuple[dict[Key, Item], list[tuple[Read, str]]]:
-    """Open what was read; `rows` are the sealed items by their inner keys.
+    """Open the read rows; `rows` are the sealed items by their inner keys.
 
     Returns:
         The items by their keys, and those that their domains contradict, each with the reason.

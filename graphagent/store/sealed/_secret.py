@@ -1,4 +1,4 @@
-"""What opens a slot of a sealed store: a key, a pass phrase or a recovery key, as its source has given it."""
+"""The secret that opens a slot of a sealed store: a key, a pass phrase or a recovery key, from its source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphagent.store._fork_safety import OwnLock
 
 
 class SlotKind(IntEnum):
-    """What opens a slot."""
+    """The secret that opens a slot."""
 
     KEY = 1
     """32 random bytes."""
@@ -38,7 +38,7 @@ class Secret:
         return self.kind is SlotKind.PASSPHRASE
 
     def stretched(self, salt: bytes, parameters: bytes, stretch: Callable[[], bytes]) -> bytes:
-        """Return what `stretch` makes of it, which is called once for each salt and parameters.
+        """Return the result of `stretch`, which is called once for each salt and parameters.
 
         One at a time: several stores that open with one pass phrase would otherwise take the memory for it several times.
         """

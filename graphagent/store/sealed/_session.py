@@ -1,4 +1,4 @@
-"""An opened encrypted store: what it must contain, and checking that it does.
+"""An opened encrypted store: its expected contents, and the checks of them.
 
 The row of a domain states how many items the domain has, and the sum of their digests; the rows of the writers state the same of the
 domains. Reading a domain (or the list of domains) in full once yields its members, each with its digest. If their sum
@@ -7,7 +7,7 @@ is that of the row, every later read is compared with them: nothing can be missi
 When another process has changed a row, the members that are known are out of date and are dropped: the set *lags*. What is read
 then is checked against its own seal alone, which still tells who wrote it, but not whether something is missing. Reading in full
 again would cost more the more is stored, so it is put off: each operation adds to a *debt*, and when the debt exceeds the number
-of members, reading in full costs no more than what was saved by putting it off. So no operation gets slower as a store grows.
+of members, reading in full costs no more than was saved by postponing it. So no operation gets slower as a store grows.
 
 The file is long because sets, debts and rows are the state of one object, which each of its methods changes.
 """
@@ -77,12 +77,12 @@ if TYPE_CHECKING:
 
 DEFAULT_DEPTH = 2
 TRIES = 100
-"""How often an operation is repeated because others changed what it had read."""
+"""How often an operation is repeated because others changed the data that it had read."""
 _FULL_READS = 3
 _OPERATION = 16
-"""What an operation on a set that lags adds to its debt, in members to be read."""
+"""The amount that an operation on a set that lags adds to its debt, in members to be read."""
 _FIRST_USE, _FEW = 4, 64
-"""What the first use of a domain adds to the debt of the list of domains, and up to which debt the list is used as it is known."""
+"""The amount that the first use of a domain adds to the debt of the list of domains, and the largest debt at which the known list is used."""
 _ITEM_BYTES, _DOMAIN_BYTES, _LISTED_BYTES = 300, 3_000, 300
 """How many bytes of memory an item, a domain, and an entry in the list of domains take."""
 _CHUNK_INLINE, _CHUNK = 64, 4096
@@ -233,7 +233,7 @@ class SealedSession:
     async def make_way(self) -> None:
         """Have the commits of all other processes refused that are under way: they wait for a moment before they try again.
 
-        Without that, whoever writes to a domain all the time would always be first. The key row is put again, as it is, and each commit
+        Otherwise, a process that writes to a domain all the time would always be first. The key row is put again, as it is, and each commit
         requires the key row that its process knows.
         """
         await self.change_keys(lambda keyset: keyset)
@@ -297,7 +297,7 @@ class SealedSession:
         return read_item(unseal(keys, to, found.value))
 
     def item_digest(self, place: bytes, mark: bytes) -> bytes:
-        """Return what an item with this mark adds to the sum of its domain."""
+        """Return the member that an item with this mark adds to the sum of its domain."""
         return item_digest(self.sum_key, place, mark)
 
     def damaged(self, room: object, reason: str) -> DamagedStoreError:
@@ -366,7 +366,7 @@ class SealedSession:
         return path in self._domains
 
     def is_new(self, key: Key, path: Key) -> bool:
-        """Return whether a domain hardly exists, for all that is known without reading: whoever puts an item that must not exist finds out.
+        """Return whether a domain probably does not exist, as far as is known without reading: a put of an item that must not exist finds out.
 
         That of a single item cannot exist then. Of another one, the list of domains has to say so.
         """
@@ -450,7 +450,7 @@ class SealedSession:
                 self.trim()
 
     def trim(self) -> None:
-        """Drop the domains that were not used for longest, but neither the last one nor those that a commit needs."""
+        """Drop the least recently used domains, but neither the last one nor those that a commit needs."""
         with self.lock:
             members = self.listed.members
             most = self._cache_bytes - (len(members) * _LISTED_BYTES if members else 0)
@@ -509,7 +509,7 @@ class SealedSession:
         await self.renew_list()
         return self._is_listed(place) != generation
 
-    # What others have changed
+    # Changes of others
 
     async def moved(self, domain: Domain, seen: int, room: object) -> bool:
         """Return whether a domain was changed since version `seen`, and take over its present state."""
@@ -537,7 +537,7 @@ class SealedSession:
         return True
 
     async def renew_list(self) -> None:
-        """Take over what others have changed of the list of domains, and read it in full if that is due."""
+        """Take over changes of others to the list of domains, and read the list in full if that is due."""
         listed = self.listed
         for _ in range(_FULL_READS):
             await self.writers.renew()

@@ -1,6 +1,6 @@
 """The slots of a key row: for each key that opens a store, the public key that the keys of the store are sealed to.
 
-The private key follows from the key that opens the slot, so whoever has the store open can seal its keys again for all slots,
+The private key follows from the key that opens the slot, so a process that has the store open can seal its keys again for all slots,
 without their keys. `docs/format.md` specifies the bytes.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MLKEM_BYTES = 1184
 PUBLIC_BYTES = _MLKEM_BYTES + 32
 SEALED_BYTES = 1088 + 32 + 32 + 16
-"""What HPKE makes of 32 bytes: two encapsulated keys, the ciphertext and its tag."""
+"""The size of 32 bytes sealed by HPKE: two encapsulated keys, the ciphertext and its tag."""
 NAME_BYTES = 256
 _PARAMETERS_BYTES = 64
 _FIXED = struct.Struct(">BI")
@@ -39,9 +39,9 @@ _ARGON2 = struct.Struct(">BIIB")
 """Algorithm, passes, KiB of memory and lanes."""
 _ARGON2ID = 1
 _NEW_PASSPHRASE = _ARGON2.pack(_ARGON2ID, 3, 2**16, 4)
-"""The parameters of a new slot that opens with a pass phrase: those that RFC 9106 recommends where memory is short."""
+"""The parameters of a new slot that opens with a pass phrase: those that RFC 9106 recommends if memory is short."""
 _MOST_KIB, _MOST_PASSES, _MOST_LANES, _MOST_WORK = 2**17, 16, 16, 2**20
-"""What the parameters of a slot may ask for at most: 128 MiB, and as much work as 16 passes over 64 MiB."""
+"""The largest parameters of a slot: 128 MiB, and as much work as 16 passes over 64 MiB."""
 
 
 class NewerSlotError(Exception):
@@ -69,7 +69,7 @@ def pair_of(secret: Secret, store_id: bytes, parameters: bytes) -> Pair:
 
     Raises:
         NewerSlotError: these parameters are unknown, or ask for more than any version has written.
-        StoreError: the `cryptography` that is installed was built without what this needs.
+        StoreError: the installed `cryptography` was built without an algorithm that this needs.
     """
     label = b"graphagent/2 slot\0" + bytes([secret.kind])
     try:

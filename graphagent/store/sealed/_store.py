@@ -42,7 +42,7 @@ class EncryptedStore:
     were not used for longest are dropped, with the knowledge which versions they had, and are read in full at their next use. The
     domain that was used last and those of a commit under way stay in any case. `aclose` drops all.
 
-    `anchor` is kept elsewhere, out of reach for whoever can write to the store: the path of a file, `keyring:SERVICE/NAME`, or an
+    `anchor` is kept elsewhere, out of reach for anyone who can write to the store: the path of a file, `keyring:SERVICE/NAME`, or an
     object with `read` and `write` (`graphagent.protocols.Anchor`). The first commit with it anchors the store. From then on, every
     commit of every process counts, and the anchor is written after each, or at most `anchor_every` seconds later.
 
@@ -119,7 +119,7 @@ class EncryptedStore:
         Raises:
             WrongKeyError: the store was sealed with another key.
             PlainStoreError: the inner store was never sealed and is not empty.
-            DamagedStoreError: the item, or what authenticates it, is not what was stored last.
+            DamagedStoreError: the item, or a row that authenticates it, is not as it was stored last.
             StoreError: the inner store cannot be read.
         """
         return (await self._sealed().get_many((key,))).get(key)
@@ -130,7 +130,7 @@ class EncryptedStore:
         Raises:
             WrongKeyError: the store was sealed with another key.
             PlainStoreError: the inner store was never sealed and is not empty.
-            DamagedStoreError: an item, or what authenticates it, is not what was stored last.
+            DamagedStoreError: an item, or a row that authenticates it, is not as it was stored last.
             StoreError: the inner store cannot be read.
         """
         return await self._sealed().get_many(keys)
@@ -156,7 +156,7 @@ class EncryptedStore:
             WrongKeyError: the store was sealed with another key.
             PlainStoreError: the inner store was never sealed and is not empty.
             DamagedStoreError: the data to be changed are not the ones that were stored last.
-            NotErasedError: all changes are made, but bytes of what DeleteAll removed may still be on the disk.
+            NotErasedError: all changes are made, but bytes of data that DeleteAll removed may still be on the disk.
             StoreError: the inner store cannot be written.
         """
         await self._sealed().commit(*changes)
@@ -168,7 +168,7 @@ class EncryptedStore:
             StoreNotFoundError: the inner store is a file that does not exist.
             WrongKeyError: the store was sealed with another key.
             PlainStoreError: the inner store was never sealed and is not empty.
-            DamagedStoreError: something is not what was stored last.
+            DamagedStoreError: a row is not as it was stored last.
             StoreError: the inner store cannot be read, or others keep writing to it.
         """
         return await self._sealed().verify()
@@ -187,7 +187,7 @@ class EncryptedStore:
     async def reset_anchor(self) -> None:
         """Accept the store as it is, even if it is older than its anchor, and write the anchor anew.
 
-        What was stored since the older copy was made is lost, unless the newer one is put back. Single domains may be older than the
+        Data stored since the older copy was made are lost, unless the newer one is put back. Single domains may be older than the
         others, but none may be missing. Commits of other processes that have the store open continue.
 
         Raises:

@@ -54,7 +54,7 @@ class Rows(NamedTuple):
     items: Mapping[Key, Item]
     base: BaseState
     writers: Mapping[int, tuple[int, Sums]]
-    """Of each writer how many commits it has made, and what these added to the sums."""
+    """For each writer, the number of its commits, and the amounts that these added to the sums."""
     domains: int | None = None
     """How many domains there are, as the root of a store of format 1 or 2 says."""
 
@@ -78,7 +78,7 @@ class Rows(NamedTuple):
 
     @property
     def sums(self) -> Sums:
-        """What the domains and the rooms add up to."""
+        """The sums of the domains and the rooms."""
         return self.base.sums.plus(*(added for _, added in self.writers.values()))
 
     def with_newer(self, found: Rows) -> Rows:
@@ -97,7 +97,7 @@ class Rows(NamedTuple):
 
 @dataclass(eq=False)
 class Plan:
-    """What one commit changes of the rows of writers."""
+    """The changes of one commit to the rows of writers."""
 
     own: Own
     rows: Rows
@@ -107,12 +107,12 @@ class Plan:
 
 @dataclass(eq=False)
 class Writers:
-    """What a session knows of the writers of its store."""
+    """The writers of a store as a session knows them."""
 
     session: OpenedRows
     known: Rows | None = field(default=None, repr=False)
     keys: int = 0
-    """The version of the key row that was known when the rows were read last. Whoever anchors the store puts both anew."""
+    """The version of the key row that was known when the rows were read last. Anchoring the store puts both anew."""
     own: Own = field(default_factory=Own)
 
     @property
@@ -148,7 +148,7 @@ class Writers:
         raise session.restless("(all)")
 
     async def _opened(self, found: Mapping[Key, Item]) -> Rows | None:
-        """Return what the rows contain; None if they have to be read again, or are not those that there should be."""
+        """Return the contents of the rows; None if they have to be read again, or are not the expected rows."""
         former = self.session.keyset.is_former
         if (ROOT in found) is not former or (BASE not in found and not former):
             return None
@@ -179,7 +179,7 @@ class Writers:
                 return None
             writers[number] = version, read_writer(plain, former=former)
             if base is not None and not base.anchored and writers[number][1].versions:
-                raise UnreadableError("has what only an anchored store has")
+                raise UnreadableError("has fields that only an anchored store has")
         if root is None:
             assert base is not None
             return Rows(found, base, writers)
@@ -195,7 +195,7 @@ class Writers:
         base: BaseState | None,
         writers: Mapping[int, tuple[int, Sums]],
     ) -> Rows:
-        """Return what the rows of a store of format 1 or 2 mean: its root has the list and the rooms, and is part of the sum over versions."""
+        """Return the meaning of the rows of a store of format 1 or 2: its root has the list and the rooms, and is part of the sum over versions."""
         key = self.session.sum_key
         listed = Sums(root.total).plus(rooms_sums(key, root.depths))
         if base is None:
@@ -206,14 +206,14 @@ class Writers:
         return Rows(found, base, writers, root.domains)
 
     async def renew(self) -> Rows:
-        """Take over what others have changed, and return the rows as they were read."""
+        """Take over changes of others, and return the rows as they were read."""
         seen, keys = self.known, self.session.keys_version
         found = await self.read()
         self.take(seen, found, keys)
         return found
 
     def take(self, seen: Rows | None, found: Rows, keys: int) -> None:
-        """Take over rows that were read; `seen` are those that were known before, `keys` is the version that the key row had then."""
+        """Take over rows that were read; `seen` are the rows that were known before, `keys` is the version of the key row then."""
         if seen is not None:
             self._check_newer(seen, found)
         session = self.session
@@ -258,7 +258,7 @@ class Writers:
     # Commits
 
     def planned(self, changed: Iterable[Changed], rooms: Mapping[bytes, int]) -> Plan | None:
-        """Return what belongs into a commit that changes rows of domains and begins rooms; None if that does not count.
+        """Return the changes to the rows of writers for a commit that changes rows of domains and begins rooms; None if it does not count.
 
         Raises:
             ConflictError: another process has begun a room meanwhile, with another depth.
@@ -292,7 +292,7 @@ class Writers:
         return Plan(own, Rows(items, base, writers), [*changes, *puts])
 
     def put_base(self, base: BaseState, version: int) -> Put:
-        """Return what puts a base in the place of that of a version."""
+        """Return the change that replaces the base of a version."""
         return Put(BASE, self.session.sealed_row(b"base", BASE, version + 1, base.plain()), expected=version)
 
     def apply(self, plan: Plan) -> bool:
@@ -302,7 +302,7 @@ class Writers:
         return unknown
 
     async def resealed(self) -> list[Change]:
-        """Return what seals the rows anew, with the present key; nothing of what they mean changes."""
+        """Return the changes that seal the rows anew, with the present key and the same meaning."""
         rows, sealed = await self.read(), self.session.sealed_row
         plains = {BASE: (b"base", rows.base.plain())}
         plains |= {(*ROOT, number): (b"writer", added.plain()) for number, (_, added) in rows.writers.items()}

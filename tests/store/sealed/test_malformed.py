@@ -34,7 +34,7 @@ def test_the_page_says_how_many_there_are():
     sealed = sum(name.startswith("sealed ") for _, name in names)
     rows = sum(name.startswith("the key row") for _, name in names)
     assert len(names) == len(CASES)
-    assert f"{len(CASES)} sealed stores that are wrong" in page
+    assert f"{len(CASES)} sealed stores with one error" in page
     assert f"| someone with the key | {sealed} |" in page
     assert f"| someone without a key who can compute every checksum | {rows} |" in page
     assert f"| someone without a key | {len(CASES) - sealed - rows} |" in page
