@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from decimal import Decimal
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -70,19 +70,23 @@ async def look_back(run: AgentRun) -> None:
         for feature in run.features.having("ended"):
             if feature in later or _ends_outside(run, feature):
                 continue
-            run.after = run.after or _log_after(run)
-            show = partial(feature.ended, _after_the_end(run, run.after).context(), run.answer_read())
-            if _learns(feature):
-                await _learned(run, named(feature), show)
-            else:
-                await awaited(show(), f"{type(feature).__name__}.ended")
+            effects = _after_the_end(run)
+            show = partial(feature.ended, effects.context(), run.answer_read())
+            try:
+                if _learns(feature):
+                    await _learned(run, named(feature), show)
+                else:
+                    await awaited(show(), f"{type(feature).__name__}.ended")
+            finally:
+                _count(run, effects)
         at_once = {named(each) for each in later if not getattr(each, "background", False)}
         due = [
             each
             for each in run.log.state.unlearned
             if each in at_once or (each in run.session.unlearned and not run.config.learns_later)
         ]
-        if run.log.durable and due:
+        # What a sub-agent has spent is committed with what its caller does next.
+        if run.parent is None and run.log.durable and (due or run.log.state.number > run.log.committed):
             with suppress(RunClaimedError):  # who has it learns
                 await _learn_from(run, due)
     run.looked_back = True
@@ -233,20 +237,19 @@ async def _learn_all(run: AgentRun, due: Collection[str]) -> None:
             continue  # the strategy was changed since
         await log.commit()
         if path.startswith("/"):
-            effects = _after_the_end(run, _log_after(run))
+            effects = _after_the_end(run)
             feature = next(each for each in config.features.values() if named(each) == path)
             learn: Callable[[], Awaitable[Any]] = partial(feature.ended, effects.context(), run.answer_read())
         else:
             model = next(each.model for each in sites(config.strategy, (), model=config.model) if each.path == path)
-            effects, node = _after_the_end(run, _log_after(run), path, model), config.find(path)
+            effects, node = _after_the_end(run, path, model), config.find(path)
             assert node is not None
-            learn = partial(node.call, effects.walk, None)
+            assert node.learn is not None
+            learn = partial(node.learn, effects.walk, None)
         try:
             learned = await _learned(run, path, learn)
         finally:
-            charges = tuple(effects.log.state.run.charges)
-            if charges:
-                log.append(Spent(charges=charges))
+            _count(run, effects)
         if learned:
             log.append(Learned(node=path))
 
@@ -263,23 +266,24 @@ async def _learned(run: AgentRun, path: str, learn: Callable[[], Awaitable[Any]]
     return True
 
 
-def _log_after(run: AgentRun) -> Log:
-    """Return a log that is not stored, with the transcript of a run that has ended."""
-    log = Log()
-    log.state.root.transcript = run.frame.transcript.copied()
-    return log
+def _count(run: AgentRun, effects: Effects) -> None:
+    """Count what was spent after the end of the run."""
+    charges = tuple(effects.log.state.run.charges)
+    if charges:
+        run.log.append(Spent(at=run.frame.path, charges=charges))
 
 
-def _after_the_end(run: AgentRun, log: Log, path: str = "", model: Model | None = None) -> Effects:
-    """Return effects over the transcript of a run that has ended."""
-    config, frame = run.config, log.state.root
-    after = Session(config, log, run_id=run.run_id, owner=run.owner).run
-    after.after_end = True
+def _after_the_end(run: AgentRun, path: str = "", model: Model | None = None) -> Effects:
+    """Return the effects of a feature, or of the tap at a path, that looks back at a run.
+
+    Their frame has a copy of the transcript, in a log that is in no store. What the run has left of its budgets of tokens and money limits them.
+    """
+    log, left = Log(), run.limits.remaining()
+    budgets = replace(run.config.budgets, max_tokens=left.max_tokens, max_cost=left.max_cost)
+    after = Session(replace(run.config, budgets=budgets), log, run_id=run.run_id, owner=run.owner).run
     after.lineage, after.handlers, after.listed = run.lineage, run.handlers, run.listed
+    config, frame = after.config, after.frame
+    frame.transcript = run.frame.transcript.copied()
     # The same number in each process: a fact that one saved before it died keeps its id.
     frame.moved(path, UNSET, TASK, 0)
-    spent, limits = run.frame.usage, after.limits
-    limits.max_tokens -= spent.total_tokens
-    if isinstance(limits.max_cost, Decimal):
-        limits.max_cost -= spent.cost
-    return Effects(Walk(after, frame, config.compiled, limits, model or config.model, config.tools, lambda: None))
+    return Effects(Walk(after, frame, config.compiled, after.limits, model or config.model, config.tools, lambda: None))

@@ -76,10 +76,6 @@ class AgentRun:
     """The result when the run came to rest."""
     listed: Mapping[str, Sequence[Tool]] | None = None
     """The tools of servers, by the names of the servers."""
-    after_end = False
-    """Whether it stands for the time after the end of a run."""
-    after: Log | None = None
-    """What was spent after the end: the log of those who learned from the run."""
     call_ids: set[str] | None = None
     """The ids of tool calls that are taken."""
     _handle: Callable[[], Any] | None = None
@@ -402,22 +398,15 @@ class AgentRun:
     def result_now(self, output: Any = None, *, status: Any = "done", unfinished: str = "") -> RunResult[Any]:
         """Return the result of the run as it is now."""
         frame, activation = self.frame, self.activation
-        rows, after = self._rows_of(activation), self.after  # more may be added when the run continues
-        usage = frame.usage if after is None else frame.usage + after.state.root.usage
-
-        def charges() -> Iterator[Charge]:
-            yield from rows
-            if after is not None:
-                yield from after.state.run.charges
-
+        rows = self._rows_of(activation)  # more may be added when the run continues
         children = map(self.child, activation.children)
         failure = self.log.state.failure if self.parent is None and status == "failed" else None
         return RunResult(
             run_id=self.run_id, status=status, memory=self.memory, questions=self.questions,
             due=moment_of(self.log.state.due) if self.log.state.due else None,
-            nodes=frame.nodes + self.limits.running, turns=frame.turns, usage=usage, seconds=self.elapsed,
+            nodes=frame.nodes + self.limits.running, turns=frame.turns, usage=frame.usage, seconds=self.elapsed,
             finish_reason=activation.finish_reason, children=tuple(each.handle for each in children if each is not None),
-            _output=output, _unfinished=unfinished, _error=None if failure is None else failure[:2], _charges=charges,
+            _output=output, _unfinished=unfinished, _error=None if failure is None else failure[:2], _charges=lambda: rows,
         )  # fmt: skip
 
     def _rows_of(self, activation: Activation) -> list[Charge]:

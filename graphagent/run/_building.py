@@ -120,7 +120,7 @@ def _compile_node(
         call = ruled(call, rules) if rules else call
         learns = getattr(element.function, "learns", False)
         return CompiledNode(
-            element.name, learning(call) if learns else call, counts=1, passes_input=True, element=element,
+            element.name, learning(call) if learns else call, learn=call if learns else None, counts=1, passes_input=True, element=element,
             function=None if learns or element.policies or rules else element.function, rules=rules,
             within=within,
         )  # fmt: skip

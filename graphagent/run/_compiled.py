@@ -114,7 +114,7 @@ class CompiledNode:
     """A node, or a tap, in its place in a strategy."""
 
     __slots__ = (
-        "call", "counts", "declared", "edges", "element", "error_edges", "following", "function", "inside", "kind", "kinds", "name",
+        "call", "counts", "declared", "edges", "element", "error_edges", "following", "function", "inside", "kind", "kinds", "learn", "name",
         "only_taps", "output_type", "passes_input", "rules", "within",
     )  # fmt: skip
 
@@ -130,11 +130,14 @@ class CompiledNode:
         function: Function | None = None,
         rules: Sequence[Ruled] = (),
         within: Sequence[Within] = (),
+        learn: Call | None = None,
     ) -> None:
         self.name = name
         """Its name in the strategy; empty for END."""
         self.call = call
         """Executes it, with its policies."""
+        self.learn = learn
+        """Executes a tap that learns after the end of the run, when nothing but a budget keeps it from failing."""
         self.function = function
         """The user's function, where there is nothing around it: then the loop calls it without `call` in between."""
         self.counts = counts

@@ -195,12 +195,13 @@ async def end(run: AgentRun, step: FinalAnswerStep) -> None:
     output = run.answer_read()
     run.at_rest, session.claimed = run.result_now(output), False
     failure, session.failure, session.pausing = session.failure, None, None
+    number = log.state.number
     try:
         if run.handlers:
             run.report_answer(output)
         await look_back(run)
     finally:
-        if run.after is not None or session.unlearned or learners(run):
+        if log.state.number > number:
             run.at_rest = run.result_now(output)
         if session.stepping:
             session.handed += run.added

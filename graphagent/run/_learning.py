@@ -30,9 +30,6 @@ def learning(call: Call) -> Call:
 
     async def learn(walk: Walk, value: Any) -> None:
         run, frame = walk.run, walk.frame
-        if run.after_end:
-            await call(walk, value)
-            return
         if ("once", _FAILED) in frame.visit.effects:
             return
         recorded = run.session.recorded

@@ -439,6 +439,31 @@ async def test_a_feature_of_ones_own_looks_back_in_the_background():
     assert (seen, await agent.settle(), seen) == ([("r", "Hello!", len(result.memory.steps))], 1, [("r", "Hello!", 3)])
 
 
+class Spender(Feature):
+    """Looks back at a run, and spends three tokens."""
+
+    async def ended(self, ctx, output):
+        ctx.spend(Usage(input_tokens=3), "looking back")
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_what_a_feature_spends_when_it_looks_back_is_a_part_of_the_run(stored):
+    """It is in the result and the ledger, and in the store; what the feature of a sub-agent spends also counts for the caller."""
+    store = MemoryStore() if stored else None
+    inner = Agent(Strategy("inner", START >> passthrough(str) >> END), name="inner", description="passes on")
+    inner.install(Spender)
+    outer = Agent(Strategy("outer", START >> inner.as_node() >> END), store=store)
+    alone = Agent(Strategy("alone", START >> passthrough(str) >> END), store=store)
+    alone.install(Spender)
+    for agent, spent in ((alone, [("", "looking back")]), (outer, [("inner", "inner")])):
+        result = await agent.run("x", run_id=agent.strategy.name)
+        assert result.usage.total_tokens == 3
+        assert [(each.node, each.what) for each in result.ledger.charges] == spent
+        if stored:
+            read = (await agent.read(agent.strategy.name)).result
+            assert (read.usage, read.ledger.charges) == (result.usage, result.ledger.charges)
+
+
 async def test_an_encrypted_store_has_what_is_due():
     """It is found there as well, for every owner."""
     store = EncryptedStore(MemoryStore(), key=bytes(32))

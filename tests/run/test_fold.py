@@ -35,9 +35,9 @@ LIVE = {
     AgentRun: {
         # what it is made of
         "config", "plan", "features", "handlers", "session",
-        "log", "frame", "run_id", "owner", "parent", "lineage", "limits", "max_seconds", "deadline", "memory", "_handle", "listed", "after",
+        "log", "frame", "run_id", "owner", "parent", "lineage", "limits", "max_seconds", "deadline", "memory", "_handle", "listed",
         # where this process is with it
-        "begun", "since", "before", "added", "held_back", "has_answered", "looked_back", "after_end", "at_rest", "call_ids",
+        "begun", "since", "before", "added", "held_back", "has_answered", "looked_back", "at_rest", "call_ids",
     },
     Limits: {
         "run", "frame", "parent", "where", "within", "max_nodes", "max_turns", "max_tokens", "max_cost", "cost", "running", "asking",
