@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_
 from graphagent._options import check_whole, check_word
 from graphagent.graph import _types
 from graphagent.graph._declarations import Declaration
-from graphagent.graph._misplaced import misplaced
 from graphagent.graph._node import Chain, Node
+from graphagent.graph._signatures import misplaced
 
 if TYPE_CHECKING:
     from graphagent.errors import NodeFailedError

@@ -18,9 +18,8 @@ from graphagent._options import check_text
 from graphagent._retry import Retry, check_errors
 from graphagent.graph import _types
 from graphagent.graph._declarations import Declaration
-from graphagent.graph._misplaced import before_path, misplaced, past_end
 from graphagent.graph._policies import Policy, Timeout
-from graphagent.graph._signatures import function_label, needed, plain_arguments
+from graphagent.graph._signatures import before_path, function_label, misplaced, needed, past_end, plain_arguments
 
 if TYPE_CHECKING:
     from graphagent.run import Context

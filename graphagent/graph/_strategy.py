@@ -17,10 +17,10 @@ from graphagent._retry import Retry
 from graphagent.errors import StrategyError
 from graphagent.graph._declarations import Declaration
 from graphagent.graph._forks import Each, Parallel, Race
-from graphagent.graph._misplaced import misplaced
 from graphagent.graph._node import START, Chain, End, First, I, Node, O, Outlet, PathPart, Start, Tap, TapOf
 from graphagent.graph._outline import Kind, Outline, OutlineEdge
 from graphagent.graph._policies import Policy, Setting, Timeout, ToolSelection
+from graphagent.graph._signatures import misplaced
 from graphagent.graph._types import show
 
 if TYPE_CHECKING:

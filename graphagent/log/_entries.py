@@ -18,9 +18,8 @@ from graphagent.errors import QuestionExpiredError
 from graphagent.graph import Outline
 from graphagent.llm import Message, ToolResult
 from graphagent.llm._tools import BROKEN_OFF
-from graphagent.log._ledger import Charge, spent
 from graphagent.log._state import OpenQuestion, QuestionKind
-from graphagent.log._visits import PLACED, TASK, UNSET, Activation, Effect, Frame, Source, Visit
+from graphagent.log._visits import PLACED, TASK, UNSET, Activation, Charge, Effect, Frame, Source, Visit, spent
 from graphagent.memory._blocks import FORGOTTEN
 from graphagent.memory.steps._types import ActionStep, MessageStep
 from graphagent.memory.transcript._transcript import Edit, Item, Transcript

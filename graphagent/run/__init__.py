@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from graphagent._lazy import lazy as _lazy
 from graphagent.log._header import RunHeader as RunHeader
 from graphagent.log._header import Status as Status
-from graphagent.log._ledger import Charge as Charge
-from graphagent.log._ledger import Ledger as Ledger
 from graphagent.log._segments import list_runs as list_runs
+from graphagent.log._visits import Charge as Charge
+from graphagent.log._visits import Ledger as Ledger
 from graphagent.run._budgets import Budgets as Budgets
 from graphagent.run._callbacks import Callback as Callback
 from graphagent.run._config import ResumeOptions as ResumeOptions

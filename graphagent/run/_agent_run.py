@@ -19,8 +19,8 @@ from graphagent.events import Event, OutputStreamed, RunAnswered, StepCommitted,
 from graphagent.llm import Message, Tool, ToolCall
 from graphagent.llm._tools import fresh_ids
 from graphagent.log._header import OVER
-from graphagent.log._ledger import Charge
 from graphagent.log._segments import is_part
+from graphagent.log._visits import Charge
 from graphagent.memory.steps._types import ActionStep, FinalAnswerStep
 from graphagent.memory.transcript._memory import RunMemory
 from graphagent.run._effects import RunEditor

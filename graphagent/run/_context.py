@@ -19,7 +19,7 @@ from graphagent._options import check_word
 from graphagent.errors import FeatureError, UnknownOutcomeError
 from graphagent.llm import Deny
 from graphagent.log._entries import EffectRecorded, Spent, ValueKept
-from graphagent.log._ledger import Charge
+from graphagent.log._visits import Charge
 from graphagent.memory.steps._types import ActionStep, PlanningStep
 from graphagent.run._calls import call_tool, check_approval, check_call
 from graphagent.run._children import run_agent

@@ -18,8 +18,7 @@ from graphagent.errors import DivergedError
 from graphagent.llm import Approve, Deny, ModelResponse, ToolCalls, Usage
 from graphagent.log._bytes import payloads_in
 from graphagent.log._entries import EffectStarted, Spent, ToolsListed
-from graphagent.log._ledger import Charge, spent
-from graphagent.log._visits import UNDONE_BY_RETRY, UNSET, Effect, name_of_effect
+from graphagent.log._visits import UNDONE_BY_RETRY, UNSET, Charge, Effect, name_of_effect, spent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -26,7 +26,7 @@ from graphagent.llm._tools import fitted
 from graphagent.llm._whole import check_whole, response_of
 from graphagent.log._entries import EffectRecorded, Spent
 from graphagent.log._header import header_key
-from graphagent.log._ledger import Charge
+from graphagent.log._visits import Charge
 from graphagent.run._held_back import HeldBack, report
 from graphagent.run._middleware import pass_through
 from graphagent.run._suspend import Suspend

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from graphagent._article import counted
 from graphagent.errors import RunError
 from graphagent.log._header import OVER
-from graphagent.log._ledger import Charge, Ledger
+from graphagent.log._visits import Charge, Ledger
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -12,7 +12,7 @@ from graphagent.llm import Message, Usage
 from graphagent.llm._context_overflow import is_overflow
 from graphagent.llm._whole import asked_again, check_answered, empty_answer
 from graphagent.log._entries import LibraryObject
-from graphagent.log._ledger import spent
+from graphagent.log._visits import spent
 from graphagent.memory.steps._types import ActionStep, PlanningStep, StepFailure, Timing
 from graphagent.run._held_back import REFUSED
 from graphagent.run._requests import ModelCall
