@@ -35,7 +35,7 @@ from graphagent._options import (
     check_word,
     cost_limit,
 )
-from graphagent._retry import Retry
+from graphagent._policies import Retry
 from graphagent.errors import FeatureError, RunError
 from graphagent.events import Event
 from graphagent.graph import Strategy, StrategyTool

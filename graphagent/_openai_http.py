@@ -33,7 +33,7 @@ from openai import (
 
 from graphagent._clock import now
 from graphagent._options import check_mapping, check_number, check_text, check_whole
-from graphagent._retry import Retry, may_pass, repeated
+from graphagent._policies import Retry, may_pass, repeated
 
 if TYPE_CHECKING:
     from openai._types import RequestOptions

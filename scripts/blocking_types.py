@@ -39,7 +39,7 @@ from collections.abc import Generator, Iterator
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 '''
 DOORS = {
-    "graphagent._retry": "graphagent.graph", "graphagent._cache_policy": "graphagent.graph",
+    "graphagent._policies": "graphagent.graph",
 }  # fmt: skip
 """The doors of what stands in no room, or in one without a door."""
 SPECIAL = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}

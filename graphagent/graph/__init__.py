@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from graphagent._cache_policy import CachePolicy as CachePolicy
-from graphagent._retry import Retry as Retry
+from graphagent._policies import CachePolicy as CachePolicy
+from graphagent._policies import Retry as Retry
 from graphagent.graph._check import Problem as Problem
 from graphagent.graph._decorators import node as node
 from graphagent.graph._decorators import tap as tap

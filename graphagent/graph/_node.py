@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Never, Self, Ty
 
 from graphagent._annotations import check_type, is_type
 from graphagent._article import a
-from graphagent._cache_policy import CachePolicy
 from graphagent._options import check_text
-from graphagent._retry import Retry, check_errors
+from graphagent._policies import CachePolicy, Retry, check_errors
 from graphagent.graph import _types
 from graphagent.graph._declarations import Declaration
 from graphagent.graph._policies import Policy, Timeout

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from graphagent._cache_policy import CachePolicy
 from graphagent._options import check_model, check_number, check_tools, check_whole
-from graphagent._retry import Retry
+from graphagent._policies import CachePolicy, Retry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
 from graphagent._options import check_budgets, check_flag, check_model, check_text, check_tools, cost_limit
-from graphagent._retry import Retry
+from graphagent._policies import Retry
 from graphagent.errors import StrategyError
 from graphagent.graph._declarations import Declaration
 from graphagent.graph._forks import Each, Parallel, Race

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import counted, kind_of
-from graphagent._retry import Retry, before_another, check_errors, is_repeated, may_pass, repeated
+from graphagent._policies import Retry, before_another, check_errors, is_repeated, may_pass, repeated
 from graphagent.errors import (
     AllModelsFailedError,
     ContentFilterError,

@@ -14,7 +14,7 @@ from anyio import CancelScope, current_time
 from openai import AsyncOpenAI, AsyncStream
 
 from graphagent._article import kind_of
-from graphagent._retry import before_another
+from graphagent._policies import before_another
 from graphagent.errors import ContentFilterError, ModelRequestError
 from graphagent.llm._content_filter import filter_of, objection
 from graphagent.llm._context_overflow import is_overflow

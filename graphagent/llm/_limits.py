@@ -12,7 +12,7 @@ from anyio import sleep
 
 from graphagent._clock import now
 from graphagent._concurrency import Reply
-from graphagent._retry import before_another, pausing
+from graphagent._policies import before_another, pausing
 from graphagent.errors import ModelError
 from graphagent.llm._attempts import failures
 from graphagent.llm._wrappers import check_model, tells_cost

@@ -17,13 +17,12 @@ import anyio
 from anyio import to_thread
 
 from graphagent._article import counted, kind_of
-from graphagent._cache_policy import CachePolicy, cache_policy
 from graphagent._clock import new_id
 from graphagent._concurrency import Slots
 from graphagent._functions import in_thread
 from graphagent._options import check_flag, check_mapping, check_text, check_word, check_zone
+from graphagent._policies import CachePolicy, Retry, cache_policy, repeated
 from graphagent._raised import translate
-from graphagent._retry import Retry, repeated
 from graphagent.errors import RunError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.llm._images import Image, has_pillow, with_images
 from graphagent.llm._json_text import unnested

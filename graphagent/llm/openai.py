@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from graphagent._article import kind_of
 from graphagent._openai_http import Server, address_of_environment
 from graphagent._options import check_options, check_text, check_word
-from graphagent._retry import Retry, is_repeated
+from graphagent._policies import Retry, is_repeated
 from graphagent.llm._attempts import answered
 from graphagent.llm._chat import ChatExchange
 from graphagent.llm._endpoint import Endpoint, Exchange, WireRequest, request_error

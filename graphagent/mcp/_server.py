@@ -18,8 +18,8 @@ from mcp import Client, InputRequiredRoundsExceededError, MCPError
 from pydantic import ValidationError
 
 from graphagent._options import check_flag, check_options, check_word
+from graphagent._policies import Retry
 from graphagent._raised import awaited
-from graphagent._retry import Retry
 from graphagent.errors import GraphAgentError, LeakedCancellationError, ToolError, ToolServerError
 from graphagent.llm import Tool
 from graphagent.mcp._answers import Fault, fault_of

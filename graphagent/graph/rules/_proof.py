@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graphagent._retry import Retry
+from graphagent._policies import Retry
 from graphagent.errors import StrategyError
 from graphagent.graph import _types
 from graphagent.graph._check import Problem
