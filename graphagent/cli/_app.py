@@ -116,7 +116,7 @@ app.command(
 )(verify)
 app.command(
     "forget",
-    short_help="Forget an owner, or facts and notes with what they have reached.",
+    short_help="Forget an owner, or facts and notes with the data that they have reached.",
     epilog="Example: graphagent forget --all --owner ada",
 )(expand_options(forget))
 

@@ -36,7 +36,7 @@ async def attended(
         agent: Executes the run.
         work: Executes it to its end, or until it waits.
         display: Shows it.
-        pause: Whether the first Ctrl-C pauses the run; otherwise it cancels it, since nobody could resume it.
+        pause: Whether the first Ctrl-C pauses the run; otherwise it cancels the run, since it could not be resumed.
     """
     result: RunResult[Any] | None = None
     failure: BaseException | None = None

@@ -36,7 +36,7 @@ class Lines:
         self._size += len(line) + 1
 
     def report(self, what: str) -> None:
-        """Print on standard error what was written to a file; nothing for standard output."""
+        """Print a report about a written file on standard error; none for standard output."""
         if self._out is not None:
             _output.aside(
                 f"{what}, {counted(self._size, 'byte')}, written to {self._out}, readable by you alone, but not sealed."

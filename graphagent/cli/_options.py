@@ -32,7 +32,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def option(name: str, metavar: str, text: str, **more: Any) -> Any:
-    """Return an option with a help text, which says what the default is."""
+    """Return an option with a help text, which names the default."""
     return typer.Option(name, metavar=metavar, help=text, show_default=False, **more)
 
 

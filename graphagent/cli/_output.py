@@ -183,7 +183,7 @@ def ending(line: str, width: int) -> str:
 
 
 class Flow:
-    """Prints text that arrives in pieces, wrapped between words, and on a terminal shows what the command waits for."""
+    """Prints text that arrives in pieces, wrapped between words, and on a terminal shows the reason for which the command waits."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -194,7 +194,7 @@ class Flow:
         self.begun = False
 
     def wait(self, text: str) -> None:
-        """Show on a terminal what the command waits for, until text arrives or ends."""
+        """Show on a terminal why the command waits, until text arrives or ends."""
         if self._console.is_terminal and self._status is None and not self.begun:
             self._status = self._console.status(Text(text, style="dim"), spinner="dots")
             self._status.start()

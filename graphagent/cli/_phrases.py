@@ -1,4 +1,4 @@
-"""Phrases that several commands print: what was imported, owners."""
+"""Phrases that several commands print: results of imports, owners."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ SEALED = "facts.db"
 CONVERSATIONS = "conversations.db"
 """The file of the threads of `graphagent chat` in the folder of a memory."""
 _NAMES = {"facts": "memory", "notes": "notes.db", "runs": "runs.db"}
-"""What is where in the default folder."""
+"""The names of stores in the default folder."""
 _OWN = (CONVERSATIONS, _NAMES["notes"], _NAMES["runs"])
 """The files of stores that commands keep beside facts."""
 _READABLE = "*/*/*/*.jsonl"
@@ -65,7 +65,7 @@ def conversations_of(memory: StorePlace) -> StorePlace:
 
 
 def other_conversations(memory: StorePlace) -> str | None:
-    """Return a hint that conversations may contain what was forgotten, if any are stored with a memory."""
+    """Return a hint that conversations may contain the forgotten facts, if any are stored with a memory."""
     place = conversations_of(memory)
     if not place.is_server and not place.path.exists():
         return None
@@ -77,7 +77,7 @@ def other_conversations(memory: StorePlace) -> str | None:
 
 
 def place_of(what: str, given: StorePlace | None, *, new: bool) -> StorePlace:
-    """Return where the `facts`, the `notes` or the `runs` are in what `--store` names, or in the default place without it.
+    """Return the place of the `facts`, the `notes` or the `runs` in the target of `--store`, or without it in the default place.
 
     Facts are in a folder, or in a file of a program. Notes and runs are in a file, which has the default name where a folder is named.
     In a database, all are together.
@@ -93,7 +93,7 @@ def place_of(what: str, given: StorePlace | None, *, new: bool) -> StorePlace:
     if new or path.exists():
         return StorePlace(str(path))
     if given is None and what in _BEGIN:
-        raise StoreError(f"nothing has been kept yet; begin with: graphagent {_BEGIN[what]}")
+        raise StoreError(f"no data have been kept yet; begin with: graphagent {_BEGIN[what]}")
     kind, place = (
         ("memory", "the folder or the file of the facts")
         if what == "facts"
@@ -104,7 +104,7 @@ def place_of(what: str, given: StorePlace | None, *, new: bool) -> StorePlace:
 
 
 def names_folder(path: Path) -> bool:
-    """Return whether a path is a folder, or would be one: what ends with a suffix, such as `.db`, would be a file."""
+    """Return whether a path is a folder, or would be one: a path with a suffix, such as `.db`, would be a file."""
     return path.is_dir() or not (path.exists() or path.suffix)
 
 
@@ -133,7 +133,7 @@ def _typed_passphrase(what: str, *, new: bool) -> Passphrase:
     given = Passphrase(ask_unseen(what, twice=new))
     if new:
         aside(
-            "If you forget it, nobody can help. Make a recovery key now: graphagent keys add recovery --recovery --key passphrase"
+            "If you forget it, no one can open the store. Make a recovery key now: graphagent keys add recovery --recovery --key passphrase"
         )
     return given
 
@@ -217,7 +217,7 @@ def plain_store(place: StorePlace) -> SqliteStore | PostgresStore:
 
     Raises:
         BadParameter: no schema can have this name.
-        MissingExtraError: it is a database, and what speaks to it is not installed.
+        MissingExtraError: it is a database, and its driver is not installed.
     """
     if not place.is_server:
         return SqliteStore(place.path)
@@ -370,7 +370,7 @@ def all_kept(stores: Sequence[StorePlace] | None) -> list[StorePlace]:
             )
         places += found
     if not places:
-        raise StoreError(f"nothing has been kept yet; begin with: graphagent {_BEGIN['facts']}")
+        raise StoreError(f"no data have been kept yet; begin with: graphagent {_BEGIN['facts']}")
     return places
 
 
@@ -459,7 +459,7 @@ def with_store(
     anchor: str | None = None,
     new: bool = False,
 ) -> T:
-    """Open a store as `open_store` does, await `work` with it, close it, and return what `work` returned."""
+    """Open a store as `open_store` does, await `work` with it, close it, and return the result of `work`."""
 
     async def main() -> T:
         async with open_store(what, store, key, anchor, new=new) as opened:

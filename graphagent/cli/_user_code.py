@@ -95,7 +95,7 @@ def _found(target: str, kind: type[Any], one: str, several: str) -> object:
 
 
 def _named(target: str, kind: type[Any], one: str, several: str) -> tuple[object, str]:
-    """Return what a target names, made if it is a function, and the names in its module that it could have named."""
+    """Return the object that a target names, made if it is a function, and the other possible names in its module."""
     place, colon, name = target.rpartition(":")
     if not colon or "/" in name or "\\" in name:
         place, name = target, ""
@@ -158,14 +158,14 @@ def _loading(place: str) -> Generator[None]:
             yield
     except SystemExit as error:
         raise typer.BadParameter(
-            f"{place!r} ends the process when it is loaded (exit code {error.code!r}); put what it does as a program under "
+            f"{place!r} ends the process when it is loaded (exit code {error.code!r}); put the code that it runs as a program under "
             f"if __name__ == '__main__':"
         ) from None
-    except (ImportError, SyntaxError):  # they come from what it imports and how it is written, not from what it does
+    except (ImportError, SyntaxError):  # they come from its imports and its syntax, not from its own code
         raise
     except Exception as error:
         error.add_note(
-            f"{place!r} is loaded for what it defines; put what it does as a program under if __name__ == '__main__':"
+            f"{place!r} is loaded for its definitions; put the code that it runs as a program under if __name__ == '__main__':"
         )
         raise
     finally:

@@ -1,4 +1,4 @@
-"""`graphagent anchor`: show what an anchor knows, and accept an older copy of a store."""
+"""`graphagent anchor`: show an anchor, and accept an older copy of a store."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ RULES = (
 )
 _LEARNS = "auto_detect_facts"
 _DOES = {"llm_request": "thinking …", _LEARNS: "remembering …"}
-"""What a live line shows for the nodes that ask the model."""
+"""The texts of a live line for the nodes that ask the model."""
 _MOST_NAMES = 6
 _HELP = """\
 /facts            list the known facts
@@ -73,7 +73,7 @@ def converse(
     With a thread, the conversation is stored under its name and continued; otherwise it ends with the command.
 
     Raises:
-        GraphAgentError: The memory cannot be used, or a turn failed while nobody is at a terminal to try another.
+        GraphAgentError: The memory cannot be used, or a turn failed without a terminal at which to try another.
     """
     place = place_of("facts", memory.store, new=True)
     key: KeySource | None = memory.key
@@ -238,7 +238,7 @@ class _Conversation:
         self._print_memory(result)
 
     def _print_memory(self, result: RunResult[str]) -> None:
-        """Print the facts that a turn recalled from before this start of the command, and those that it learned."""
+        """Print the facts that a turn recalled from before this start of the command, and the facts that it learned."""
         steps = result.memory.run_steps
         shown = [known.fact for step in steps if isinstance(step, FactsStep) for known in step.facts]
         recalled = [

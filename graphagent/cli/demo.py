@@ -87,7 +87,7 @@ def show() -> None:
     """Execute the demo in a temporary folder, which is then removed.
 
     Raises:
-        GraphAgentError: A step did not do what the demo shows.
+        GraphAgentError: A step had another result than the demo shows.
     """
     with tempfile.TemporaryDirectory(prefix="graphagent-demo-") as folder:
         demo = _Demo(Path(folder))
@@ -157,7 +157,7 @@ def _split_memory(output: str) -> tuple[str, list[list[str]]]:
 
 
 def _nothing_readable(demo: _Demo) -> None:
-    demo.title("3  What a thief of the disk sees")
+    demo.title("3  The disk in the hands of a thief")
     demo.sealed("facts", "export", "--out", "export.jsonl")
     demo.run("facts", "import", "export.jsonl", "--store", "plain")
     said: list[str] = []
@@ -180,7 +180,7 @@ def _nothing_readable(demo: _Demo) -> None:
         letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
         demo.say(f"{start:08x}  {row.hex(' ')}  {letters}", "dim")
     demo.say(
-        f"Searched in it for {len(words)} words of what was learned, names of facts included: none is found.", "bold"
+        f"Searched in it for {len(words)} words of the learned facts, names of facts included: none is found.", "bold"
     )
     demo.say(f"The same search in the same facts without a key finds all {len(control)}.")
 

@@ -95,7 +95,7 @@ class Memory:
     anchor: AnchorPlace = None
 
     def use(self, work: Callable[[KeepingProvider], Awaitable[T]], *, new: bool = False) -> T:
-        """Open the provider, await `work` with it, close it, and return what `work` returned. `new` creates a missing memory."""
+        """Open the provider, await `work` with it, close it, and return the result of `work`. `new` creates a missing memory."""
 
         async def main() -> T:
             async with open_facts(self.store, self.key, self.anchor, new=new) as provider:
@@ -256,7 +256,7 @@ async def _elsewhere(provider: KeepingProvider, keyword: str, subject: Subject, 
 
 @facts.command("set", epilog="Example: graphagent facts set city Oslo")
 @expand_options
-def set_fact(  # long because a third of it declares what the command takes
+def set_fact(  # long because a third of it declares the options
     keyword: Annotated[str, argument("KEYWORD", "The fact's keyword, such as city.")],
     values: Annotated[list[str], argument("VALUE…", "Its value, or - to read it from standard input.")],
     memory: Memory,
@@ -266,7 +266,7 @@ def set_fact(  # long because a third of it declares what the command takes
         str, typer.Option(metavar="KIND:NAME", help="The scope in which it holds.")
     ] = f"agent:{AGENT_NAME}",
     description: Annotated[
-        str, option("--description", "TEXT", "What the keyword means. Default: the known description.")
+        str, option("--description", "TEXT", "The meaning of the keyword. Default: the known description.")
     ] = "",
     multiple: Annotated[bool, flag("--multiple", text="Add to the known values instead of replacing them.")] = False,
     begins: Annotated[
@@ -355,7 +355,7 @@ def withdraw(
 
 @facts.command("forget", epilog="Example: graphagent facts forget city")
 @expand_options
-def forget(  # long because a third of it declares what the command takes
+def forget(  # long because a third of it declares the options
     *,
     keyword: Annotated[
         str | None, argument("KEYWORD", "The fact to forget. Default: all facts that the options select.")

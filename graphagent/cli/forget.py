@@ -1,4 +1,4 @@
-"""`graphagent forget`: all of an owner, or facts and notes with what they have reached."""
+"""`graphagent forget`: all data of an owner, or facts and notes with the data that they have reached."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Chosen:
     stores: Annotated[
         list[StorePlace] | None,
         place_option(
-            "A file, or a folder with what commands keep in it; can be repeated. Default: $GRAPHAGENT_HOME, or else your user data folder"
+            "A file, or a folder with the data of commands; can be repeated. Default: $GRAPHAGENT_HOME, or else your user data folder"
         ),
     ] = None
     key: Annotated[str | None, key_option("Open encrypted stores")] = None
@@ -127,11 +127,12 @@ def forget(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, flag("--dry-run", text="Show what would be forgotten and what it reached, and change nothing.")
+        bool,
+        flag("--dry-run", text="Show the data to be forgotten and the data that they reached, and change nothing."),
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Forget everything of an owner, or facts and notes with what they have reached, wherever stored, for good.
+    """Forget everything of an owner, or facts and notes with the data that they have reached, wherever stored, for good.
 
     The command shows where a fact or note appeared: in prompts of runs, in other facts and notes. What those took from it cannot
     be told, so you choose which of them to forget too.

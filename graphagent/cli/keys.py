@@ -67,7 +67,7 @@ class Sealed:
     anchor: AnchorPlace = None
 
     def use(self, work: Callable[[dict[StorePlace, StoreKeys]], Awaitable[T]]) -> T:
-        """Open the stores, await `work` with the keys of each, close them, and return what `work` returned.
+        """Open the stores, await `work` with the keys of each, close them, and return the result of `work`.
 
         Raises:
             BadParameter: The key is missing or not a key.
@@ -106,7 +106,7 @@ def new(
     ] = None,
     recovery: Annotated[bool, flag("--recovery", text="Make a recovery key, to be written down.")] = False,
 ) -> None:
-    """Create a key. Keep it safe: without it, nobody can read the data encrypted with it."""
+    """Create a key. Keep it safe: without it, no one can read the data encrypted with it."""
     text = new_recovery_key() if recovery else new_key()
     if keyring is not None:
         if out is not None:
@@ -236,12 +236,12 @@ async def _rotate_data(path: StorePlace, store: StoreKeys) -> None:
 @keys.command("destroy", epilog="Example: graphagent keys destroy --store memory/facts.db --key file:~/.graphagent-key")
 @expand_options
 def destroy(target: Sealed, yes: Yes = False) -> None:
-    """Destroy all keys of a store, and with them its data, for good: nobody can read any of it again, with any key."""
+    """Destroy all keys of a store, and with them its data, for good: no one can read any of it again, with any key."""
 
     async def work(stores: dict[StorePlace, StoreKeys]) -> None:
         if not yes:
             _output.say(
-                f"Everything in {', '.join(map(str, stores))} is destroyed: nobody can read it again, with any key or recovery key. "
+                f"Everything in {', '.join(map(str, stores))} is destroyed: no one can read it again, with any key or recovery key. "
                 f"Only copies made before stay readable."
             )
             confirm_by_typing("destroy")

@@ -48,7 +48,7 @@ class Served:
     store: Annotated[
         StorePlace | None,
         place_option(
-            "The folder with facts, notes and runs, or the file of a program that keeps them in one store. Default: what commands keep in "
+            "The folder with facts, notes and runs, or the file of a program that keeps them in one store. Default: the data of commands in "
             "$GRAPHAGENT_HOME, or else in your user data folder"
         ),
     ] = None
@@ -74,7 +74,7 @@ class Served:
         option(
             "--trust",
             "LEVEL",
-            "How far what clients save is trusted: untrusted, inferred or trusted. Default: untrusted, for a client may have read anything.",
+            "How far notes and facts that clients save are trusted: untrusted, inferred or trusted. Default: untrusted, for a client may have read anything.",
         ),
     ] = "untrusted"
     read_only: Annotated[bool, flag("--read-only", text="Let clients change nothing.")] = False
@@ -110,7 +110,7 @@ def mcp(
         raise typer.BadParameter("--token, --host and --origin are for --http")
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     if http is None:
-        # What reads standard input cannot be interrupted in another way.
+        # Reading standard input cannot be interrupted in another way.
         before = signal.signal(signal.SIGINT, signal.SIG_DFL)
         try:
             anyio.run(_over_stdio, served)

@@ -48,7 +48,7 @@ def _list(wanted: bool) -> None:
         from graphagent.cli._output import table
         from graphagent.cli._ready_made import ready_made
 
-        table(("strategy", "what it does"), list(ready_made().items()))
+        table(("strategy", "description"), list(ready_made().items()))
         raise typer.Exit
 
 
@@ -80,7 +80,7 @@ class AgentOptions:
     ] = None
     system_prompt: Annotated[str, option("--system-prompt", "TEXT", "Rules for the model.")] = ""
     criteria: Annotated[
-        str | None, option("--criteria", "TEXT", "What an answer must be like, for reflect and verify_with_retry.")
+        str | None, option("--criteria", "TEXT", "The criteria for an answer, for reflect and verify_with_retry.")
     ] = None
     experts: Annotated[
         list[str] | None,
@@ -334,7 +334,7 @@ def _checked(agent: Agent[Any, Any], strategy: str, task: str) -> str:
     from graphagent.graph._types import is_a, show
 
     if not task.strip():
-        raise typer.BadParameter("the task is empty; write what to do", param_hint="TASK")
+        raise typer.BadParameter("the task is empty; give a task", param_hint="TASK")
     takes = agent.strategy.input_type
     if not is_a(task, takes):
         raise typer.BadParameter(f"{strategy} takes {show(takes)}, and a task is text", param_hint="TASK")

@@ -50,8 +50,8 @@ def back_up(
 ) -> None:
     """Copy a store, or all in a folder, while others use it. No key is needed: sealed data stays sealed.
 
-    Keep the keys elsewhere; without them nobody can read a backup of sealed data. Of a folder of readable facts, a second backup
-    writes only what has changed. Keys and other files are not copied. A database has tools of its own; of one, this says the command.
+    Keep the keys elsewhere; without them no one can read a backup of sealed data. Of a folder of readable facts, a second backup
+    writes only changed files. Keys and other files are not copied. A database has tools of its own; this prints their command.
     """
     report = anyio.run(partial(backup, _named(path), _named(to), replace=replace))
     print(f"Backed up: {_what(report)}, {counted(report.bytes, 'byte')} written.")

@@ -414,7 +414,7 @@ def test_a_value_that_is_no_text_is_refused(run):
     ended = run("facts", "set", "city", "Oslo\udcff")
     assert ended.code == 2
     assert "lone surrogate" in ended.said
-    assert "nothing has been kept yet; begin with: graphagent chat" in run("facts", "list").said
+    assert "no data have been kept yet; begin with: graphagent chat" in run("facts", "list").said
 
 
 def test_values_cannot_move_the_cursor(run, memory):

@@ -114,7 +114,7 @@ def test_a_store_is_destroyed_only_by_who_types_it(run, key):
     for typed in ("", "y\n", "yes\n"):
         ended = run("keys", "destroy", "--key", file, stdin=typed)
         assert ended.code == 1
-        assert "facts.db is destroyed: nobody can read it again" in ended.said
+        assert "facts.db is destroyed: no one can read it again" in ended.said
     assert "Oslo" in run("facts", "list", "--key", file).out
     assert run("keys", "destroy", "--key", file, stdin="destroy\n").code == 0
     for words in (("facts", "list"), ("keys", "list"), ("facts", "set", "city", "Rome")):

@@ -57,10 +57,12 @@ Since = Annotated[
     option(
         "--since",
         "TIME",
-        "Only what was said, or else saved, at this time or later: 2026-01-31, 2026-01-31T09:30, or 30d for 30 days ago.",
+        "Only notes that were said, or else saved, at this time or later: 2026-01-31, 2026-01-31T09:30, or 30d for 30 days ago.",
     ),
 ]
-Until = Annotated[str | None, option("--until", "TIME", "Only what was said, or else saved, at this time or earlier.")]
+Until = Annotated[
+    str | None, option("--until", "TIME", "Only notes that were said, or else saved, at this time or earlier.")
+]
 
 
 def _static() -> Embedder:
@@ -119,7 +121,7 @@ class NotesStore:
     anchor: AnchorPlace = None
 
     def use(self, work: Callable[[Store], Awaitable[T]], *, new: bool = False) -> T:
-        """Open the store, await `work` with it, close it, and return what `work` returned. `new` creates a missing store.
+        """Open the store, await `work` with it, close it, and return the result of `work`. `new` creates a missing store.
 
         Raises:
             BadParameter: The store does not exist, the key does not fit, or the scope is not valid.
@@ -152,7 +154,7 @@ class NotesTarget(NotesStore):
         new: bool = False,
         vectors: bool = False,
     ) -> T:
-        """Open the notes, await `work` with them, close them, and return what `work` returned.
+        """Open the notes, await `work` with them, close them, and return the result of `work`.
 
         The private notes of the source are included, and new notes get this source. Embedder and reranker are named as in their
         options; with `vectors`, the default is the embedder that made the vectors of the notes. `new` creates a missing store.

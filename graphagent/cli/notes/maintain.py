@@ -43,7 +43,7 @@ class ImportTarget(NotesStore):
     """The notes into which a file is imported."""
 
     owner: Annotated[
-        str | None, owner_option("The owner of all imported notes. Default: those that the file names.")
+        str | None, owner_option("The owner of all imported notes. Default: the owners that the file names.")
     ] = None
 
 

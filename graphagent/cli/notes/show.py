@@ -57,7 +57,7 @@ def recall(
     until: Until = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most this many, the best.")] = 10,
     detailed: Annotated[
-        bool, flag("--detailed", text="Show each note in full, and what each reason added to its rank.")
+        bool, flag("--detailed", text="Show each note in full, and the amount that each reason added to its rank.")
     ] = False,
     embedder: EmbedderName = None,
     reranker: RerankerName = None,

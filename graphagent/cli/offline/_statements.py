@@ -1,4 +1,4 @@
-"""Plain statements in the first person, recognised by their form: what can be learned without a language model."""
+"""Plain statements in the first person, recognised by their form, and learned without a language model."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _NATIONS = (
     "|French|German|Greek|Hungarian|Indian|Iranian|Irish|Israeli|Italian|Japanese|Jewish|Korean|Mexican|Muslim|Catholic|Norwegian"
     "|Polish|Portuguese|Romanian|Russian|Scottish|Spanish|Swedish|Swiss|Thai|Turkish|Ukrainian|Vietnamese|Welsh|Sorry"
 )
-"""What somebody is who says 'I am' and a word with a capital letter, and is not called so."""
+"""Words with a capital letter that follow 'I am' and are not a name."""
 _CALLED = rf"(?P<value>(?!(?:{_NATIONS})\b)(?-i:[A-ZÀ-ÞČŁŚŠŽ][a-zß-žʼ'’-]+(?: [A-ZÀ-ÞČŁŚŠŽ][\w.'’-]*)*))"
 _TOPIC = r"(?:my |our |the |all )?(?P<topic>.+)"
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a person has stated of one concept."""
+    """The statements of a person about one concept."""
 
     keyword: str
     description: str
@@ -92,7 +92,7 @@ FORMS = (
     Form(r"(?:the|our) deadline (?:is|moved to) (?P<value>.+)", "project-deadline", "the project's deadline", "the project's deadline is {}"),
     Form(r"we deploy (?P<value>(?:on|every) .+)", "project-deployment", "when the project is deployed", "the project is deployed {}"),
 )  # fmt: skip
-"""The forms that have a keyword of their own. `_named` reads those that name what they are about."""
+"""The forms that have a keyword of their own. `_named` reads forms that name their topic."""
 _FORMS = [(re.compile(form.pattern, re.IGNORECASE), form) for form in FORMS]
 _THING = re.compile(
     r"(?:(?P<whose>my|our) (?P<thing>(?:[\w'’-]+ ){0,3}?[\w'’-]+) (?:is|are)(?P<called> called)?|i have an? (?P<other>\w+) called)"
@@ -110,7 +110,7 @@ def sentences(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """Yield what a text states in the first person. Questions, negations, conditions and secrets state nothing."""
+    """Yield the statements of a text in the first person. Questions, negations, conditions and secrets state nothing."""
     for sentence, is_question in sentences(text):
         if is_question or SECRET.search(sentence):
             continue

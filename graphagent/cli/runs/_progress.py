@@ -24,7 +24,7 @@ _REFRESHES = 8
 
 
 class LiveLine:
-    """Shows on standard error, within a `with` block, what a run executes and what it has spent."""
+    """Shows on standard error, within a `with` block, the present node or call of a run, and its costs."""
 
     def __init__(self, *, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         self._quiet = quiet

@@ -46,7 +46,7 @@ class Part:
 
 
 def print_question(question: Question) -> None:
-    """Print a question, what it is about, and the fields of its answer on standard error."""
+    """Print a question, its subject, and the fields of its answer on standard error."""
     _output.say(f"{question.id}: {question.question}")
     told = isinstance(question.about, str) and question.about in question.question
     if question.about is not None and not told:

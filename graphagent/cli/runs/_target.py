@@ -69,7 +69,7 @@ class RunsStore:
     anchor: AnchorPlace = None
 
     def use(self, work: Callable[[Store], Awaitable[T]], *, new: bool = False) -> T:
-        """Open the store, await `work` with it, close it, and return what `work` returned. `new` creates a missing store."""
+        """Open the store, await `work` with it, close it, and return the result of `work`. `new` creates a missing store."""
         return _stores.with_store("runs", self.store, self.key, work, anchor=self.anchor, new=new)
 
 

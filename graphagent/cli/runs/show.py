@@ -1,4 +1,4 @@
-"""`graphagent runs`: the commands that only read. The file is long because each has what it prints beside it."""
+"""`graphagent runs`: the commands that only read. The file is long because each command has its output beside it."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def threads(target: RunsTarget, all_owners: AllOwners = False, as_json: Json = F
 
 
 def questions(target: RunsStore, owner: AnyOwner = None, as_json: Json = False) -> None:
-    """List what waits for people, over all owners: the open questions of runs, those that have waited longest first."""
+    """List the open questions of runs that wait for people, of all owners, the oldest first."""
     from graphagent.history import list_questions
 
     found = target.use(lambda store: list_questions(store, owner=owner))
@@ -257,9 +257,7 @@ def show(
     run: WhichOrNewest = None,
     *,
     target: ReadTarget,
-    prompt: Annotated[
-        str | None, option("--prompt", "STEP", "Show exactly what the model was sent in that step.")
-    ] = None,
+    prompt: Annotated[str | None, option("--prompt", "STEP", "Show the exact prompt of that step.")] = None,
     entries: Annotated[bool, flag("--entries", text="Show every entry of its journal.")] = False,
     follow: Annotated[bool, flag("--follow", text="Watch it while another process executes it, then show it.")] = False,
     traceback: Annotated[
@@ -458,7 +456,7 @@ async def _follow(store: Store, run_id: str, owner: str) -> None:
 
 
 def _print_prompt(target: ReadTarget, run: str | None, step: str, *, as_json: bool) -> None:
-    """Show exactly what the model was sent in a step."""
+    """Show the exact prompt of a step."""
     number, _, which = step.partition(":")
     if not number.isdecimal() or (which and not which.isdecimal()):
         raise typer.BadParameter(
@@ -513,9 +511,9 @@ def replay(
     run: WhichOrNewest = None,
     *,
     target: ReadTarget,
-    detailed: Annotated[bool, flag("--detailed", text="Show what the model was sent, too.")] = False,
+    detailed: Annotated[bool, flag("--detailed", text="Show the prompts, too.")] = False,
 ) -> None:
-    """Print what happened, step by step. Nothing is executed."""
+    """Print a run step by step. Nothing is executed."""
     print(_output.shown(target.read(run).to_text(detailed=detailed)))
 
 
@@ -525,7 +523,7 @@ def diff(
     target: RunsTarget,
     as_json: Json = False,
 ) -> None:
-    """Compare two runs: what they share, and what each did after that."""
+    """Compare two runs: their common beginning, and the actions of each after that."""
     from graphagent.history import compare_runs
 
     async def read(store: Store) -> Diff:

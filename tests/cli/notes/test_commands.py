@@ -190,7 +190,7 @@ def test_nothing_was_kept_yet(run, home):
     for words in (["tree"], ["recall", "tea"], ["list", "--json"]):
         ended = run("notes", *words)
         assert (ended.code, ended.out) == (1, "")
-        assert ended.said == 'error: nothing has been kept yet; begin with: graphagent notes remember "…"'
+        assert ended.said == 'error: no data have been kept yet; begin with: graphagent notes remember "…"'
         assert "there is no store 'other.db'" in run("notes", *words, "--store", "other.db").said
     assert not (home / "home").exists()
     assert run("notes", "remember", "tea").code == 0
