@@ -42,6 +42,7 @@ from graphagent.graph import Strategy, StrategyTool
 from graphagent.graph._types import fits, is_a, show
 from graphagent.llm import Tool
 from graphagent.llm._images import images_of, load_images
+from graphagent.llm._tool_errors import check_error_text
 from graphagent.llm._wrappers import stores_of
 from graphagent.memory import RunMemory
 from graphagent.protocols import Feature, ToolServer
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
 
     from graphagent.graph import Node
     from graphagent.history import Diff, Entry, PendingQuestion, Place, Snapshot
+    from graphagent.llm import ErrorText
     from graphagent.protocols import Dispatcher, Model, Store
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._callbacks import StepCallbacks
@@ -188,6 +190,9 @@ class Agent(Generic[I, O]):
             it. By default it stays until it is removed explicitly.
         planning_interval: The number of model turns after which the model makes a new plan, in nodes such as
             `llm_request` and `task`.
+        errors: The text by which a model is told of an exception of a tool, other than a ToolError: `message`, its type and
+            its message without the passwords, keys and tokens of URLs and connection strings; `type`, its type alone; or a
+            function of the exception that returns the text. A tool may have an option of its own.
         max_nodes: Node executions a run may take; each attempt counts.
         max_turns: Model turns a run may take.
         max_tokens: Tokens a run may spend, extraction included; None means no limit.
@@ -228,6 +233,7 @@ class Agent(Generic[I, O]):
         migrations: Iterable[Migration] = (),
         retention: timedelta | None = None,
         planning_interval: int | None = None,
+        errors: ErrorText = "message",
         max_nodes: int | None = 1000,
         max_turns: int | None = 20,
         max_tokens: int | None = None,
@@ -301,6 +307,8 @@ class Agent(Generic[I, O]):
             max_nodes=max_nodes, max_turns=max_turns, max_tokens=max_tokens, max_cost=max_cost, max_seconds=max_seconds
         )
         check_flag("allow_unpriced=", allow_unpriced)
+        check_error_text("errors=", errors)
+        self._errors: ErrorText = errors
         self.budgets: Budgets = Budgets(max_nodes, max_turns, max_tokens, max_cost, max_seconds, allow_unpriced)
         """The budgets of a run."""
         self._features = Features()
@@ -1012,7 +1020,7 @@ class Agent(Generic[I, O]):
             users = tuple(deps_users(every))
             self._cached_config = RunConfig(
                 strategy=self.strategy, compiled=compiled, call=call,
-                model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, name=self.name, named_version=self.version, migrations=self._migrations, retention=self._retention, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
+                model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, name=self.name, errors=self._errors, named_version=self.version, migrations=self._migrations, retention=self._retention, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
                 plan=Plan(self._features, self.callbacks, self._checks), handlers=self._handlers, store=self.store,
                 has_rules=any(isinstance(each.element, Strategy) and each.element.path_rules for each in every),
                 learns_later=any(getattr(each, "background", False) for each in self._features.values()), learn_soon=self._learn_soon,

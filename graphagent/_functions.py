@@ -27,7 +27,9 @@ _SLOTS = Slots("graphagent_blocking", 40)
 
 
 def _logged(name: str, seconds: float) -> None:
-    _log.warning("the thread of %r was abandoned after %.1f seconds", name, seconds)
+    _log.warning(
+        "the thread of %r was abandoned after %.1f seconds", name, seconds, extra={"function": name, "seconds": seconds}
+    )
 
 
 abandoned: ContextVar[Callable[[str, float], object]] = ContextVar("graphagent_abandoned", default=_logged)

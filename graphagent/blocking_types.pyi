@@ -14,7 +14,7 @@ from typing import Any, Never, ParamSpec, Protocol, Self, TypeVar, Unpack, overl
 from graphagent.events import Event
 from graphagent.graph import CachePolicy, Node, Retry, Strategy
 from graphagent.history import Diff, Entry, PendingQuestion, Place, Snapshot
-from graphagent.llm import InFlight, Tool, ToolCall, ToolResult
+from graphagent.llm import ErrorText, InFlight, Tool, ToolCall, ToolResult
 from graphagent.memory import (
     Concept,
     Fact,
@@ -631,6 +631,10 @@ class BlockingTool(Protocol):
     @property
     def max_size(self) -> int | None:
         """The maximum number of characters of a result that the model sees; None for no limit. `ToolResult.full` has all of it."""
+
+    @property
+    def errors(self) -> ErrorText | None:
+        """The text by which the model is told of an exception other than a ToolError; None for that of the agent."""
 
     @property
     def cached(self) -> CachePolicy | None:

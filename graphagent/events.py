@@ -221,6 +221,15 @@ class ToolReturned(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolFailed(Event):
+    """A tool raised in the last attempt of a call. The model is told of it by the result, which ToolReturned has."""
+
+    node: str
+    call: ToolCall = field(repr=False)
+    error: Exception = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ThreadAbandoned(Event):
     """A blocking function was abandoned: a time limit ended, a race was lost, or the run was cancelled.
 

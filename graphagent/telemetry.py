@@ -32,7 +32,7 @@ from graphagent.events import (
 )
 from graphagent.llm import Message, Reasoning, Text, ToolCall, ToolResult
 from graphagent.llm._families import family_of
-from graphagent.llm._messages import sendable
+from graphagent.llm._messages import error_text, sendable
 from graphagent.llm._wrappers import inner_models
 from graphagent.protocols import Feature
 
@@ -344,7 +344,7 @@ class OpenTelemetry(Feature):
             error = error.__cause__
         name = type(error).__name__ if isinstance(error, BaseException) else "tool_error"
         if span.is_recording():
-            told = self._clipped(str(error)) if self.content and isinstance(error, BaseException) else None
+            told = self._clipped(error_text(error)) if self.content and isinstance(error, Exception) else None
             span.set_status(Status(StatusCode.ERROR, told))
             span.set_attribute(_ERROR, name)
             if self.content and isinstance(error, BaseException):

@@ -24,6 +24,7 @@ from graphagent.llm._messages import ToolResult as ToolResult
 from graphagent.llm._messages import ToolResults as ToolResults
 from graphagent.llm._messages import Usage as Usage
 from graphagent.llm._output import OutputFormat as OutputFormat
+from graphagent.llm._tool_errors import ErrorText as ErrorText
 from graphagent.llm._tools import Approve as Approve
 from graphagent.llm._tools import Deny as Deny
 from graphagent.llm._tools import InFlight as InFlight

@@ -96,6 +96,8 @@ class ToolResult:
     """How long the call took."""
     run_id: str = field(default="", metadata=_UNSEEN)
     """The run of the sub-agent that produced it, if one did."""
+    traceback: str = field(default="", compare=False, repr=False, metadata=_UNSEEN)
+    """Where the tool raised, if it did: the type of the exception and its frames, without its message and without values."""
 
     def __post_init__(self) -> None:
         if self.images:

@@ -23,11 +23,13 @@ from graphagent._functions import in_thread
 from graphagent._options import check_flag, check_mapping, check_text, check_word, check_zone
 from graphagent._policies import CachePolicy, Retry, cache_policy, repeated
 from graphagent._raised import translate
+from graphagent._tracebacks import traceback_text
 from graphagent.errors import RunError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.llm._images import Image, has_pillow, with_images
 from graphagent.llm._json_text import unnested
 from graphagent.llm._messages import Message, ModelResponse, ToolCall, ToolResult, error_text, sendable
 from graphagent.llm._tool_arguments import ToolArguments, read_docstring, why_malformed
+from graphagent.llm._tool_errors import ErrorText, check_error_text, text_of_error
 from graphagent.llm._tool_limits import SHORTEST, capped
 
 P = ParamSpec("P")
@@ -107,6 +109,8 @@ class Tool:
     """The maximum number of concurrent calls, over all runs of one event loop; None for no limit."""
     max_size: int | None = field(default=None, kw_only=True)
     """The maximum number of characters of a result that the model sees; None for no limit. `ToolResult.full` has all of it."""
+    errors: ErrorText | None = field(default=None, kw_only=True)
+    """The text by which the model is told of an exception other than a ToolError; None for that of the agent."""
     cached: CachePolicy | None = field(default=None, kw_only=True)
     """How long a result is reused for calls with the same arguments; None for never."""
     _slots: Slots | None = field(default=None, init=False, repr=False)
@@ -122,6 +126,8 @@ class Tool:
                 f"tool {self.name!r}: run is a function of the arguments and the context, not {kind_of(self.run)}"
             )
         check_word(f"tool {self.name!r}: in_flight", self.in_flight, get_args(InFlight))
+        if self.errors is not None:
+            check_error_text(f"tool {self.name!r}: errors", self.errors)
         self._check_limits()
         if self.concurrency is not None:
             object.__setattr__(self, "_slots", Slots(self.name, self.concurrency))
@@ -257,6 +263,7 @@ def tool(
     retry: Retry | int | None = None,
     concurrency: int | None = None,
     max_size: int | None = None,
+    errors: ErrorText | None = None,
     cached: CachePolicy | float | None = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
@@ -272,6 +279,7 @@ def tool(
     retry: Retry | int | None = None,
     concurrency: int | None = None,
     max_size: int | None = None,
+    errors: ErrorText | None = None,
     cached: CachePolicy | float | None = None,
 ) -> Any:
     """Make a tool of a function, or of a method: `@tool` or `@tool(name=…, description=…)`.
@@ -299,6 +307,9 @@ def tool(
             wait, which does not count in `timeout`.
         max_size: How many characters of a result the model sees, its head and its tail; by default all. `ToolResult.full` is the
             whole.
+        errors: The text by which the model is told of an exception other than a ToolError: `message`, its type and its message
+            without the passwords, keys and tokens of URLs and connection strings; `type`, its type alone; or a function of the
+            exception that returns the text. By default as the agent's `errors` says.
         cached: Seconds for which a result is kept in the store of the run, and used for calls of the same owner with the same
             arguments; or a `graphagent.graph.CachePolicy`; by default none is kept. Only the arguments count: not the code of the
             function, `deps` or the rest of the context. Errors are not kept, and a person is asked all the same. An agent with such
@@ -324,7 +335,7 @@ def tool(
             called, said, arguments.schema(), partial(_run, function, arguments),
             approve=approve, deferred=deferred, in_flight=in_flight, context=arguments.context_type, timeout=timeout,
             retry=cast("Retry | None", Retry(retry) if type(retry) is int else retry), concurrency=concurrency,
-            max_size=max_size, cached=cache_policy(cached), function=function, arguments=arguments,
+            max_size=max_size, errors=errors, cached=cache_policy(cached), function=function, arguments=arguments,
         )  # fmt: skip
 
     return decorate if function is None else decorate(function)
@@ -385,12 +396,14 @@ def fitted(response: ModelResponse, tools: Iterable[Tool]) -> ModelResponse:
     return response if same else replace(response, message=Message("assistant", tuple(parts)))
 
 
-async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] = (), context: Any = None) -> ToolResult:
+async def call_tool(
+    tool: Tool | None, call: ToolCall, *, known: Iterable[str] = (), context: Any = None, errors: ErrorText = "message"
+) -> ToolResult:
     """Execute one tool call of a model. Return its result, or an error that the model can react to.
 
     `tool` is None where no tool has the name that was called; `known` are the names that exist. Nothing that the tool
     raises gets out, except cancellation and other base exceptions; a result that is an error holds the exception as its
-    `value`.
+    `value`. `errors` is the text of exceptions if the tool has no option of its own.
     """
     if tool is None:
         names = ", ".join(sorted(known)) or "none"
@@ -406,7 +419,8 @@ async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] =
     except ToolError as error:
         return replace(ToolResult.error(call, error_text(error)), value=error)
     except Exception as error:  # noqa: BLE001 — whatever a tool raises is the model's to know and to work around
-        return replace(ToolResult.error(call, f"{type(error).__name__}: {error_text(error)}"), value=error)
+        told = text_of_error(error, errors if tool.errors is None else tool.errors, tool.name)
+        return replace(ToolResult.error(call, told), value=error, traceback=traceback_text(error))
     return capped(ToolResult(call.id, call.name, content, images=images, value=value), tool.max_size)
 
 

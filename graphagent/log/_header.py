@@ -302,7 +302,7 @@ async def read_marks(store: Store, room: str, owner: str | None = None) -> list[
     return sorted(found)
 
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.log")
 DUE = "due"
 """The room with an item for each run for which something is to be done at a time, read in the order of the times, over all owners.
 
@@ -382,7 +382,11 @@ async def all_due(store: Store, until: int, limit: int | None = None) -> AsyncGe
             if int(at) > until:
                 break
             if not is_intact(item.value):
-                _log.warning("run %r is left alone: the item that something is due for it is damaged", run_id)
+                _log.warning(
+                    "run %r is left alone: the item that something is due for it is damaged",
+                    run_id,
+                    extra={"run_id": run_id},
+                )
                 continue
             yield Due(int(at), str(owner), str(run_id), _due_decoder.decode(memoryview(item.value)[4:]))
 

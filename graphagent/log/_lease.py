@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from graphagent.protocols import Claims, Store
     from graphagent.store import Claimed, Key
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.log")
 _IDLE = 1.0
 """For how many seconds the thread waits for another lease, before it ends."""
 _AGAIN = 0.2
@@ -113,7 +113,11 @@ class Lease:
             try:
                 await self.claims.release([self.claimed])
             except StoreError as error:
-                _log.warning("the claim of a run could not be released: %s", type(error).__name__)
+                _log.warning(
+                    "the claim of a run could not be released: %s",
+                    type(error).__name__,
+                    extra={"error_type": type(error).__name__},
+                )
 
     def group(self) -> tuple[int, int]:
         """Return what those have in common that are renewed with one call: the store, and the clock of a test."""
@@ -204,7 +208,12 @@ async def _renew(leases: Sequence[Lease]) -> None:
             lost = await claims.renew([lease.claimed for lease in leases], claims.lease)
     except Exception as error:  # noqa: BLE001  whatever a store raises: it is asked again, until the leases are over
         runs = counted(len(leases), "run")
-        _log.warning("the claims of %s could not be renewed: %s", runs, type(error).__name__)
+        _log.warning(
+            "the claims of %s could not be renewed: %s",
+            runs,
+            type(error).__name__,
+            extra={"error_type": type(error).__name__},
+        )
         for lease in leases:
             lease.due = seconds() + _AGAIN * claims.heartbeat / 1000
         return

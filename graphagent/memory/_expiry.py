@@ -10,7 +10,7 @@ from graphagent import _clock
 from graphagent._article import kind_of
 from graphagent.errors import StoreError
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.memory")
 _PAUSE = 3600.0
 """How many seconds pass between two searches for expired data, unless a reader comes across some."""
 _OWNERS = 1000
@@ -69,7 +69,9 @@ class Expiry:
         try:
             await erase(_clock.now() - self._milliseconds)
         except StoreError as error:
-            _log.warning("expired data could not be erased: %s", type(error).__name__)
+            _log.warning(
+                "expired data could not be erased: %s", type(error).__name__, extra={"error_type": type(error).__name__}
+            )
             return
         self._due.discard(owner)
         self._swept.pop(owner, None)

@@ -18,7 +18,7 @@ from graphagent.llm._wire import read_arguments
 from graphagent.memory import ActionStep, MessageStep, RunMemory, Step, TaskStep, Timing
 from graphagent.migrate._records import loaded
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.migrate")
 _MOST_TOKENS = 2**63 - 1
 """The largest number that a log holds."""
 

@@ -21,7 +21,7 @@ from graphagent.llm._images import image_of
 from graphagent.memory import ActionStep, FinalAnswerStep, PlanningStep, RunMemory, Step, StepFailure, TaskStep, Timing
 from graphagent.memory.transcript._prompt import Prompt
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.migrate")
 
 _ROLES = {"system": "system", "assistant": "assistant", "tool-call": "assistant"}
 """The roles of smolagents, and ours. Any other becomes the user's."""

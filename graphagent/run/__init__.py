@@ -32,10 +32,12 @@ from graphagent.run._times import Deadline as Deadline
 
 if TYPE_CHECKING:
     from graphagent.run._console import Console as Console
+    from graphagent.run._logging import Logging as Logging
 else:
     __getattr__ = _lazy(
         __name__,
         {
             "graphagent.run._console": ("Console",),
+            "graphagent.run._logging": ("Logging",),
         },
     )

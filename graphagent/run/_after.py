@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.run")
 _AT_ONCE = 10
 """Owners from whose runs is learned at once. Runs of one owner come one after the other: what was said last holds."""
 
@@ -139,7 +139,11 @@ async def settle_quietly(config: RunConfig, owner: str) -> None:
     try:
         await awaited(settle(config, owner), "settle")
     except Exception as error:  # noqa: BLE001  it stays due, and `settle` raises it
-        _log.warning("something could not be learned from earlier runs: %s", type(error).__name__)
+        _log.warning(
+            "something could not be learned from earlier runs: %s",
+            type(error).__name__,
+            extra={"error_type": type(error).__name__},
+        )
 
 
 async def _due(config: RunConfig, store: Store, owner: str | None = None) -> list[tuple[int, str, str]]:

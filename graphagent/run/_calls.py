@@ -11,13 +11,14 @@ from graphagent import _clock
 from graphagent._functions import abandoned
 from graphagent._raised import leaves
 from graphagent.errors import FeatureError, RunError, ScriptError, ToolError
-from graphagent.events import CacheUsed, ToolCalled, ToolReturned
+from graphagent.events import CacheUsed, ToolCalled, ToolFailed, ToolReturned
 from graphagent.llm import Approve, Deny, ToolResult
 from graphagent.llm._messages import error_text
 from graphagent.llm._tools import BROKEN_OFF, because
 from graphagent.llm._tools import call_tool as execute_tool
 from graphagent.run._cached import CacheEntry
 from graphagent.run._callbacks import call_all
+from graphagent.run._logging import log_failed_call
 from graphagent.run._middleware import pass_through
 from graphagent.run._people import ask
 from graphagent.run._rules import begin_tool, check_tool, end_tool, names_in_log
@@ -170,7 +171,7 @@ async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
         await effects.start("tool", key, durable=durable, tool=name, ruled=names)
     token = abandoned.set(partial(run.report_abandoned, node=node))
     try:
-        result = await execute_tool(tool, call, known=known, context=context)
+        result = await execute_tool(tool, call, known=known, context=context, errors=run.config.errors)
     except Suspend:
         if tool is not None and tool.in_flight != "retry" and not tool.is_held(context):
             await effects.start("suspended", key, durable=False)
@@ -179,6 +180,9 @@ async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
         abandoned.reset(token)
     if _ends_run(result.value, run):
         raise result.value
+    if result.is_error and isinstance(result.value, Exception):
+        log_failed_call(run, node, call, result.value)
+        run.emit(ToolFailed(run.run_id, node, call, result.value))
     if named and not result.is_error:
         end_tool(effects.walk, named, key)
     if entry is not None and not result.is_error:

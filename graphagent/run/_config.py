@@ -17,7 +17,7 @@ from graphagent.run._compiled import CompiledStrategy, stored_type
 if TYPE_CHECKING:
     from graphagent._dispatch import Handlers
     from graphagent.graph import Strategy
-    from graphagent.llm import ImageLike, Tool
+    from graphagent.llm import ErrorText, ImageLike, Tool
     from graphagent.log._visits import Activation
     from graphagent.memory.steps._types import Step
     from graphagent.memory.transcript._memory import RunMemory
@@ -126,6 +126,8 @@ class RunConfig:
     store: Store | None
     name: str = ""
     """The name of the agent; empty if it has none."""
+    errors: ErrorText = "message"
+    """The text by which a model is told of an exception of a tool."""
     named_version: str = ""
     """The version that the agent names; empty if it names none."""
     migrations: tuple[Migration, ...] = ()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.run")
 _WITHOUT_STORE = (
     "it is in no store, so it can be continued in this process alone: run = agent.start(…), or agent.last after agent.run(…); "
     "run.answer(…); await run.finish()"
@@ -125,7 +125,12 @@ async def leave(run: AgentRun) -> None:
             log.header = structs.replace(log.header, claim=None, seconds=round(log.executed(), 3))
             await log.commit(header=True)
     except GraphAgentError as error:
-        _log.warning("run %r could not be released: %s", run.run_id, type(error).__name__)
+        _log.warning(
+            "run %r could not be released: %s",
+            run.run_id,
+            type(error).__name__,
+            extra={"run_id": run.run_id, "error_type": type(error).__name__},
+        )
     finally:
         run.session.token, run.session.claimed = None, False
         await log.let_go()
@@ -151,7 +156,12 @@ async def stop(run: AgentRun, status: Any, reason: str, failure: Exception | Non
     except GraphAgentError as error:
         if status not in ("failed", "cancelled"):
             raise
-        _log.warning("run %r could not be released: %s", run.run_id, type(error).__name__)
+        _log.warning(
+            "run %r could not be released: %s",
+            run.run_id,
+            type(error).__name__,
+            extra={"run_id": run.run_id, "error_type": type(error).__name__},
+        )
     finally:
         run.session.token = None
         run.session.claimed = False
@@ -299,7 +309,12 @@ async def look_back_quietly(config: RunConfig, owner: str, run_id: str) -> None:
         await look_back(run)
         _learn_soon(run)
     except Exception as error:  # noqa: BLE001  learning stays due, and `settle` raises the error
-        _log.warning("nothing was learned from run %r: %s", run_id, type(error).__name__)
+        _log.warning(
+            "nothing was learned from run %r: %s",
+            run_id,
+            type(error).__name__,
+            extra={"run_id": run_id, "error_type": type(error).__name__},
+        )
 
 
 def _learn_soon(run: AgentRun) -> None:

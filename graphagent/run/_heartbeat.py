@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from graphagent.run._agent_run import AgentRun
 
 T = TypeVar("T")
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.run")
 
 PAUSE = LEASE / 3 / 1000
 """Seconds between two renewals."""
@@ -92,7 +92,12 @@ async def _renew(log: Log) -> None:
     except (RunClaimedError, RunNotFoundError):
         raise
     except Exception as error:  # noqa: BLE001  whatever a store raises: the next renewal may succeed, and the next entry tells
-        _log.warning("the claim of run %r could not be renewed: %s", log.header.run_id, type(error).__name__)
+        _log.warning(
+            "the claim of run %r could not be renewed: %s",
+            log.header.run_id,
+            type(error).__name__,
+            extra={"run_id": log.header.run_id, "error_type": type(error).__name__},
+        )
 
 
 async def _listen(run: AgentRun, scope: anyio.CancelScope, failed: list[BaseException], group: TaskGroup) -> None:
@@ -115,5 +120,10 @@ async def _hear(run: AgentRun) -> None:
             if leak_of_task(cancelled, "the heartbeat") is None:
                 raise
         except Exception as error:  # noqa: BLE001  whatever a store raises: who asked waits, and the next look may succeed
-            _log.warning("the requests for run %r could not be read: %s", run.run_id, type(error).__name__)
+            _log.warning(
+                "the requests for run %r could not be read: %s",
+                run.run_id,
+                type(error).__name__,
+                extra={"run_id": run.run_id, "error_type": type(error).__name__},
+            )
     run.session.pause(run.session.wish.reason)

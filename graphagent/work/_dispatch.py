@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from graphagent.protocols import Dispatcher, Store
     from graphagent.run._config import RunConfig
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.work")
 _made: WeakKeyDictionary[Any, Dispatcher] = WeakKeyDictionary()
 """The connections of those that were made for stores are kept as long as the stores are."""
 _LONGEST = 50
@@ -51,4 +51,8 @@ async def tell(config: RunConfig, header: RunHeader) -> None:
     try:
         await dispatcher.tell(owner, run_id, queue=header.queue, priority=header.priority)
     except Exception as error:  # noqa: BLE001  whatever a dispatcher raises: its word is a hint
-        _log.warning("no word was brought of a run that is due: %s", type(error).__name__)
+        _log.warning(
+            "no word was brought of a run that is due: %s",
+            type(error).__name__,
+            extra={"error_type": type(error).__name__},
+        )

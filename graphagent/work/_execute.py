@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.work")
 DEATHS = 5
 """After how many deaths of processes, one after the other, a run fails."""
 Doing: TypeAlias = Literal["executed", "left", "claimed", "held", "early", "resting", "changed", "missing"]
@@ -117,7 +117,10 @@ async def _finished(run: AgentRun, store: Store) -> Outcome:
         return Outcome("missing", error=gone)
     except Exception as failure:  # noqa: BLE001  the run has recorded it, or the store failed
         error = failure
-        _log.warning("run %r: %s", run.run_id, type(failure).__name__)
+        _log.warning(
+            "run %r: %s", run.run_id, type(failure).__name__,
+            extra={"run_id": run.run_id, "error_type": type(failure).__name__},
+        )  # fmt: skip
     has_deps = run.config.deps is not None or run.config.make_deps is None
     if (
         run.session.beginning is not None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from graphagent.protocols import Claims, Dispatcher, Store
     from graphagent.store import Claimed
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.work")
 _MOST, _EVER = 1000, 64_000
 """Runs that a look finds, at first, and at most, if others that cannot be executed here come before."""
 _LONGEST = 5.0
@@ -78,7 +78,11 @@ class Finder:
                 pause = self._pause
             except Exception as error:  # noqa: BLE001  whatever a store or a schedule raises: the next look may succeed
                 pause = min(max(pause, 0.05) * 2, _LONGEST)
-                _log.warning("runs that are due cannot be looked for: %s", told(error))
+                _log.warning(
+                    "runs that are due cannot be looked for: %s",
+                    told(error),
+                    extra={"error_type": type(error).__name__},
+                )
                 self._backlog.replace(())  # what could be executed is not known
             self._now_please = anyio.Event()
             with anyio.move_on_after(pause * random.uniform(0.75, 1.25)):
@@ -157,7 +161,9 @@ class Finder:
             return True
         if strategy not in self._left_alone:
             self._left_alone.add(strategy)
-            _log.info("runs of strategy %r wait for a worker that has its agent", strategy)
+            _log.info(
+                "runs of strategy %r wait for a worker that has its agent", strategy, extra={"strategy": strategy}
+            )
         return False
 
     def forget(self, name: Name) -> None:
@@ -180,7 +186,7 @@ class Finder:
                         await self._hear(take)
                         pause = self._pause
             except Exception as error:  # noqa: BLE001  whatever a dispatcher raises: due runs are looked for, too
-                _log.warning("no word of runs is heard: %s", told(error))
+                _log.warning("no word of runs is heard: %s", told(error), extra={"error_type": type(error).__name__})
             pause = min(max(pause, 0.05) * 2, _LONGEST)
             await anyio.sleep(pause * random.uniform(0.75, 1.25))
 

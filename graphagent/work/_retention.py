@@ -16,7 +16,7 @@ from graphagent.store._bulk import get_many
 if TYPE_CHECKING:
     from graphagent.protocols import Store
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.work")
 _TOGETHER = 1000
 """How many runs are looked at together."""
 

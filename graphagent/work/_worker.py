@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from graphagent.run._agent_run import AgentRun
     from graphagent.work._schedules import Schedule
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.work")
 _BETWEEN_REMOVALS = 60.0
 """Seconds between two looks for runs whose time to be kept has passed: a file of SQLite is rewritten for them, once for all of them."""
 _FAILED, _LONGEST = 5.0, 30.0
@@ -232,7 +232,12 @@ class Worker:
             try:
                 await each.begin_due(self.store, moment, _submit)
             except Exception as error:  # noqa: BLE001  one that begins nothing is in the way of no run
-                _log.warning("schedule %r begins nothing: %s", each.name, told(error))
+                _log.warning(
+                    "schedule %r begins nothing: %s",
+                    each.name,
+                    told(error),
+                    extra={"schedule": each.name, "error_type": type(error).__name__},
+                )
         if time.monotonic() >= self._removes_next:
             self._removes_next = time.monotonic() + _BETWEEN_REMOVALS
             if await remove_expired(self.store, {agent.strategy.name for agent in self.agents}, now):
@@ -265,7 +270,12 @@ class Worker:
                 await finder.word_of(found.name[0], outcome.following)
         except Exception as error:  # noqa: BLE001  a worker outlives whatever one run raises
             self._backlog.put_off(found.name, self._sweep, _LONGEST)
-            _log.warning("run %r is left for a while: %s", found.name[1], told(error))
+            _log.warning(
+                "run %r is left for a while: %s",
+                found.name[1],
+                told(error),
+                extra={"run_id": found.name[1], "error_type": type(error).__name__},
+            )
         finally:
             self._busy.pop(found.name, None)
             self._limits.end(found.queue, found.name[0])
@@ -281,7 +291,12 @@ class Worker:
                     break
         if outcome.error is not None and outcome.did == "changed" and found.name not in self._told:
             self._told.add(found.name)
-            _log.warning("run %r waits for a worker that has its version: %s", found.name[1], outcome.error)
+            _log.warning(
+                "run %r waits for a worker that has its version: %s",
+                found.name[1],
+                outcome.error,
+                extra={"run_id": found.name[1]},
+            )
         return outcome
 
     def _began(self, name: Name, run: AgentRun) -> None:

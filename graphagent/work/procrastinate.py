@@ -36,7 +36,7 @@ try:
 except ImportError:
     raise MissingExtraError("Procrastinate", "workers") from None
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.work")
 _TASK = "graphagent.execute"
 _VERSION = version("procrastinate")
 _LONGEST, _DOWN, _DELETING = 30.0, 5.0, 5.0
@@ -133,7 +133,9 @@ class Procrastinate:
                 async with pool, app.open_async(pool):
                     await app.job_manager.listen_for_jobs(on_notification=bell.ring)
             except Exception as error:  # noqa: BLE001  jobs are asked for meanwhile
-                _log.warning("new jobs are not heard of: %s", type(error).__name__)
+                _log.warning(
+                    "new jobs are not heard of: %s", type(error).__name__, extra={"error_type": type(error).__name__}
+                )
             await anyio.sleep(pause)
             pause = min(pause * 2, _LONGEST)
 

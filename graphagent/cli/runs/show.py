@@ -261,7 +261,10 @@ def show(
     entries: Annotated[bool, flag("--entries", text="Show every entry of its journal.")] = False,
     follow: Annotated[bool, flag("--follow", text="Watch it while another process executes it, then show it.")] = False,
     traceback: Annotated[
-        bool, flag("--traceback", text="Show the traceback of the error that the run failed with.")
+        bool,
+        flag(
+            "--traceback", text="Show the traceback of the error that the run failed with, and where its tools raised."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -285,6 +288,8 @@ def show(
         return
     _say_head(stored, size)
     _say_failure(stored, traceback=traceback)
+    if traceback:
+        _say_failed_calls(stored)
     _say_questions(target, stored)
     _say_graph(stored)
     _say_parts(stored.head, parts)
@@ -368,6 +373,17 @@ def _say_failure(stored: StoredRun, *, traceback: bool) -> None:
     if traceback:
         _title("traceback")
         print(_output.shown(failure.traceback.rstrip("\n")))
+
+
+def _say_failed_calls(stored: StoredRun) -> None:
+    """Show where the tools raised, in the run and in those of its sub-agents: the frames, for their values are not stored."""
+    results = [result for step in stored.memory.steps if isinstance(step, ActionStep) for result in step.results]
+    for result in results:
+        if result.traceback:
+            _title(f"traceback of {result.name} ({result.call_id})")
+            print(_output.shown(result.traceback))
+    for part in stored.children:
+        _say_failed_calls(part)
 
 
 def _say_questions(target: ReadTarget, stored: StoredRun) -> None:

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from graphagent.run import Context
     from graphagent.store import Receipt
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.memory")
 
 _SETTINGS = {
     ScopeKind.AGENT: "agent_name",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from graphagent.memory.facts._json import Place
     from graphagent.memory.facts._known import Moment
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.memory")
 SEALED_FILE = "facts.db"
 """The file in which EncryptedMemoryProvider stores its facts. FileMemoryProvider refuses a folder with such a file."""
 _NO_OWNER = "default"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from graphagent.memory.facts._types import Concept, Fact, FactVersion, Scope, Subject, Withdrawal
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.memory")
 _said = False
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from graphagent.store.sealed._domains import OpenedRows
     from graphagent.store.sealed._writers import Plan, Rows, Writers
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.store")
 _TRIES = 100
 
 

@@ -31,7 +31,7 @@ from graphagent.store.sealed._key_row import replacing
 if TYPE_CHECKING:
     from graphagent.store.sealed._domains import OpenedRows
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.store")
 BASE: Key = (*ROOT, 0)
 _TRIES = 100
 

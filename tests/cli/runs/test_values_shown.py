@@ -8,10 +8,13 @@ from datetime import UTC, datetime
 import anyio
 import pytest
 
-from graphagent import END, START, Agent, Context, Strategy, node
+from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.errors import NodeFailedError
+from graphagent.llm import ToolCall
 from graphagent.nodes import ask_human
 from graphagent.store import SqliteStore
+from graphagent.testing import ScriptedModel
+from graphagent_strategies import single_run
 from tests.cli.shapes import Draft, Reply, draft_of
 
 STORE = ("--store", "runs.db")
@@ -93,6 +96,31 @@ def test_a_run_that_failed_is_shown_with_what_was_raised(run):
     assert 'raise PostError("the postman is ill") if secret' in whole.out
     assert "of a variable" not in whole.out
     assert '"message": "the postman is ill"' in run("runs", "show", "r", "--json", *STORE).out
+
+
+def test_where_a_tool_raised_is_shown_with_the_traceback(run):
+    """The frames, also of a call in a sub-agent; no message and no line of code, for those are not kept."""
+
+    @tool
+    def post(to: str) -> str:
+        """Post it."""
+        raise PostError("the postman is ill")
+
+    calls = [ToolCall("post", {"to": "Ada"}, "c1"), "sorry"]
+    inner = Agent(single_run(), model=ScriptedModel(calls), tools=[post], name="inner")
+
+    async def main():
+        async with SqliteStore("runs.db") as store:
+            await Agent(Strategy("outer", START >> inner.as_node() >> END), store=store).run("go", run_id="r")
+
+    anyio.run(main)
+    assert "traceback" not in run("runs", "show", "r", *STORE).out
+    shown = run("runs", "show", "r", "--traceback", *STORE).out
+    title, error, frame = shown[shown.index("traceback of") :].splitlines()[:3]
+    assert (title, error) == ("traceback of post (c1)", "PostError")
+    assert f"{__file__}:" in frame
+    assert frame.endswith(".post")
+    assert "raise PostError" not in shown
 
 
 def test_a_plain_export_has_values_as_people_write_them(run, home):

@@ -579,7 +579,7 @@ async def test_no_memory_keeps_nothing_and_says_so_once(caplog, monkeypatch):
         0,
     )
     [record] = caplog.records
-    assert (record.name, record.levelname) == ("graphagent", "WARNING")
+    assert (record.name, record.levelname) == ("graphagent.memory", "WARNING")
     assert "not stored" in record.message
     assert "Oslo" not in record.message
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from graphagent._concurrency import OwnTask
 from graphagent._raised import awaited
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.memory")
 
 
 class BackgroundTask:
@@ -37,6 +37,10 @@ class BackgroundTask:
         try:
             await awaited(self._function(), "what notes do in the background")
         except Exception as error:  # noqa: BLE001  nobody awaits it
-            _log.warning("what notes do in the background was broken off by %s", type(error).__name__)
+            _log.warning(
+                "what notes do in the background was broken off by %s",
+                type(error).__name__,
+                extra={"error_type": type(error).__name__},
+            )
         finally:
             self._running.discard(self)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from graphagent.memory.notes.index._repository import NoteRepository
     from graphagent.protocols import Model
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.memory")
 
 _TOGETHER = 10
 """How many notes at most one question to the model is about."""

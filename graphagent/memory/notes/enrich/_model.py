@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphagent.llm import Message, OutputFormat
     from graphagent.protocols import Model
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.memory")
 _DOING = {
     "save": "inferring details of saved notes; the notes are kept without them",
     "consolidate": "comparing a saved note with others like it; all of them are kept",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from graphagent.protocols import Model, Store
     from graphagent.run import Context
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.memory")
 
 Recall = Literal["run", "node"] | bool
 """When notes are recalled without a node for it."""
@@ -376,7 +376,12 @@ class NoteMemory(NoteView):
             if self.background:
                 raise
             # The run has ended well, and learning must not change that.
-            _log.warning("nothing was learned from run %r: %s", ctx.run_id, type(error).__name__)
+            _log.warning(
+                "nothing was learned from run %r: %s",
+                ctx.run_id,
+                type(error).__name__,
+                extra={"run_id": ctx.run_id, "error_type": type(error).__name__},
+            )
 
     def learns_for(self, feature: object) -> bool:
         """Return whether another feature saves what it learns where this one does."""

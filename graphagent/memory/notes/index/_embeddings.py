@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 Along = Callable[["NoteTables"], None]
 """What is done in the tables, in the transaction of a commit."""
 
-_log = logging.getLogger("graphagent")
+_log = logging.getLogger("graphagent.memory")
 
 ATTEMPTS = 20
 """How often a change is tried if other writers change the same notes."""
