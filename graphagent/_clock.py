@@ -49,7 +49,7 @@ def ticks() -> int:
 
 def seconds_since(began: int) -> float:
     """Return the seconds that have passed since the moment `began`, in ticks."""
-    return (ticks() - began) / 1_000_000_000
+    return (timer.get()() - began) / 1_000_000_000
 
 
 def new_id() -> str:

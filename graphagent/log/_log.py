@@ -93,6 +93,8 @@ Watch = Callable[[Applied], None]
 class _PendingCommit(NamedTuple):
     """The contents of a commit whose outcome may be unknown: `recover` compares them with the store."""
 
+    key: Key
+    """The key of the row."""
     row: bytes
     entries: int
     """How many there are in the row."""
@@ -382,8 +384,7 @@ class Log:
     async def _changes(self, store: Store, *, header: bool) -> tuple[list[Change], RunHeader | None]:
         """Return what a commit consists of, with the header if it is written."""
         state, codec, run = self.state, self.codec, self.header
-        key, place = rows_key(run), header_key(run.owner, run.run_id)
-        renewed = None
+        key, renewed = rows_key(run), None
         changes: list[Change] = [*self._along]
         follows = self._last[:-1] == key
         if follows:
@@ -393,19 +394,21 @@ class Log:
             renewed = run.renewed(state.number, codec.blobs.last)
             changes += self._header_changes(renewed)
         elif not follows:
-            changes.append(Exists(place))
+            changes.append(Exists(header_key(run.owner, run.run_id)))
         now, ran = _clock.now(), round(self.executed() * 1000)
         # What other tasks append while the store works belongs to the next commit.
         row, blobs = row_of(now, ran, self._new), dict(codec.blobs.new)
-        pending = self._pending = _PendingCommit(row, len(self._new), len(self._along), dict(self._agents), blobs)
+        agents, at = dict(self._agents), (*key, self._first)
+        pending = self._pending = _PendingCommit(at, row, len(self._new), len(self._along), agents, blobs)
         if pending.entries:
             changes += [Put((*key, 0, number), data) for number, data in blobs.items()]
-            changes.append(Put((*key, self._first), row, expected=0))
+            changes.append(Put(at, row, expected=0))
             if run.first and not self.version:
                 changes.append(Put(*place_of(run)))
             state.time, state.ran = now, ran
-            for activation in pending.agents:
-                changes.append(Put((*place, activation.frame.born), child_header(run, activation, now).pack()))
+            for activation in agents:
+                place = (*header_key(run.owner, run.run_id), activation.frame.born)
+                changes.append(Put(place, child_header(run, activation, now).pack()))
         return changes, renewed
 
     async def _commit(self, store: Store, *, header: bool) -> None:
@@ -431,7 +434,7 @@ class Log:
         """Note that a commit is in the store."""
         blobs = self.codec.blobs
         if pending.entries:
-            self._last = (*rows_key(self.header), self._first)
+            self._last = pending.key
         del self._new[: pending.entries], self._along[: pending.along]
         self._first, self._pending = self._first + pending.entries, None
         for activation, status in pending.agents.items():

@@ -12,7 +12,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 from graphagent._article import kind_of
 from graphagent.errors import ConflictError
@@ -181,15 +181,15 @@ def encode(key: Iterable[Segment]) -> bytes:
         [
             b"\x02%b\0" % segment.encode("utf-8", "surrogatepass").replace(b"\0", b"\0\xff")
             if type(segment) is str
-            else _number(segment)
+            else b"\x01" + segment.to_bytes(8, "big")
+            if type(segment) is int and 0 <= segment < 2**63
+            else _refuse(segment)
             for segment in key
         ]
     )
 
 
-def _number(segment: object) -> bytes:
-    if type(segment) is int and 0 <= segment < 2**63:
-        return b"\x01" + segment.to_bytes(8, "big")
+def _refuse(segment: object) -> Never:
     what = "an int out of range" if type(segment) is int else kind_of(segment)
     raise ValueError(f"a key has {what} as a segment; segments are text or ints of 0 to 2**63 - 1")
 

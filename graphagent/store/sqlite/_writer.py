@@ -214,7 +214,8 @@ class Writer:
         with self._lock:
             if self._closed:
                 return False
-            self._start()
+            if not self._running:
+                self._start()
             self._jobs.put(job)
             return True
 
@@ -222,13 +223,13 @@ class Writer:
         """Have the thread clear the file of data that another process has deleted."""
         with self._lock:
             self._due = 0.0
-            self._start()
+            if not self._running:
+                self._start()
 
     def _start(self) -> None:
-        if not self._running:
-            self._thread = threading.Thread(target=self._serve, name="graphagent-sqlite", daemon=True)
-            self._thread.start()
-            self._running = True
+        self._thread = threading.Thread(target=self._serve, name="graphagent-sqlite", daemon=True)
+        self._thread.start()
+        self._running = True
 
     def close(self, reply: Reply | None) -> bool:
         """Let the thread end after the queued work; return False without a thread: no reply will come."""
