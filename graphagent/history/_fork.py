@@ -18,12 +18,12 @@ from graphagent.log._claim import Token
 from graphagent.log._entries import Placed, Resumed
 from graphagent.log._header import RunHeader, header_key, rows_key
 from graphagent.log._log import Log
+from graphagent.log._replay import Replay
 from graphagent.log._segments import Segment, read_header, read_segments
 from graphagent.log._visits import PLACED
 from graphagent.memory import RunMemory
 from graphagent.run._answering import begin_features
 from graphagent.run._effects import RunEditor
-from graphagent.run._past import Past
 from graphagent.run._reading import look_up_references, run_over
 from graphagent.store import Exists, Put
 
@@ -77,9 +77,9 @@ async def fork(
     begun = structs.replace(new, strategy_digest=header.strategy_digest, version=header.version)
     log = Log(store, begun, types=config.kind_of_step)
     await look_up_references(config.features_at, owner, log.codec, [row for _, row in copied.rows])
-    past = Past(config.ruled_in)
-    log.fold([copied], watch=past.watch)
-    log.past = past.replay.executed
+    replay = Replay(config.ruled_in)
+    log.fold([copied], watch=replay.watch)
+    log.past = replay.executed
     log.codec.blobs.last = max((log.codec.blobs.last, *own.payloads))
     log.codec.refers_at[""] = config.refers
     run = run_over(config, log, allow_changed=allow_changed)

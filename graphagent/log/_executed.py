@@ -186,15 +186,15 @@ def scope_of(frame: Frame) -> RuleScope:
     return frame.path, frame.born if parent is None or frame.activation is not None else parent.visit.entered
 
 
-def violation(found: Mapping[str, Standing], first: frozenset[str], between: frozenset[str]) -> str | None:
-    """Return the path of the node that makes something forbidden: one of `first`, with none of `between` executed since.
+def violation(found: Mapping[str, Standing], first: str, between: str) -> str | None:
+    """Return the path of the node that makes something forbidden: `first`, with `between` not executed since, each of which may be empty.
 
     Without `first` that is the beginning of the strategy, which is the empty path. None: the rule allows it.
     """
-    latest = max((found[name].latest for name in between if name in found), default=0)
+    latest = found[between].latest if between in found else 0
     if not first:
         return None if latest else ""
-    return next((found[name].node for name in sorted(first & found.keys()) if latest <= found[name].over), None)
+    return found[first].node if first in found and latest <= found[first].over else None
 
 
 def continues(number: int, is_node: bool, visit: Visit) -> bool:

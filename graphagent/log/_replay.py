@@ -1,23 +1,26 @@
-"""What a run executed, replayed by whoever reads its log: for rules that are newer than the run, or are checked after it.
+"""What a run executed of what rules name, replayed by whoever reads its log: to continue it, or to check rules after it.
 
-The log has for each node, and each call of a tool, when it began and ended. Of that follows the same as while the run is executed:
-`_executed.py` says what.
+The log has for each node where it is declared, and for each node and each call of a tool when it began and ended. So the rules may be newer
+than the run. What follows is the same as while the run is executed: `_executed.py` says what.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from graphagent.log._entries import AgentStarted, AgentStopped, EffectRecorded, EffectStarted
-from graphagent.log._executed import Executed, continues, name_of_agent, name_of_tool
+from graphagent.log._executed import Executed, RuleScope, continues, name_of_agent, name_of_tool, scope_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from graphagent.log._executed import RuleScope
+    from graphagent.graph import Outline
     from graphagent.log._log import Applied
     from graphagent.log._state import State
-    from graphagent.log._visits import Frame, Visit
+    from graphagent.log._visits import Activation, Frame, Visit
+
+KnownAs: TypeAlias = Mapping[tuple[str, str], frozenset[str]]
+"""What rules name: the path of the strategy that has the rules and the name under which it is noted, with all names by which a log may
+know it."""
 
 
 class Begun(NamedTuple):
@@ -41,23 +44,34 @@ class Begun(NamedTuple):
     """What the node, or the call of a tool that runs the agent, is noted as: the agent is a part of that."""
 
 
+def _declared(begun: Begun, place: str) -> str:
+    return begun.frame.agent.declared.get(place, "")
+
+
 class Replay:
-    """Follows a run while its log is read. Items of an `each` begin with their first entry.
+    """Follows a run while its log is read, and notes what it executes of what rules name. Items of an `each` begin with their first entry.
 
     Args:
-        names: Returns the names under which something is noted that begins.
-        skipped: Called with the visit of a node that began, and that middleware did not execute.
+        ruled: Returns what rules name in the run of an agent; None if that is not known.
+        declared: Returns the name of the declaration of a node that begins, at a place of the strategy of its agent.
+        begins: Called when something begins that is named in a visit of a strategy at a path, with these names.
+        skipped: Called with the path and the visit of a node that began, and that middleware did not execute.
     """
 
     def __init__(
         self,
-        names: Callable[[Executed, Begun], list[tuple[RuleScope, str]]],
+        ruled: Callable[[Activation], KnownAs | None],
+        *,
+        declared: Callable[[Begun, str], str] = _declared,
+        begins: Callable[[Executed, Begun, RuleScope, str, list[str]], None] | None = None,
         skipped: Callable[[str, Visit], None] | None = None,
     ) -> None:
         self.executed: Executed | None = None
         """None before the first entry."""
-        self._names_of = names
-        self._skipped = skipped
+        self._ruled, self._declared, self._begins, self._skipped = ruled, declared, begins, skipped
+        self._ruled_in: dict[str, KnownAs] = {}
+        """What rules name, by the paths of the agents."""
+        self._places: dict[tuple[str, str], str] = {}
         self._names: dict[str, list[tuple[RuleScope, str]]] = {}
         """The names of what has begun, by its path."""
         self._begun: dict[str, int] = {}
@@ -118,11 +132,51 @@ class Replay:
         frame, visit, path = begun.frame, begun.visit, begun.path
         if continues(self._begun.get(path, 0), path == frame.path + (visit.node or ""), visit):
             return  # a call that waited with the run
-        assert self.executed is not None
-        self._begun[path] = begun.last
-        names = self._names[path] = self._names_of(self.executed, begun)
-        for scope, name in names:
-            self.executed.begin(scope, name, path, frame.path, visit, begun.last)
+        executed = self.executed
+        assert executed is not None
+        self._begun[path], self._names[path] = begun.last, []
+        for around, scope, names in self._named(begun):
+            if self._begins is not None:
+                self._begins(executed, begun, scope, around, names)
+            for name in names:
+                self._names[path].append((scope, name))
+                executed.begin(scope, name, path, frame.path, visit, begun.last)
+
+    def _named(self, begun: Begun) -> list[tuple[str, RuleScope, list[str]]]:
+        """Return the names that rules have for something that begins, with the visits of the strategies and their paths."""
+        agent, place = begun.frame.agent, "" if begun.called else self._place(begun.frame, begun.path)
+        names = begun.known_as or {self._declared(begun, place)}
+        found: list[tuple[str, RuleScope, list[str]]] = []
+        each: Frame | None = begun.frame
+        while each is not None:
+            ruled, scope = self._known_as(each.agent), scope_of(each)
+            around = self._place(each, each.path.rstrip("/")) if ruled else ""
+            wanted = [
+                name
+                for (strategy, name), known_as in ruled.items()
+                # A sub-agent is at no place of the strategy of its caller.
+                if strategy == around
+                and ((place and each.agent is agent and place == f"{around}{name}".lstrip("/")) or known_as & names)
+                and (scope, name) not in begun.within
+            ]
+            found += [(around, scope, wanted)] if wanted else []
+            each = each.parent
+        return found
+
+    def _known_as(self, agent: Activation) -> KnownAs:
+        """Return what rules name in the run of an agent. Of one that a node runs by itself, its log says that."""
+        if agent.path not in self._ruled_in:
+            known = self._ruled(agent)
+            self._ruled_in[agent.path] = {each: frozenset(each[1:]) for each in agent.ruled} if known is None else known
+        return self._ruled_in[agent.path]
+
+    def _place(self, frame: Frame, path: str) -> str:
+        """Return the path in the strategy of its agent of a place in the run."""
+        agent = frame.agent
+        key = agent.path, path[len(agent.frame.path) :]
+        if key not in self._places:
+            self._places[key] = place_of(agent.strategy, key[1])
+        return self._places[key]
 
     def _leave(self, path: str, visit: Visit, last: int) -> None:
         """Note that a node was left. It may have been skipped, or have failed though middleware made something of that."""
@@ -140,6 +194,14 @@ class Replay:
         self._begun.pop(path, None)
         for scope, name in self._names.pop(path, ()):
             self.executed.end(scope, name, path, last)
+
+
+def place_of(strategy: Outline | None, path: str) -> str:
+    """Return the path in a strategy of a place in a run; `?` if nothing is there."""
+    try:
+        return strategy.find(path)[0] if strategy is not None else "?"
+    except LookupError:
+        return "?"
 
 
 def _is_each(frame: Frame) -> bool:

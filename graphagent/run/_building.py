@@ -26,7 +26,7 @@ from graphagent.run._forks import each_call, parallel_call, race_call, with_same
 from graphagent.run._learning import learning
 from graphagent.run._loop import execute
 from graphagent.run._policies import with_policies
-from graphagent.run._ruled import ScopeRules, Within, rules_for
+from graphagent.run._ruled import ScopeRules, Within, declared_in, known_in, rules_for, rules_in, scopes_of
 from graphagent.run._rules import ruled
 from graphagent.run._selection import choose_tools
 
@@ -44,19 +44,14 @@ def compile_root(strategy: Strategy[Any, Any], calling: Sequence[Within] = ()) -
     Its nodes are executed in the frame of the run itself, so its name is not part of their paths. `calling` are the strategies with
     rules around the node that calls it.
     """
-    strategies = [(path, each) for path, each in (("", strategy), *strategy.walk()) if isinstance(each, Strategy)]
-    with_rules = [(path, each) for path, each in strategies if each.path_rules]
-    names = {each.declaration: strategy.declarations[path] for path, each in strategy.walk()} if with_rules else {}
+    rules = rules_in(strategy)
+    names = declared_in(strategy) if rules else {}
     within = (*_own_rules(strategy, names), *(Within(each.rules, None, each.levels + 1) for each in calling))
     compiled = compile_strategy(
         strategy, partial(_compile_node, around=f"{strategy.name}/", names=names, within=within)
     )
 
-    compiled.known_as = {
-        (path, name): known_as
-        for path, each in with_rules
-        for name, known_as in ScopeRules(each, names).known_as.items()
-    }
+    compiled.known_as = known_in(scopes_of(strategy, rules))
 
     def enter(walk: Walk, value: Any) -> Awaitable[Any]:
         return execute(walk)
@@ -99,7 +94,7 @@ def _checked(call: Call, declared: Any) -> Call:
 
 
 def _own_rules(strategy: Strategy[Any, Any], names: Mapping[Declaration, str]) -> tuple[Within, ...]:
-    return (Within(ScopeRules(strategy, names), "", 0),) if strategy.path_rules else ()
+    return (Within(ScopeRules(strategy, strategy.path_rules, names), "", 0),) if strategy.path_rules else ()
 
 
 def _compile_node(

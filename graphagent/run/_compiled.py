@@ -16,6 +16,7 @@ from graphagent.graph._types import plain_classes, show
 if TYPE_CHECKING:
     from graphagent.graph._node import Rule
     from graphagent.graph._strategy import Edge, Element
+    from graphagent.log._replay import KnownAs
     from graphagent.run._ruled import Ruled, Within
 
 Call = Callable[[Any, Any], Awaitable[Any]]
@@ -224,9 +225,6 @@ class CompiledStrategy:
         return at
 
 
-KnownAs = Mapping[tuple[str, str], frozenset[str]]
-"""What rules name: the path of the strategy that has the rules and the name under which it is noted, with all names by which a log may
-know it."""
 Inside = CompiledStrategy | tuple[CompiledNode, ...]
 
 

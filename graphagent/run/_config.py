@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from graphagent._dispatch import Handlers
     from graphagent.graph import Strategy
     from graphagent.llm import ErrorText, ImageLike, Tool
+    from graphagent.log._replay import KnownAs
     from graphagent.log._visits import Activation
     from graphagent.memory.steps._types import Step
     from graphagent.memory.transcript._memory import RunMemory
     from graphagent.protocols import Dispatcher, Model, Store, ToolServer
     from graphagent.run._budgets import Budgets
     from graphagent.run._callbacks import Callback, Check
-    from graphagent.run._compiled import Call, CompiledNode, KnownAs
+    from graphagent.run._compiled import Call, CompiledNode
     from graphagent.run._migration import Migration
     from graphagent.run._ruled import Within
 

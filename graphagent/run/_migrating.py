@@ -8,8 +8,8 @@ from graphagent.errors import MigrationError
 from graphagent.graph._types import is_a
 from graphagent.llm._validation_messages import problems
 from graphagent.log._entries import Migrated
+from graphagent.log._replay import place_of
 from graphagent.log._visits import PLACED, UNSET
-from graphagent.run._past import place_of
 
 if TYPE_CHECKING:
     from graphagent.log._log import Log

@@ -12,6 +12,7 @@ from graphagent.graph._outline import differences
 from graphagent.graph._types import is_a, show
 from graphagent.log._bytes import may_refer, plain
 from graphagent.log._log import Log
+from graphagent.log._replay import Replay, place_of
 from graphagent.log._segments import root_of
 from graphagent.log._submitted import read_unbegun
 from graphagent.log._visits import PLACED, UNSET, Source
@@ -19,7 +20,6 @@ from graphagent.memory._references import ALL_KINDS, reference_to, references_in
 from graphagent.memory.transcript._again import known_in, show_again
 from graphagent.run._compiled import CompiledStrategy, items_of
 from graphagent.run._migrating import migrate
-from graphagent.run._past import Past, place_of
 from graphagent.run._session import Session
 
 if TYPE_CHECKING:
@@ -87,9 +87,9 @@ async def read_run(config: RunConfig, owner: str, run_id: str, *, allow_changed:
     root = await root_of(config.runs, owner, run_id)
     log = None if config.has_rules else await read_log(config, owner, root)
     if log is None or any(each.ruled and each.status == "running" for each in log.state.activations()):
-        past = Past(config.ruled_in)
-        log = await read_log(config, owner, root, watch=past.watch)
-        log.past = past.replay.executed
+        replay = Replay(config.ruled_in)
+        log = await read_log(config, owner, root, watch=replay.watch)
+        log.past = replay.executed
     run = run_over(config, log, allow_changed=allow_changed)
     return run if root == run_id else _part_of(run, run_id)
 

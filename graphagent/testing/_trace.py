@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +20,16 @@ from graphagent.events import (
     RunStarted,
     RunSuspended,
 )
+from graphagent.graph import START, BrokenRule
 from graphagent.graph._rules import is_tool
 from graphagent.log._executed import Executed
 from graphagent.log._visits import TASK, UNSET, Visit
 
 if TYPE_CHECKING:
     from graphagent._agent import Agent
-    from graphagent.graph import BrokenRule, PathRule, Strategy
-    from graphagent.history._rules import RuleCheck
+    from graphagent.graph import PathRule, Strategy
     from graphagent.log._executed import RuleScope
+    from graphagent.run._ruled import ScopeRules
 
 
 @dataclass(slots=True)
@@ -90,7 +92,8 @@ class Trace:
             StrategyError: a rule names a node that is not in the strategy.
             ValueError: this is not the record of an agent, or a rule in `rules` names a tool, whose calls are not recorded here.
         """
-        from graphagent.history._rules import RuleCheck
+        from graphagent.graph.rules._proof import check_named
+        from graphagent.run._ruled import scopes_of
 
         if self._strategy is None:
             raise ValueError("this Trace is not the record of an agent; make it with record(agent)")
@@ -100,39 +103,47 @@ class Trace:
                 f"{tools[0]} is about a tool; check the stored run: await broken_rules(store, run_id, strategy, rules=[…])"
             )
         own = [rule for rule in self._strategy.path_rules if not any(map(is_tool, rule.nodes))]
-        check = RuleCheck(self._strategy, own if rules is None else rules)
-        run, begun = _Heard(check), 0
+        check_named(self._strategy, own if rules is None else rules)
+        run, begun = _Heard(self._strategy, scopes_of(self._strategy, {"": own if rules is None else rules})[""]), 0
         for event in self.events:
             run.hear(event, begun)
             begun += isinstance(event, NodeStarted)
-        return check.broken
+        return run.broken
+
+
+_WHOLE: RuleScope = ("", 0)
 
 
 class _Heard:
     """What a run executed, as far as its events say it. They do not say that the strategy of an agent is tried again as a whole."""
 
-    def __init__(self, check: RuleCheck) -> None:
+    def __init__(self, strategy: Strategy[Any, Any], rules: ScopeRules) -> None:
         self._visits: dict[str, Visit] = {}
         """The visits of frames, by the paths of these. One that has ended is at no node, since that entry."""
         self._executed = Executed(self._visits.get)
-        self._check = check
-        self._names: dict[str, list[tuple[RuleScope, str]]] = {}
+        self._elements, self._rules = dict(strategy.walk()), rules
+        self._find = cache(strategy.outline.find)
+        self._names: dict[str, tuple[str, ...]] = {}
         self._number = 0
+        self.broken: list[BrokenRule] = []
+        """The nodes that were executed against a rule, in their order."""
 
     def hear(self, event: NodeStarted | NodeFinished | NodeFailed, index: int) -> None:
         """Note what an event says; `index` is that of a node that it starts."""
         self._number = number = self._number + 1
         executed, node = self._executed, event.node
         at, name = _place(node)
-        place, element = self._check.find(node)
+        place, element = self._find(node)
         if at not in self._visits:
             self._enter(at)
         visit, inside = self._visits[at], [each for each in self._visits if each != at and each.startswith(at)]
         if isinstance(event, NodeStarted):
             visit = self._visits[at] = Visit(name, UNSET, TASK, number, number, number)
-            self._names[node] = self._check.begins(executed, {place}, node, index, number)
-            for scope, named in self._names[node]:
-                executed.begin(scope, named, node, at, visit, number)
+            names = self._names[node] = self._rules.names(place, self._elements[place].declaration)
+            for rule, after in self._rules.broken(names, executed.standing(_WHOLE, number)):
+                self.broken.append(BrokenRule(rule, node, after or START.name, index))
+            for name_in_rules in names:
+                executed.begin(_WHOLE, name_in_rules, node, at, visit, number)
         elif isinstance(event, NodeFailed):
             visit.node = name if element.retried else ""  # it may be tried again
         elif visit.node == name:
@@ -141,8 +152,8 @@ class _Heard:
                 won = min((each.entered for each in branches.values() if each.outcome), default=0)
                 lost = (each for each, branch in branches.items() if not branch.outcome or branch.entered != won)
                 executed.take_back([(each, visit.entered) for each in lost])
-            for scope, named in self._names[node]:
-                executed.end(scope, named, node, number)
+            for name_in_rules in self._names[node]:
+                executed.end(_WHOLE, name_in_rules, node, number)
             self._visits[at] = Visit("", UNSET, TASK, number, number, number, outcome="ended")
         for each in inside:  # what was inside it is over
             del self._visits[each]

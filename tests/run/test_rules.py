@@ -29,10 +29,10 @@ from graphagent.graph.rules._proof import check_rules, patterns
 from graphagent.history import broken_rules
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.log._log import Log
+from graphagent.log._replay import Replay
 from graphagent.memory import ActionStep, FinalAnswerStep  # noqa: TC001  annotations choose the steps that callbacks see
 from graphagent.nodes import execute_tools, llm_request
 from graphagent.protocols import Feature
-from graphagent.run._past import Past
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel, Trace, record
 from tests.graph.interleavings import rules_of, small_strategies
@@ -580,9 +580,9 @@ def test_what_a_log_says_of_rules_that_are_newer_is_what_it_would_have_noted(bac
         live = Agent(ruled, store=store, max_nodes=40).start([[[0]], [[0]]], run_id="r")
         with contextlib.suppress(NodeFailedError, BudgetError, RuleError):
             await live.finish()
-        past = Past(live._run.config.ruled_in)
-        past.replay.begin_items((await Log.read(store, "", "r", watch=past.watch)).state)
-        return live.status, live._run.log.past, past.replay.executed
+        replay = Replay(live._run.config.ruled_in)
+        replay.begin_items((await Log.read(store, "", "r", watch=replay.watch)).state)
+        return live.status, live._run.log.past, replay.executed
 
     status, noted, read = anyio.run(run, backend=backend)
     scopes = noted.scopes if noted is not None else {}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,7 +52,6 @@ def patterns(
     rule: PathRule,
     places: Sequence[tuple[str, object]],
     calls: Callable[[RuleNode], frozenset[str]] = _never,
-    known_as: Callable[[RuleNode, frozenset[str]], frozenset[str]] | None = None,
 ) -> list[Pattern] | Problem:
     """Return the pattern that a rule forbids in a strategy with these elements and their paths; or the problem of the rule.
 
@@ -60,7 +59,6 @@ def patterns(
         rule: The rule.
         places: The elements.
         calls: Returns the paths of the nodes that may execute something in a call of a tool. They need not.
-        known_as: Returns more names of something that is at some paths, under which it is found when it is executed elsewhere.
     """
     found: list[frozenset[str]] = []
     for node in rule.nodes:
@@ -70,7 +68,7 @@ def patterns(
         twice = min((path for each in found for path in at & each), default="")
         if twice:
             return Problem(twice, f"the rule {rule} names it twice; name different nodes")
-        found.append(at if known_as is None else at | known_as(node, at))
+        found.append(at)
     may = [each if isinstance(node, str) else each | calls(node) for node, each in zip(rule.nodes, found, strict=True)]
     if not all(may):
         return []
@@ -85,31 +83,15 @@ def patterns(
     return [Pattern(may[0], between, may[2])]
 
 
-def resolved(
-    strategy: Strategy[Any, Any] | Outline, rules: Sequence[PathRule], names: Callable[[RuleNode], frozenset[str]]
-) -> list[tuple[PathRule, Pattern]]:
-    """Return what rules forbid in a strategy and its sub-agents, by paths and names of declarations; or in an outline, by paths.
-
-    Args:
-        strategy: The strategy or outline.
-        rules: The rules.
-        names: Returns the names by which a log knows a node or tool, wherever it is executed.
-    """
+def check_named(strategy: Strategy[Any, Any] | Outline, rules: Sequence[PathRule]) -> None:
+    """Check that a strategy, or an outline by its paths alone, has what rules name."""
     if isinstance(rules, PathRule) or not all(isinstance(each, PathRule) for each in rules):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("rules= is a list of rules, such as [precedes(approve, send)]")
     places = list(strategy.walk())
-    declared: Mapping[str, str] = {} if isinstance(strategy, Outline) else strategy.declarations
-
-    def known_as(node: RuleNode, at: frozenset[str]) -> frozenset[str]:
-        if isinstance(node, str):
-            return frozenset()
-        return names(node) | {declared[path] for path in at if path in declared}
-
-    found = [(rule, patterns(rule, places, known_as=known_as)) for rule in rules]
-    problems = [each for _, each in found if isinstance(each, Problem)]
+    found = [patterns(rule, places) for rule in rules]
+    problems = [each for each in found if isinstance(each, Problem)]
     if problems:
         raise StrategyError(strategy.name, problems)
-    return [(rule, each) for rule, those in found if not isinstance(those, Problem) for each in those]
 
 
 def _unknown(rule: PathRule, node: RuleNode, places: Sequence[tuple[str, object]]) -> Problem:
