@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from benchmarks.measure import QUICK, Figure, Rounds, alternate, figure, micro, milli, table, times
 from graphagent import END, START, Agent, Strategy, tool
+from graphagent.errors import NodeFailedError
 from graphagent.llm import Message, ModelRequest, ModelResponse, ToolCall, ToolCalls, ToolResult, Usage
 from graphagent.memory import ActionStep, RunMemory
 from graphagent.nodes import execute_tools, llm_request
@@ -40,7 +43,7 @@ class Guard:
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
         turn = len(request.messages) // 2
         if turn < self.turns:
-            message = Message.assistant(calls=[ToolCall("look", {"room": turn}, f"call-{turn}")])
+            message = Message.assistant(calls=[ToolCall(request.tools[0].name, {"room": turn}, f"call-{turn}")])
             return ModelResponse(message, Usage(10, 5), "tool_calls")
         return ModelResponse(Message.assistant("All is well."), Usage(10, 5))
 
@@ -59,10 +62,11 @@ class Middleware(Feature):
 
 
 def report(*, quick: bool) -> str:
-    """Measure the loop, and a run behind many turns. Return two tables."""
+    """Measure the loop, a run behind many turns, and a tool call after a resume. Return three tables."""
     rounds = QUICK if quick else Rounds()
     earlier = EARLIER[:2] if quick else EARLIER
-    return f"{asyncio.run(_loop(rounds))}\n\n{asyncio.run(_behind(earlier, rounds))}"
+    loop, behind = asyncio.run(_loop(rounds)), asyncio.run(_behind(earlier, rounds))
+    return f"{loop}\n\n{behind}\n\n{asyncio.run(_resumed(earlier, rounds))}"
 
 
 async def _loop(rounds: Rounds) -> str:
@@ -104,6 +108,54 @@ async def _behind(earlier: tuple[int, ...], rounds: Rounds) -> str:
     head = ["a turn and its tool call, with so many turns before", *(f"{turns:,}" for turns in earlier)]
     rows = [["CPU", *map(milli, found)], [f"beside {earlier[0]}", *map(times, least)]]
     return table(head, rows)
+
+
+class Interrupted(Guard):
+    """A guard that has its tool called once more in each of its runs, which an error ends then; it notes when it answers."""
+
+    def __init__(self, turns: int) -> None:
+        super().__init__(math.inf)
+        self.left = turns
+        self.answered = 0.0
+
+    async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
+        if not self.left:
+            self.left = 1
+            raise ConnectionError("the line is dead")
+        self.left -= 1
+        response = await super().respond(request, on_text)
+        self.answered = time.process_time()
+        return response
+
+
+async def _resumed(earlier: tuple[int, ...], rounds: Rounds) -> str:
+    took = {turns: await _first_calls(turns, rounds.count) for turns in earlier}
+    found = [figure(took[turns]).seconds for turns in earlier]
+    least = [figure(took[turns], took[earlier[0]]).ratio for turns in earlier]
+    head = ["from an answer to its tool call, the first after a resume", *(f"{turns:,}" for turns in earlier)]
+    return table(head, [["CPU", *map(milli, found)], [f"beside {earlier[0]}", *map(times, least)]])
+
+
+async def _first_calls(turns: int, count: int) -> list[float]:
+    """Resume a run that failed after many turns. Return the seconds from the answer of the model to the call of its tool."""
+    guard, took = Interrupted(turns), list[float]()
+
+    @tool
+    async def see(room: int) -> str:
+        """Look into a room."""
+        took.append(time.process_time() - guard.answered)
+        return SEEN
+
+    ask, act = llm_request(), execute_tools()
+    rooms = Strategy("rooms", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
+    agent = Agent(rooms, model=guard, tools=[see], store=MemoryStore(), max_turns=None, max_nodes=None)
+    with suppress(NodeFailedError):
+        await agent.run("Look into every room.", run_id="watch")
+    took.clear()
+    for _ in range(count):
+        with suppress(NodeFailedError):
+            await agent.resume("watch")
+    return took
 
 
 def _running(agent: Agent[Any, Any]) -> Callable[[], Any]:
