@@ -1,4 +1,4 @@
-"""Draws the pictures of the page *How it works* from a strategy, a run and a prompt that it makes.
+"""Draws the pictures of the pages *How it works* and *Memory server* from a strategy, a run, a prompt and calls that it makes.
 
 `python -m scripts.drawings` writes them to `docs/pictures/`. A test fails where a picture shows something else than what happens.
 """
@@ -9,13 +9,16 @@ import re
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
+from mcp import Client
+from mcp_types import Implementation
 
 from graphagent import END, START, Agent, Strategy, tool
 from graphagent.llm import Message, ToolCall, ToolCalls
-from graphagent.memory import AgentMemory, Concept, Scope, SingleFact, StoreMemoryProvider, Subject
+from graphagent.memory import AgentMemory, Concept, Scope, SingleFact, Source, StoreMemoryProvider, Subject
+from graphagent.memory_server import MemoryServer
 from graphagent.nodes import execute_tools, llm_request, load_facts
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
@@ -199,7 +202,7 @@ def shown(value: object) -> str:
     return repr(str(getattr(message, "text", None) or getattr(message, "content", message)))
 
 
-# The four pictures
+# The pictures
 
 
 def compiled() -> str:
@@ -325,6 +328,46 @@ def remembered(versions: list[str], messages: list[Message]) -> str:
     return canvas.svg()
 
 
+async def served() -> str:
+    """Draw what two clients of a memory server do, and what each gets."""
+    provider = StoreMemoryProvider(MemoryStore())
+    trusted = Source(origin="graphagent facts set", trust="trusted")
+    await provider.save(SingleFact(Concept("city"), "Oslo", source=trusted), USER, Scope.agent("chat"))
+    server = MemoryServer(facts=provider).mcp
+    canvas = Canvas("Two clients of a memory server, and what each gets")
+    canvas.text(1, 16, "Who does what", "head")
+    canvas.text(304, 16, "What the memory has, and what the client gets", "head")
+    y = _call(canvas, 28, "A person", ["graphagent facts set city Oslo"], ["version 1  Oslo, trusted"])
+    async with (
+        Client(server, client_info=Implementation(name="assistant", version="1")) as assistant,
+        Client(server, client_info=Implementation(name="editor", version="1")) as editor,
+    ):
+        saved = await _structured(assistant, "remember_fact", keyword="city", value="Rome")
+        found = ["version {version}  Rome, {trust}".format(**saved), *_lines(re.split(r"(?<= )", saved["hint"]), 350)]
+        y = _call(
+            canvas, y, "An assistant, which has read a page", ["remember_fact", '  keyword="city", value="Rome"'], found
+        )
+        known = (await _structured(editor, "facts", query="city"))["facts"]
+        found = [f"{each['values'][0]}  {each['trust']}{', contradicted' * each['contradicted']}" for each in known]
+        y = _call(canvas, y, "An editor", ['facts query="city"'], found)
+        why = await _structured(editor, "explain", id=known[1]["id"])
+        found = ["version {version}  {values[0]}, {origin}".format(**each) for each in why["fact_versions"]]
+        _call(canvas, y, "An editor", ["explain id=fact:…"], found)
+    return canvas.svg()
+
+
+async def _structured(client: Client, tool: str, **arguments: object) -> dict[str, Any]:
+    found = (await client.call_tool(tool, arguments)).structured_content
+    assert found is not None
+    return found
+
+
+def _call(canvas: Canvas, y: float, who: str, code: list[str], found: list[str]) -> float:
+    below = canvas.box(1, y, 260, who, code)
+    canvas.arrow(261, y + 25, 299, y + 25)
+    return max(below, canvas.box(303, y, WIDTH - 304, "", found, "store")) + 12
+
+
 async def _pictures() -> dict[str, str]:
     history = await log()
     return {
@@ -332,6 +375,7 @@ async def _pictures() -> dict[str, str]:
         "entries": entries(history),
         "resumed": resumed(history),
         "remembered": remembered(*await prompt()),
+        "memory_server": await served(),
     }
 
 

@@ -18,7 +18,7 @@ from scripts import drawings
 from tests.test_docs import PAGES, _blocks, _run, _runnable
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
-DRAWINGS = {"compiled", "entries", "remembered", "resumed"}  # of the page How it works, drawn by scripts/drawings.py
+DRAWINGS = {"compiled", "entries", "remembered", "resumed", "memory_server"}  # drawn by scripts/drawings.py
 OTHERS = DRAWINGS | {
     "growth",  # drawn from a table of figures, with which tests/test_benchmarks.py compares it
     "killed",  # a recorded terminal, which tests/test_terminal.py records again
@@ -47,8 +47,8 @@ def test_a_page_shows_what_is_drawn(page, tmp_path, monkeypatch):
         assert there == picture, f"{name}.svg is another picture; python -m tests.test_pictures draws it again"
 
 
-def test_how_it_works_is_drawn_as_it_works():
-    """The drawings of that page are made of a strategy, a run and a prompt of today."""
+def test_pages_are_drawn_as_it_works():
+    """The drawings of how it works and of the memory server are made of a strategy, a run, a prompt and calls of today."""
     drawn = drawings.pictures()
     there = {name: (FOLDER / f"{name}.svg").read_text("utf-8") for name in drawn}
     assert set(drawn) == DRAWINGS

@@ -18,6 +18,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import ConfigDict, Field
 
+from graphagent._tracebacks import frames_of, without_credentials
 from graphagent.errors import GraphAgentError
 from graphagent.history import PendingQuestion, Place, list_questions, reach
 from graphagent.llm import ToolCall
@@ -54,11 +55,13 @@ _WHOLE = 20_000
 _LEVELS = 3
 """How many levels of scopes a list has."""
 _SCOPES = 100
+_LAST = 10**9
+"""The largest offset."""
 _LONGEST_NAME = 100
 """How many characters of the name of a client are kept."""
 
 _Limit = Annotated[int, Field(ge=1, le=MOST, description="The most to return.")]
-_Offset = Annotated[int, Field(ge=0, description="How many to skip: next_offset of the page before.")]
+_Offset = Annotated[int, Field(ge=0, le=_LAST, description="How many to skip: next_offset of the page before.")]
 _Under = Annotated[str | None, Field(description="Only notes in this scope and below it, such as /project/alpha.")]
 _Categories = Annotated[list[str] | None, Field(description="Only notes that have one of these categories.")]
 _Since = Annotated[
@@ -252,7 +255,9 @@ class MemoryTools:
     async def explain(
         self,
         id: Annotated[str, Field(min_length=1, description="The id of a fact or a note, as results have it.")],
-        text_from: Annotated[int, Field(ge=0, description="The character of a long note at which to begin.")] = 0,
+        text_from: Annotated[
+            int, Field(ge=0, le=_LAST, description="The character of a long note at which to begin.")
+        ] = 0,
         offset: _Offset = 0,
         with_runs: Annotated[
             bool,
@@ -359,14 +364,12 @@ def _told(function: Callable[..., Awaitable[CallToolResult]]) -> Callable[..., A
         except ToolError:
             raise
         except (GraphAgentError, ValueError, TypeError) as error:
-            raise ToolError(str(error)) from None
+            raise ToolError(without_credentials(str(error))) from None
         except Exception as error:  # noqa: BLE001  it is raised again, without its text
-            where = error.__traceback__
-            while where is not None and where.tb_next is not None:
-                where = where.tb_next
-            line = f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where is not None else "unknown"
-            _log.error("the tool %s failed with %s at %s", function.__name__, type(error).__name__, line)
-            raise ToolError(f"the memory server failed with {type(error).__name__}; its log says where") from None
+            kind, frames = type(error).__name__, frames_of(error)
+            more = {"tool": function.__name__, "error_type": kind, "frames": frames}
+            _log.error("tool %r raised %s at %s", function.__name__, kind, frames[-1:], extra=more)
+            raise ToolError(f"the memory server failed with {kind}; its log says where") from None
 
     return told
 

@@ -246,7 +246,7 @@ async def test_a_failure_is_told_without_its_values(caplog):
         said = await refused(client, "facts")
         assert "RuntimeError" in said
         assert "swordfish" not in said + caplog.text
-        assert "the tool facts failed with RuntimeError at " in caplog.text
+        assert "tool 'facts' raised RuntimeError at ['" in caplog.text
         assert "scope" in await refused(client, "remember", text="x", scope="/a\x00b")
         assert "is not an id" in await refused(client, "explain", id="nothing")
         assert "begin" in await refused(client, "forget", ids=["nothing"])
