@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from graphagent._article import a, kind_of
 from graphagent._error_source import note_source
-from graphagent._raised import awaited
+from graphagent._raised import awaited, translate
 from graphagent.errors import FeatureError, ToolError
 from graphagent.graph import Node
 from graphagent.graph._types import is_a, show
@@ -68,11 +68,16 @@ async def pass_through(
             done.append(found.value)
             return done[-1]
         try:
-            done.append(await awaited(proceed(passed), f"node {effects.node!r}"))
+            try:
+                returned = await proceed(passed)
+            except BaseException as error:
+                await translate(error, f"node {effects.node!r}")
+                raise
         except (Exception, Suspend) as error:
             raised.append(error)
             raise
-        return done[-1]
+        done.append(returned)
+        return returned
 
     passing: Proceed = watched
     ctx = effects.context()
@@ -139,26 +144,33 @@ def _around(
     raised: Sequence[BaseException],
 ) -> Proceed:
     """Return what passes a value through one feature; `raised` has the errors that come from inside all of them."""
-    source = f"{type(feature).__name__}.{method}"
 
     async def call(value: Any) -> Any:
         returned: object
         try:
-            returned = await awaited(getattr(feature, method)(ctx, value, proceed), source)
+            try:
+                returned = await getattr(feature, method)(ctx, value, proceed)
+            except BaseException as error:
+                await translate(error, _source(feature, method))
+                raise
         except Exception as error:
             if not any(error is each for each in raised):
-                note_source(error, source)
+                note_source(error, _source(feature, method))
             raise
         if iscoroutine(returned):  # an `await` was forgotten; for a node, any object would do
             returned.close()
         elif isinstance(returned, kind):
             return returned
         raise FeatureError(
-            f"{source} returned {kind_of(returned)} and not "
+            f"{_source(feature, method)} returned {kind_of(returned)} and not "
             f"{'the output' if kind is object else a(kind.__name__)}; end it with: return await proceed(…)"
         )
 
     return call
+
+
+def _source(feature: Feature, method: str) -> str:
+    return f"{type(feature).__name__}.{method}"
 
 
 async def around_run(run: AgentRun, execute: Callable[[], Awaitable[R]]) -> R:
@@ -185,6 +197,6 @@ async def around_run(run: AgentRun, execute: Callable[[], Awaitable[R]]) -> R:
 
 def _around_run(feature: Feature, ctx: Any, proceed: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
     async def call() -> None:
-        await awaited(feature.around_run(ctx, proceed), f"{type(feature).__name__}.around_run")
+        await awaited(feature.around_run(ctx, proceed), _source(feature, "around_run"))
 
     return call
