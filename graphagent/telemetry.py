@@ -15,8 +15,6 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import anyio
-
 from graphagent import _clock
 from graphagent._options import check_flag
 from graphagent._version import __version__
@@ -35,6 +33,7 @@ from graphagent.llm._families import family_of
 from graphagent.llm._messages import error_text, sendable
 from graphagent.llm._wrappers import inner_models
 from graphagent.protocols import Feature
+from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -252,7 +251,7 @@ class OpenTelemetry(Feature):
         except BaseException as error:
             if isinstance(error, Exception):
                 told[_ERROR] = self._fail(span, error)
-            else:  # it waits, and is called again, or it was cancelled
+            elif isinstance(error, Suspend):  # the call is made again when the run continues
                 span.set_attribute("graphagent.tool.suspended", value=True)
                 active.tool_calls -= 1
             raise
@@ -457,7 +456,7 @@ def _links(place: Any) -> list[Link]:
 def _outcome_of(error: BaseException) -> str:
     if isinstance(error, Exception):
         return "failed"
-    return "cancelled" if isinstance(error, anyio.get_cancelled_exc_class()) else "suspended"
+    return "suspended" if isinstance(error, Suspend) else "cancelled"
 
 
 def _told_by(active: _Active, ctx: Context[Any]) -> dict[str, Any]:

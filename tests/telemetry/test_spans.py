@@ -9,6 +9,7 @@ import textwrap
 import anyio.lowlevel
 import pytest
 from opentelemetry import trace
+from opentelemetry.exporter.otlp.json.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.json.common.trace_encoder import encode_spans
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -115,6 +116,7 @@ async def test_a_run_is_a_tree_of_spans_by_the_conventions_without_content(colle
     assert "SWORDFISH" not in "".join(span.to_json() for span in collected.spans)
     sent = json.dumps(encode_spans(collected.spans).to_dict())
     assert '"invoke_agent helper"' in sent
+    encode_metrics(collected.reader.get_metrics_data())
     points = collected.points()
     assert points["gen_ai.invoke_agent.duration"] == [
         ({"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper"}, 1)
@@ -313,6 +315,43 @@ async def test_without_an_sdk_nothing_is_kept_or_reported():
     agent.install(OpenTelemetry)
     assert (await agent.run("go", run_id="r")).output == "x"
     assert "kept" not in [entry.kind for entry in await agent.history("r")]
+
+
+async def test_a_rerun_and_a_fork_report_nothing_that_was_done_before(collected):
+    """The place of a span is no difference between two runs. A fork is linked to the run that it continues."""
+    model = ScriptedModel(["one", "two", "three"])
+    two = Strategy(
+        "s", START >> llm_request(tools=False, name="first") >> llm_request(tools=False, name="second") >> END
+    )
+    agent = collected.install(Agent(two, model=model, store=MemoryStore()))
+    await agent.run("go", run_id="r")
+    first = collected["invoke_agent s"]
+    collected.exporter.clear()
+    rerun = await agent.rerun("r")
+    assert [span.name for span in collected.spans] == ["invoke_agent s"]
+    assert (await agent.diff("r", rerun.run_id)).only_b == ()
+    collected.exporter.clear()
+    await agent.fork("r", after="first")
+    assert [span.name for span in collected.spans] == ["invoke_agent s", "chat scripted"]
+    assert collected["invoke_agent s"].links[0].context.span_id == first.context.span_id
+
+
+async def test_a_tool_that_waits_is_reported_as_suspended_and_then_once_more(collected):
+    """Its duration is measured when it has a result; it waits for nobody in between."""
+
+    @tool
+    async def confirm(ctx: Context, what: str) -> str:
+        """Confirm."""
+        return await ctx.ask(f"{what}?", str)
+
+    model = ScriptedModel([ToolCall("confirm", {"what": "Rome"}, "c1"), "done"])
+    agent = collected.install(Agent(single_run(), model=model, tools=[confirm], store=MemoryStore()))
+    await agent.run("go", run_id="r")
+    await agent.resume("r", answer="yes")
+    calls = [span for span in collected.spans if span.name == "execute_tool confirm"]
+    assert [span.attributes.get("graphagent.tool.suspended") for span in calls] == [True, None]
+    assert [span.status.status_code for span in calls] == [StatusCode.UNSET] * 2
+    assert [count for _, count in collected.points()["gen_ai.execute_tool.duration"]] == [1]
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
