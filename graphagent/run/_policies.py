@@ -21,6 +21,8 @@ from graphagent.run._held_back import REPEATED, HeldBack
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from graphagent.graph._strategy import Element
     from graphagent.run._walk import Walk
 
@@ -79,7 +81,7 @@ def _with_retry(call: Call, policy: Retry, element: Element, name: str, *, whole
     async def retrying(walk: Walk, value: Any) -> Any:
         run, frame = walk.run, walk.frame
         log, around = run.log, walk.held_back
-        given = walk.stored_input(value) if log.durable and not whole else lambda: value
+        given: Callable[[], Any] = walk.stored_input(value) if log.durable and not whole else lambda: value
         while True:
             attempt = 1 + frame.visit.attempts.get(name, 0)
             # What an attempt says is said again by the next one, so nobody hears it before it is known whether there is one.
