@@ -824,7 +824,8 @@ class Agent(Generic[I, O]):
 
     def _begun(self, task: Any, options: RunOptions, *more: str) -> Run[Any]:
         """Return a run that has not begun. `more` names the options of the call that are not in RunOptions."""
-        check_names("a run", options, _INSTEAD_IN_RUNS, RunOptions.__annotations__, *more)
+        if options:
+            check_names("a run", options, _INSTEAD_IN_RUNS, RunOptions.__annotations__, *more)
         run = self._drafted(task, options)
         deps = options.get("deps")
         if deps is not None:
@@ -861,12 +862,13 @@ class Agent(Generic[I, O]):
                 f"not {kind_of(steps)}"
             )
         if_busy = options.get("if_busy", "refuse")
-        check_word("if_busy", if_busy, ("refuse", "end"))
+        if if_busy != "refuse":
+            check_word("if_busy", if_busy, ("refuse", "end"))
         if thread is not None:
             self._check_thread(thread, steps)
         elif if_busy == "end":
             raise ValueError("if_busy= is about the last run of a thread; give thread=, too")
-        images = images_of(options.get("images", ()), "images")
+        images = images_of(options["images"], "images") if "images" in options else ()
         if not self._is_complete:
             own = list(self._sites())
             every = list(with_sub_agents(own))

@@ -101,13 +101,12 @@ class Started(Entry, tag="started", frozen=True):
             raise DecodeError("the run begins a second time")
         transcript = state.root.transcript
         _settle_calls(state.root, state.number)
-        transcript.forget_changes()
         transcript.settle(state.number)
         if transcript.rules != self.rules:
             transcript.set_rules(state.number, self.rules)
         transcript.lower(self.trust)
         transcript.begun = transcript.inherited = len(transcript) + self.begun
-        transcript.change(state.number, len(transcript), len(transcript), self.steps)
+        transcript.put(self.steps)
         transcript.forget_changes()
         if state.root.born:  # that of an earlier run
             state.begin(transcript)
@@ -793,7 +792,7 @@ class Stopped(Entry, tag="stopped", frozen=True):
             transcript = state.root.transcript
             transcript.settle(state.number)
             if self.step is not None:
-                transcript.add(state.number, self.step)
+                transcript.put([self.step])
             transcript.forget_changes()
 
 

@@ -87,8 +87,9 @@ class AgentRun:
         self.config = config
         self.session = session
         self.log: Log = session.log
-        self.frame = frame
-        """The frame of the agent's own strategy."""
+        assert frame.activation is not None
+        self.frame, self.activation = frame, frame.activation
+        """The frame of the agent's own strategy, and what the log has of the run besides its frames."""
         self.run_id, self.owner = run_id, session.owner
         self.parent = parent
         """The run of which it is a part."""
@@ -99,9 +100,9 @@ class AgentRun:
         """What its features, callbacks and checks decide."""
         self.features: Features = config.plan.features
         self.limits = Limits(self, frame, config.budgets, limits)
-        own = None if config.strategy.setting is None else config.strategy.setting.max_seconds
-        seconds = [each for each in (config.budgets.max_seconds, own) if each is not None]
-        self.max_seconds = min(seconds, default=None)
+        own, self.max_seconds = config.strategy.setting, config.budgets.max_seconds
+        if own is not None and own.max_seconds is not None:
+            self.max_seconds = min(own.max_seconds, self.max_seconds or own.max_seconds)
         self.memory = RunMemory(editor=RunEditor(self))
         """The transcript, as users see and edit it from outside of nodes."""
         self.added: list[Step] = []
@@ -117,12 +118,6 @@ class AgentRun:
             found = self.config.handle(self)
             self._handle = ref(found)
         return found
-
-    @property
-    def activation(self) -> Activation:
-        """What the log has of it besides its frames."""
-        assert self.frame.activation is not None
-        return self.frame.activation
 
     @property
     def done(self) -> bool:
@@ -399,14 +394,14 @@ class AgentRun:
         """Return the result of the run as it is now."""
         frame, activation = self.frame, self.activation
         rows = self._rows_of(activation)  # more may be added when the run continues
-        children = map(self.child, activation.children)
+        children = [child.handle for each in activation.children if (child := self.child(each)) is not None]
         failure = self.log.state.failure if self.parent is None and status == "failed" else None
         return RunResult(
-            run_id=self.run_id, status=status, memory=self.memory, questions=self.questions,
+            run_id=self.run_id, status=status, memory=self.memory, questions=self.questions if self.log.state.questions else (),
             due=moment_of(self.log.state.due) if self.log.state.due else None,
             nodes=frame.nodes + self.limits.running, turns=frame.turns, usage=frame.usage, seconds=self.elapsed,
-            finish_reason=activation.finish_reason, children=tuple(each.handle for each in children if each is not None),
-            _output=output, _unfinished=unfinished, _error=None if failure is None else failure[:2], _charges=lambda: rows,
+            finish_reason=activation.finish_reason, children=tuple(children),
+            _output=output, _unfinished=unfinished, _error=None if failure is None else failure[:2], _charges=rows,
         )  # fmt: skip
 
     def _rows_of(self, activation: Activation) -> list[Charge]:
@@ -456,7 +451,8 @@ class AgentRun:
         if self.activation.status == "ended":
             return None
         transcript = self.frame.transcript
-        return next(
-            step.output for item in reversed(transcript.items)
-            if isinstance(step := transcript.versions[item.version], FinalAnswerStep)
-        )  # fmt: skip
+        for item in reversed(transcript.items):
+            step = transcript.versions[item.version]
+            if isinstance(step, FinalAnswerStep):
+                return step.output
+        raise LookupError(f"run {self.run_id!r} has no answer")

@@ -41,7 +41,8 @@ async def execute_until_accepted(run: AgentRun) -> FinalAnswerStep:
     try:
         if run.config.servers:
             await list_tools(run)
-        await _show_task(run)
+        if run.plan.step_callbacks and run.frame.visit.since == run.frame.born:
+            await _show_task(run)
         run.session.attention = run.session.attention or run.session.stepping
         if run.max_seconds is None:
             return await _answer(run)
@@ -59,6 +60,8 @@ async def execute_until_accepted(run: AgentRun) -> FinalAnswerStep:
 async def _answer(run: AgentRun) -> FinalAnswerStep:
     if run.session.attention:
         run.session.stop_if_due()
+    if run.held_back is None and not run.plan.checks_answer:
+        return await _accepted(run, None)
     held_back = HeldBack(run.held_back, REFUSED if run.plan.checks_answer else (), of_run=True)
     try:
         step = await _accepted(run, held_back)
@@ -69,7 +72,7 @@ async def _answer(run: AgentRun) -> FinalAnswerStep:
     return step
 
 
-async def _accepted(run: AgentRun, held_back: HeldBack) -> FinalAnswerStep:
+async def _accepted(run: AgentRun, held_back: HeldBack | None) -> FinalAnswerStep:
     while True:
         walk = run.walk()
         walk.held_back = held_back
@@ -80,6 +83,7 @@ async def _accepted(run: AgentRun, held_back: HeldBack) -> FinalAnswerStep:
         refusal = await _refusal(run, step) if run.plan.checks_answer else None
         if refusal is None:
             return step
+        assert held_back is not None
         held_back.drop()
         error, text = refusal
         node = run.config.compiled.node(run.activation.last_model_node) if run.activation.last_model_node else None
@@ -104,10 +108,8 @@ async def _refusal(run: AgentRun, step: FinalAnswerStep) -> tuple[RunError, str]
 
 
 async def _show_task(run: AgentRun) -> None:
-    """Let the callbacks see the task, once."""
+    """Let the callbacks see the task."""
     frame, transcript = run.frame, run.frame.transcript
-    if not run.plan.step_callbacks or frame.visit.since != frame.born:
-        return
     for item in transcript.items[transcript.begun :]:
         step = transcript.versions[item.version]
         if isinstance(step, TaskStep) and run.plan.calls_back(type(step)):

@@ -72,14 +72,12 @@ async def suspend(run: AgentRun) -> bool:
 
 
 async def is_idle(run: AgentRun) -> bool:
-    """Return whether there is nothing to execute without an answer: it waits for one, or sleeps on.
+    """Return whether there is nothing to execute of a run that waits or sleeps: it sleeps on, or waits for an answer.
 
     Raises:
         StoreError: the time of the store cannot be read.
     """
     state = run.log.state
-    if not run.session.idle and state.status != "sleeping":
-        return False
     return not state.due or (state.due - await now(run)) / 1000 > longest_wait()
 
 
@@ -190,7 +188,7 @@ async def end(run: AgentRun, step: FinalAnswerStep) -> None:
     log, session = run.log, run.session
     if session.recorded is not None:
         session.recorded.ended(log, run.frame)
-    for feature in learners(run):
+    for feature in learners(run) if log.durable else ():
         log.append(LearningDue(node=named(feature)))
     # A step that callbacks have seen is an object of users, and none that is in a transcript may be changed.
     log.append(Stopped(status="done", step=copy.copy(step) if run.plan.step_callbacks else step))
@@ -209,15 +207,18 @@ async def end(run: AgentRun, step: FinalAnswerStep) -> None:
     try:
         if run.handlers:
             run.report_answer(output)
-        await look_back(run)
+        if run.features or log.state.unlearned:
+            await look_back(run)
+        run.looked_back = True
     finally:
         if log.state.number > number:
             run.at_rest = run.result_now(output)
         if session.stepping:
             session.handed += run.added
-        run.report_steps()
         if run.handlers:
+            run.report_steps()
             run.emit(RunFinished(run.run_id, output, run.at_rest.usage))
+        run.added.clear()
         _learn_soon(run)
     if failure is not None:
         raise failure

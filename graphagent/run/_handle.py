@@ -148,8 +148,9 @@ class Run(Generic[O]):
             StoreError: an entry could not be stored. The run can be resumed.
         """
         run = self._run
-        if not run.done:
+        if run.parent is None:
             run.session.handed.clear()
+        if not run.done:
             await self._continue(stepping=False)
         elif run.log.stale is not None:
             await run.log.recover()
@@ -165,7 +166,7 @@ class Run(Generic[O]):
         run.check_continues()
         if run.since is not None:
             raise run.of_run(RunError(f"run {run.run_id!r} is being executed already; await that"))
-        if not session.answers and await is_idle(run):
+        if not session.answers and (session.idle or run.log.state.status == "sleeping") and await is_idle(run):
             return
         run.since, run.at_rest = _clock.ticks(), None
         session.tasks.begin()
@@ -255,11 +256,15 @@ class Run(Generic[O]):
 
 
 async def _execute(run: AgentRun, *, stepping: bool) -> None:
-    await make_deps(run)
+    if run.config.make_deps is not None:
+        await make_deps(run)
     if not run.session.claimed:
         await begin_or_resume(run)
     run.session.stepping = stepping
-    await around_run(run, lambda: _execute_to_end(run))
+    if run.plan.around_run:
+        await around_run(run, lambda: _execute_to_end(run))
+    else:
+        await _execute_to_end(run)
 
 
 async def _execute_to_end(run: AgentRun) -> None:

@@ -175,8 +175,6 @@ def _source(feature: Feature, method: str) -> str:
 
 async def around_run(run: AgentRun, execute: Callable[[], Awaitable[R]]) -> R:
     """Return the result of executing a run within the features that define `around_run`: the first is the outermost."""
-    if not run.plan.around_run:
-        return await execute()
     results: list[R] = []
 
     async def proceed() -> None:

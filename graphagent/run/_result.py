@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -12,6 +11,7 @@ from graphagent.log._header import OVER
 from graphagent.log._visits import Charge, Ledger
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
     from typing import Any
 
@@ -73,18 +73,16 @@ class RunResult(Generic[O]):
     _output: O | None
     _unfinished: str
     _error: tuple[str, str] | None
-    _charges: Callable[[], Iterable[Charge]]
+    _charges: Sequence[Charge]
 
     def __getstate__(self) -> dict[str, Any]:
         # Runs are bound to this process; what they spent stands in the ledger.
         kept = {name: getattr(self, name) for name in self.__slots__}
-        return {**kept, "_charges": tuple(self._charges()), "children": ()}
+        return {**kept, "children": ()}
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
-        charges: tuple[Charge, ...] = kept.pop("_charges")
         for name, value in kept.items():
             setattr(self, name, value)
-        self._charges = lambda: charges
 
     @property
     def done(self) -> bool:
@@ -118,7 +116,7 @@ class RunResult(Generic[O]):
     @property
     def ledger(self) -> Ledger:
         """What was spent, row by row: `print(result.ledger.to_text())`."""
-        return Ledger.of(self._charges())
+        return Ledger.of(self._charges)
 
     def replay(self, *, detailed: bool = False) -> None:
         """Print what happened, step by step, and why the run did not end; `detailed` adds what the model was sent."""

@@ -123,6 +123,7 @@ class Session:
         run, transcript = self.run, log.state.root.transcript
         self.log = run.log = log
         run.frame = run.limits.frame = log.state.root
+        run.activation = log.state.run
         run.memory.adopt([(step, transcript.items[place + later]) for step, place in read], transcript)
 
     @property

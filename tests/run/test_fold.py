@@ -34,7 +34,7 @@ LIVE = {
     },
     AgentRun: {
         # what it is made of
-        "config", "plan", "features", "handlers", "session",
+        "config", "plan", "features", "handlers", "session", "activation",
         "log", "frame", "run_id", "owner", "parent", "lineage", "limits", "max_seconds", "deadline", "memory", "_handle", "listed",
         # where this process is with it
         "begun", "since", "before", "added", "held_back", "has_answered", "looked_back", "at_rest", "call_ids",

@@ -206,7 +206,7 @@ class TaskStep(Step):
     def __init__(self, task: Any, task_images: Iterable[ImageLike] | None = (), *, at: int | None = None) -> None:
         # Every run makes one, and one FinalAnswerStep: this is faster than assignment, which notifies the transcript.
         _set(self, "task", task)
-        _set(self, "task_images", images_of(task_images, "task_images"))
+        _set(self, "task_images", images_of(task_images, "task_images") if task_images != () else ())
         _set(self, "at", at)
 
     def __setattr__(self, name: str, value: Any) -> None:

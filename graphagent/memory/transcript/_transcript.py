@@ -135,7 +135,7 @@ class Transcript:
         """The system prompt."""
         self.versions = Versions(steps)
         """Every version of every step, in order of creation."""
-        self.items = [Item(number, number) for number in range(len(self.versions))]
+        self.items = [Item(number, number) for number in range(len(self.versions))] if self.versions else []
         """The steps, in order."""
         self.open: Item | None = None
         """The step that has not joined the steps: callbacks see it, or its tool calls are being executed."""
@@ -353,6 +353,14 @@ class Transcript:
         item = Item(version, version)
         self._note(number, len(self.items), (), (item,), lasting=lasting)
         self.items.append(item)
+
+    def put(self, steps: Iterable[Step]) -> None:
+        """Add steps at the end, for good: no retry takes them back."""
+        self._own()
+        self._prompted = None
+        for step in steps:
+            version = self.versions.add(step)
+            self.items.append(Item(version, version))
 
     def put_open(self, number: int, step: Step) -> None:
         """Set the open step, or add another version of it."""
