@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from graphagent.log._entries import AgentStarted, AgentStopped, EffectRecorded, EffectStarted
+from graphagent.log._entries import EffectRecorded, EffectStarted
 from graphagent.log._executed import Executed, RuleScope, continues, name_of_agent, name_of_tool, scope_of
 
 if TYPE_CHECKING:
@@ -98,15 +98,13 @@ class Replay:
                 self._begin(Begun(frame, visit, f"{path}:{entry.key}", number, number - 1, known_as, entry.tool))
             elif isinstance(entry, EffectRecorded) and entry.kind == "tool" and entry.is_ended:
                 self._end(f"{path}:{entry.key}", number - 1)
-            elif isinstance(entry, AgentStarted):
-                known_as = frozenset({name_of_agent(entry.name), entry.declared.get("", "")} - {""})
-                path, within = f"{path}/{entry.name}/{number}", self._within(path, entry.key)
-                self._begin(Begun(frame, visit, path, number, number - 1, known_as, entry.name, within))
-        if isinstance(entry, AgentStopped) and entry.status == "done":
-            self._end(entry.at.rstrip("/"), number - 1)
+        if frame is not None and frame.activation is not None and frame.activation.status == "done":
+            self._end(frame.path.rstrip("/"), number - 1)
         if self.executed.scopes and frame is not None and visit is not None:
             self.executed.take_back(entry.takes_back(frame, visit))
         for each in applied.begun:
+            if each.activation is not None and each.parent is not None:
+                self._begin_agent(each, each.activation, each.parent, number)
             if each.owns and each.activation is None and each.parent is not None and _is_each(each.parent):
                 self._items.add(each.path)
             else:
@@ -116,6 +114,12 @@ class Replay:
         """Note that the items that have no entry have begun, as they may have."""
         for each in [state.frames[path] for path in self._items if path in state.frames]:
             self._begin_node(each, each.visit, state.number, state.number)
+
+    def _begin_agent(self, inside: Frame, agent: Activation, frame: Frame, number: int) -> None:
+        known_as = frozenset({name_of_agent(agent.name), agent.declared.get("", "")} - {""})
+        within = self._within(frame.node_path, inside.key.removeprefix("agent "))
+        path = inside.path.rstrip("/")
+        self._begin(Begun(frame, frame.visit, path, number, number - 1, known_as, agent.name, within))
 
     def _begin_node(self, frame: Frame, visit: Visit, number: int, last: int) -> None:
         self._items.discard(frame.path)

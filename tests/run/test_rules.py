@@ -26,7 +26,7 @@ from graphagent.events import NodeFailed, NodeFinished, NodeStarted
 from graphagent.graph import BrokenRule, Node, each, guarded, never_together, precedes, race
 from graphagent.graph._forks import Each, Parallel, Race
 from graphagent.graph.rules._proof import check_rules, patterns
-from graphagent.history import broken_rules
+from graphagent.history import broken_rules, compare_runs
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.log._log import Log
 from graphagent.log._replay import Replay
@@ -170,6 +170,17 @@ async def test_a_stored_run_is_checked_by_its_journal(tmp_path):
         assert await broken_rules(store, "bad", rules=[precedes("moderate", "send")]) == [
             BrokenRule(precedes("moderate", "send"), "send", "START", 3)
         ]
+
+
+async def test_rules_leave_nothing_in_a_log():
+    """What they name follows from the visits, so a run with rules is stored as one without them is."""
+    store = MemoryStore()
+    for name, rules in (("without", []), ("with", [APART])):
+        strategy = Strategy(
+            "s", START >> ask, ask.on("x") >> search >> END, ask.otherwise() >> send >> END, rules=rules
+        )
+        await Agent(strategy, model=ScriptedModel(["no"]), store=store).run("x", run_id=name)
+    assert (await compare_runs(store, "without", "with")).to_text().splitlines()[1:] == ["--- without", "+++ with"]
 
 
 async def test_what_cannot_be_checked_is_refused(tmp_path):
