@@ -46,7 +46,7 @@ class HeldBlobs:
         if data is None:
             raise DecodeError("a payload that stands apart is missing")
         if hash_of(data) != name:
-            raise DecodeError("a payload that stands apart is not what it was")
+            raise DecodeError("a payload that is stored apart has changed")
         return data
 
 

@@ -77,7 +77,7 @@ class DataclassCodec(Generic[_T]):
         owner: The dataclass.
         keys: The fields that are stored, with their keys, in the order in which they are written; by default all, in their own
             order, under their names. A field that is not stored has its default when it is read.
-        tag: If given, the value of a first key `$`. Reading does not check it, since it is what this codec was chosen by.
+        tag: If given, the value of a first key `$`. Reading does not check it, since this codec was chosen by it.
         always: Fields that are written even if they have their default. Like fields without one, they must be there to be read.
         defaults: The values with which fields are left out, if they have no default or another one.
         forms: The forms of fields, by their name or by their annotation.
@@ -129,7 +129,7 @@ class DataclassCodec(Generic[_T]):
             "make": self.owner,
             "known": keys | {"$"} if self.tag else keys,
             "refusal": DecodeError,
-            "reason": f"what was kept has something else where {a(self.owner.__name__)} belongs",
+            "reason": f"the stored value has something else where {a(self.owner.__name__)} belongs",
         }
         lines = ["if not data.keys() <= known: raise refusal(reason)", "return make("]
         for name, key, form, default, factory in self._fields:
@@ -190,7 +190,7 @@ def _form_of(kind: Any, forms: Mapping[Any, FieldCodec]) -> FieldCodec | None:
 def _one_of(values: tuple[Any, ...]) -> FieldCodec:
     def read(data: Any, _: object) -> Any:
         if not any(type(data) is type(each) and data == each for each in values):
-            raise DecodeError("what was kept has something else where one of a few values belongs")
+            raise DecodeError("the stored value has something else where one of a few values belongs")
         return data
 
     return FieldCodec(None, read)

@@ -24,7 +24,7 @@ def readable(read: Callable[_P, _T]) -> Callable[_P, _T]:
         except DecodeError as error:
             reason = str(error)
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-            reason = f"what was kept is damaged, or of a form that is not known here ({type(error).__name__})"
+            reason = f"the stored value is damaged, or of a form that is not known here ({type(error).__name__})"
         # Outside the except clause, because the context of the error may show values.
         raise DecodeError(reason)
 
@@ -32,7 +32,7 @@ def readable(read: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def _wrong(what: str) -> DecodeError:
-    return DecodeError(f"what was kept has something else where {what} belongs")
+    return DecodeError(f"the stored value has something else where {what} belongs")
 
 
 def as_list(data: Any, _: object = None) -> list[Any]:

@@ -263,7 +263,7 @@ def member_of(owner: type[enum.Enum], data: Any, *, by_name: bool = False) -> en
         pass
     names = ", ".join(each.name or str(each.value) for each in owner)
     raise DecodeError(
-        f"what was kept is a member of {owner.__name__} that it does not have; there are {names or 'none'}"
+        f"the stored value is a member of {owner.__name__} that it does not have; there are {names or 'none'}"
     )
 
 

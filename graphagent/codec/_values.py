@@ -290,7 +290,7 @@ def undeclared(data: Json) -> Json:
 
 
 def _as_key(data: Json) -> Json:
-    """Return data whose value can be a key of a dict: the text of what has become a dict or a list."""
+    """Return data whose value can be a key of a dict: for a dict or a list, its text."""
     fields = cast("dict[str, Json]", data) if isinstance(data, dict) else None
     if isinstance(data, list) or (fields is not None and "$" not in fields):
         return str(cast("object", data))
@@ -314,7 +314,7 @@ def _read(data: Json, blobs: Blobs, kind: Any) -> Any:
         return codec.parse(fields, blobs)
     reader = _READERS.get(tag)
     if reader is None:
-        raise DecodeError("what was kept has a form that is not known here")
+        raise DecodeError("the stored value has a form that is not known here")
     return reader(fields, blobs, kind)
 
 
@@ -365,7 +365,7 @@ def parse_message(data: Json, blobs: Blobs, _: Any = Any) -> Message:
         return Message(role, (Text(parts[0]),))
     parts = [Text(each) if isinstance(each, str) else _read(each, blobs, Any) for each in parts]
     if role not in _ROLES or not _PART_TYPES.issuperset(map(type, parts)):
-        raise DecodeError("what was kept has something else where a message belongs")
+        raise DecodeError("the stored value has something else where a message belongs")
     return Message(role, tuple(parts))
 
 
@@ -403,7 +403,7 @@ def _write_moment(moment: datetime, context: _Context) -> Json:
 def _read_datetime(data: Json, blobs: Blobs) -> datetime:
     moment = _read(data, blobs, Any)
     if not isinstance(moment, datetime):
-        raise DecodeError("what was kept has something else where a time belongs")
+        raise DecodeError("the stored value has something else where a time belongs")
     return moment
 
 
@@ -419,7 +419,7 @@ def _write_arguments(arguments: Mapping[str, Any], context: _Context) -> Json:
 def _read_arguments(data: Json, blobs: Blobs) -> dict[str, Any]:
     arguments = _read(data, blobs, Any)
     if not isinstance(arguments, dict):
-        raise DecodeError("what was kept has something else where the arguments of a tool call belong")
+        raise DecodeError("the stored value has something else where the arguments of a tool call belong")
     return cast("dict[str, Any]", arguments)
 
 
@@ -453,7 +453,7 @@ _FORMS: Mapping[Any, FieldCodec] = {
     Mapping[str, Any]: FieldCodec(_write_arguments, _read_arguments),
     ProviderData: FieldCodec(_write_provider, _read_provider),
 }
-# What a tool returned (`value`) exists in its own process only.
+# The result of a tool (`value`) exists in its own process only.
 _PARTS: dict[type, DataclassCodec[Any]] = {
     kind: DataclassCodec(
         kind, {each.name: each.name for each in fields(kind) if each.name != "value"}, tag=tag, forms=_FORMS

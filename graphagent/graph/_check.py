@@ -23,7 +23,7 @@ class Problem:
     node: str
     """The name of the node or tap that has the problem; START or END."""
     message: str
-    """The problem, what exists, and what to do."""
+    """The problem, the existing alternatives, and the remedy."""
 
     def __str__(self) -> str:
         return f"{self.node!r}: {self.message}"

@@ -167,7 +167,7 @@ def parallel(
         nodes: The branches; they may return different types.
         limit: The largest number that run at once; None means all.
         failures: When a branch fails: `cancel` the others and fail, or `collect` its NodeFailedError in the place of its result.
-        transcript: What happens to the branches' transcripts at the join: `drop` them, or `keep` them in order.
+        transcript: Whether to `drop` the branches' transcripts at the join, or to `keep` them in order.
         name: The name of the node.
     """
     _check_branches(nodes, name)
@@ -207,7 +207,7 @@ def each(
         branch: The node that is executed for each item.
         limit: The largest number of items that are processed at once; None means all.
         failures: When an item fails: `cancel` the others and fail, or `collect` its NodeFailedError in the place of its result.
-        transcript: What happens to the items' transcripts at the join: `drop` them, or `keep` them in order.
+        transcript: Whether to `drop` the items' transcripts at the join, or to `keep` them in order.
         name: The name of the node.
     """
     _check_branches((branch,), name)
@@ -241,7 +241,7 @@ def race(*nodes: Node[Any, Any], transcript: Transcript = "drop", name: str = "r
 
     Args:
         nodes: The branches.
-        transcript: What happens to the winner's transcript: `drop` it, or `keep` it in the parent's.
+        transcript: Whether to `drop` the winner's transcript, or to `keep` it in the parent's.
         name: The name of the node.
     """
     _check_branches(nodes, name)

@@ -68,7 +68,7 @@ class Outline(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     retried: bool = False
     """Whether it has a retry policy."""
     notes: tuple[str, ...] = ()
-    """What a drawing says about it: policies, limits, a model or tools of its own."""
+    """The notes of a drawing about it: policies, limits, a model or tools of its own."""
 
     @cached_property
     def digest(self) -> str:

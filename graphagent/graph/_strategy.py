@@ -1,6 +1,6 @@
 """A strategy: paths from START to END, checked when it is made. A strategy is itself a node.
 
-The file is long because it describes the class for users, and has the functions that walk over what a strategy contains.
+The file is long because it describes the class for users, and has the functions that yield the elements of a strategy.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Strategy(Node[I, O]):
     paths begin at one node, the first whose conditions hold is taken. For more than eight paths, annotate the types:
     `Strategy[str, str](…)`.
 
-    `rules=` says what no run may do, such as `precedes(approve, send)`; see `precedes`, `never_together` and `guarded`.
+    `rules=` are rules for all of its runs, such as `precedes(approve, send)`; see `precedes`, `never_together` and `guarded`.
 
     Raises:
         StrategyError: the strategy is wrong, or a run could break a rule; `problems` lists everything that is wrong.
@@ -289,7 +289,7 @@ class Strategy(Node[I, O]):
         has its features, and its tools if there is an edge for tool calls wherever these are needed; `.using(…)` gives it others.
 
         Args:
-            description: What it does and when to use it, for the model.
+            description: Its purpose and when to use it, for the model.
             name: The name by which the model calls the tool; by default the name of the strategy.
             approve: Whether a person is asked before each call.
             timeout: Seconds that a call may take; by default any time.
@@ -360,11 +360,11 @@ class StrategyTool:
 
     def __init__(self, strategy: Strategy[Any, Any], name: str, description: str, limits: Mapping[str, Any]) -> None:
         self.strategy = strategy
-        """What a call executes."""
+        """The strategy that a call executes."""
         self.name = name
         """How the model calls it."""
         self.description = description
-        """What it does, for the model."""
+        """Its description for the model."""
         self.limits = limits
         """The settings of the tool."""
 
@@ -462,7 +462,7 @@ def _outline_edge(edge: Edge) -> OutlineEdge:
 
 
 def _notes(element: Element) -> Iterator[str]:
-    """Yield what a drawing says about an element: policies, limits, a model or tools of its own."""
+    """Yield the notes of a drawing about an element: policies, limits, a model or tools of its own."""
     if isinstance(element, Parallel | Each | Race):
         if element.limit is not None:
             yield f"limit {element.limit}"

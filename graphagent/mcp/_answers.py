@@ -1,4 +1,4 @@
-"""Faults of answers that somebody waits for: unreadable, too large, or never sent."""
+"""Faults of answers for which a request waits: unreadable, too large, or never sent."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ def _said(error: ValidationError) -> Mapping[str, Any]:
             # The id is found despite half a surrogate pair, control characters and deep nesting.
             with suppress(ValueError):
                 said = json.loads(each["input"], strict=False)
-        elif each["type"] == "missing" and len(each["loc"]) == 2:  # the kind of message, and what this one lacks
+        elif each["type"] == "missing" and len(each["loc"]) == 2:  # the kind of message, and its missing field
             said = each["input"]
     return cast("dict[str, Any]", said) if isinstance(said, dict) else {}

@@ -73,7 +73,7 @@ class OAuth:
     """Where the browser is sent: a page of yours, which answers the question; or one of this machine, whose address can be pasted
     even if nothing listens there. `graphagent run` does."""
     scopes: Collection[str] = ()
-    """The scopes to ask for; by default those that the server says it needs."""
+    """The scopes to request; by default those that the server demands."""
     client_name: str = "graphagent"
     """The name of the agent, as shown to the owner."""
     client_id: str = ""
@@ -375,7 +375,7 @@ class Access(httpx2.Auth):
                 self.server, f"was not granted access ({denied}); resume the run to ask again"
             ) from None
         except (OAuthRegistrationError, OAuthTokenError, ValidationError):  # their messages repeat those of the server
-            raise ToolServerError(self.server, "gave no access, since its answer is not what OAuth says") from None
+            raise ToolServerError(self.server, "gave no access, since its answer violates OAuth") from None
         except OAuthFlowError as error:
             raise ToolServerError(self.server, f"gave no access: {str(error)[:_LONGEST]}") from None
         finally:
@@ -415,7 +415,7 @@ def _wrong(response: httpx2.Response, kind: type[BaseModel]) -> str:
         try:
             kind.model_validate_json(response.content)
         except ValidationError:
-            return "gave an answer that is not what OAuth says"
+            return "gave an answer that violates OAuth"
         return ""
     try:
         code = json.loads(response.content)["error"]

@@ -106,12 +106,12 @@ class MCPConnection:
     def too_slow(self, asked: str) -> str:
         """Return the message that the server did not answer in time."""
         during = "" if self._client is None else f" when {asked}"
-        heard = "; what it printed is not the protocol, whose messages alone belong on stdout" if self._rubbish else ""
+        heard = "; its output is not the protocol, whose messages alone belong on stdout" if self._rubbish else ""
         within = counted(self._start_timeout or 0, "second")
         return f"did not answer within {within}{during}{heard}; try again, or give it start_timeout="
 
     def heard(self, item: object) -> object:
-        """Return what the server sent as whoever waits for it is to get it; None if nobody can."""
+        """Return a message of the server in the form for the request that waits for it; None if no request can get it."""
         try:
             found = settled(item)
         except RecursionError:
@@ -140,7 +140,7 @@ class MCPConnection:
                         raise
                     await self._use("legacy", limit)
             self._timed_out = limit.cancelled_caught and self._client is None
-        except Exception as error:  # noqa: BLE001  raised where the connection is used: nobody awaits this task
+        except Exception as error:  # noqa: BLE001  raised where the connection is used, since this task is not awaited
             self._failure = _first(error)
         finally:
             if self._client is None and self._exchange.refused is None:
@@ -161,7 +161,7 @@ class MCPConnection:
         async with client:
             client.session.validate_tool_result = _checked_elsewhere  # type: ignore[method-assign]  # an option does not exist
             limit.deadline = math.inf
-            # Some never answer what they do not know: the next connection does not wait for that again.
+            # Some servers never answer unknown requests: the next connection does not wait for that again.
             self.is_legacy = self._transport.is_legacy = client.protocol_version not in MODERN_PROTOCOL_VERSIONS
             self._client = client
             self._opened.set()
@@ -204,7 +204,7 @@ def is_end(error: BaseException | None) -> bool:
 
 
 class _Received(ObjectReceiveStream[Any]):
-    """A stream in which every answer reaches whoever waits for it, also if it cannot be read, and nobody else."""
+    """A stream in which every answer, even an unreadable one, reaches the request that waits for it, and no other."""
 
     def __init__(self, inner: Any, connection: MCPConnection) -> None:
         self._inner = inner

@@ -55,7 +55,7 @@ class Calls:
         if call is None:
             here = [each for each in list(self.made) if each.session is context.session]
             if len(here) != 1:
-                many = f"{len(here)} calls are being made, and nobody knows which of them this is about"
+                many = f"{len(here)} calls are being made, and it is unknown to which of them this belongs"
                 return _refusal(f"{many}; make them one after the other" if here else "no call is being made")
             [call] = here
         return await call.ask(params)
@@ -135,7 +135,7 @@ class Call:
     async def ask(self, params: ElicitRequestParams) -> ElicitResult | ErrorData:
         """Return the answer to a question of the server. The question is refused if the call ends, or is made outside of a run."""
         if self.context is None:
-            return _refusal("the call is not made by a run, so there is nobody to ask")
+            return _refusal("the call is not made by a run, so no person can be asked")
         asked = _Asked(params)
         self._numbers[asked.digest] += 1
         asked.number = self._numbers[asked.digest]

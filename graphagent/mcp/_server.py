@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _KEPT = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """The stored part of the description of a tool."""
-_BREACH = "gave an answer when {} that is not what the protocol, or its own schema, says{}; it must be corrected"
+_BREACH = "gave an answer when {} that violates the protocol, or its own schema{}; it must be corrected"
 _CANNOT_ASK = "the tool server {!r} could not ask the user in the middle of the call, which failed; from now on it can: call the tool again, if it may do once more what it did before"
 _LISTING = "it was asked for its tools"
 _TIMEOUT = 300.0
@@ -55,7 +55,7 @@ _MOST_PAGES = 100
 
 
 class MCPServerOptions(TypedDict, total=False):
-    """What `MCPServer.stdio` and `MCPServer.http` take besides how the server is reached."""
+    """The options of `MCPServer.stdio` and `MCPServer.http` besides the way to the server."""
 
     name: str
     """Identifies it in journals and errors; by default the name of the command, or the host. Keep it: runs know its tools by it."""
@@ -71,17 +71,17 @@ class MCPServerOptions(TypedDict, total=False):
     required: bool
     """Whether a run ends if it cannot get the tools, by default True. Otherwise it has none of them, and emits ToolServerSkipped."""
     approve: bool | Literal["destructive"] | Collection[str]
-    """Whether a person is asked before each call: of all tools, of those named, as on the server, or of those that may destroy
+    """Whether a person is asked before each call: of all tools, of the named ones, as on the server, or of those that may destroy
     something: all whose annotations say neither `readOnlyHint: true` nor `destructiveHint: false`."""
     in_flight: InFlight | None
-    """What happens to a call during which this process died. None: it is repeated if the annotations say `readOnlyHint` or
-    `idempotentHint`, and otherwise the model gets an error, since nobody knows whether it took effect. It also says whether a call
+    """The treatment of a call during which this process died. None: it is repeated if the annotations say `readOnlyHint` or
+    `idempotentHint`, and otherwise the model gets an error, since it is unknown whether it took effect. It also says whether a call
     is made again after the run has stopped for a question of the server: otherwise it waits in this process."""
     timeout: float | None
     """Seconds that an attempt may take before it is cancelled, also on the server, and that a call waits for the answer to a question;
     by default 300; None for any time."""
     retry: Retry | int | None
-    """How often a call is made at the most if the connection ends or it takes too long. What a tool reports as its own error is
+    """How often a call is made at the most if the connection ends or it takes too long. An error that a tool itself reports is
     not tried again."""
     concurrency: int | None
     """How many calls of each tool are made at once, by all runs of one event loop; None for any number. The others wait."""
@@ -107,7 +107,7 @@ class MCPServer:
     def __init__(
         self, transport: Transport, default_name: str, options: MCPServerOptions, auth: OAuth | None = None
     ) -> None:
-        # A mistyped approve= must not mean that nobody is asked.
+        # A mistyped approve= must not mean that no one is asked.
         check_options("an MCP server", options, MCPServerOptions.__annotations__)
         self._transport = transport
         self._name = options.get("name") or default_name
@@ -138,10 +138,10 @@ class MCPServer:
         self._auth = auth
         self._without_store = MemoryStore()
         self._connections: dict[tuple[object, ...], MCPConnection] = {}
-        """By event loops, and by owners who grant access; those that were used last are last."""
+        """By event loops, and by owners who grant access; the most recently used are last."""
         self._ending: list[MCPConnection] = []
         """Those that others have replaced, as long as they are being closed."""
-        # Nobody else would end them before their event loops end.
+        # Otherwise, they would end only with their event loops.
         weakref.finalize(self, _cancel, self._connections).atexit = False
 
     @staticmethod
@@ -341,7 +341,7 @@ class MCPServer:
                         raise self._failed(error, connection, called, noted) from error
                     except GraphAgentError:
                         raise
-                    except Exception as error:  # noqa: BLE001  the client lets out what it stumbles over in an answer
+                    except Exception as error:  # noqa: BLE001  the client raises errors of parsing an answer
                         cannot_ask = not connection.is_legacy and needs_channel(error)
                         if cannot_ask:
                             self._transport.is_legacy = True
@@ -377,7 +377,7 @@ class MCPServer:
         raise ToolServerError(self._name, f"has more than {_MOST_PAGES} pages of tools; it must be corrected")
 
     def _connection(self, access: Access | None) -> MCPConnection:
-        """Return the connection in this event loop, opened anew if it has ended. Of too many, that which was not used for longest is dismissed."""
+        """Return the connection in this event loop, opened anew if it has ended. If there are too many, the least recently used is closed."""
         loop = current_token().native_token
         place = (loop,) if access is None else (loop, *access.place)
         connection = self._connections.pop(place, None)

@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 _GRACE = 2
 """Seconds that a process has to end by itself when its input is closed, and again when it is told to."""
 _GLANCE = 1
-"""Seconds between two looks whether a process is alive, and for which is read what it said at its end."""
+"""Seconds between two checks whether a process is alive, and for reading its last output after its end."""
 _FLUSH = 0.5
-"""Seconds that a process has to read what it was sent before its input is closed."""
+"""Seconds that a process has to read its messages before its input is closed."""
 _MOST_WAITING = 1_000
 """Messages that a process has not read, at which it is not answered any more."""
 _EDGE = 1_000
 """Bytes that are kept of both ends of a line that is too long."""
 _AROUND = b"\0\xef\xbb\xbf \t\r"
-"""What text in UTF-16, marks of the order of bytes, and other systems leave around a line."""
+"""Bytes around a line that come from UTF-16, byte order marks and other systems."""
 _ID = rb'"id"\s*:\s*(\d+|"[^"\\]*")\s*'
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
 _IDS = re.compile(rb"\A\s*\{\s*(?:%b,\s*)?%b,|%b(?:,\s*%b)?\}\s*\Z" % (_VERSION, _ID, _ID, _VERSION))
@@ -79,7 +79,7 @@ class Stdio:
                 yield received, sent
             finally:
                 with anyio.CancelScope(shield=True):
-                    received.close()  # what it still says is passed over, lest it waits for that to be read
+                    received.close()  # its further output is ignored, so that it does not wait for a reader
                     sent.close()
                     with anyio.move_on_after(_FLUSH):
                         await flushed.wait()
@@ -111,7 +111,7 @@ class Stdio:
 async def _hear(
     stdout: Any, heard: ObjectSendStream[SessionMessage | Exception], sent: MemoryObjectSendStream[SessionMessage]
 ) -> None:
-    """Pass on what a process says, without what it asks while it does not read the answers."""
+    """Pass on the messages of a process, without its requests while it does not read the answers."""
     gone = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
     try:
         async with heard, aclosing(_messages(stdout)) as messages:
@@ -188,7 +188,7 @@ async def _tell(
 
 
 async def _outlive(process: Any, heard: ObjectSendStream[SessionMessage | Exception]) -> None:
-    """End the connection when its process has ended, although what that has started keeps its output open."""
+    """End the connection when its process has ended, although child processes keep its output open."""
     while process.returncode is None:  # noqa: ASYNC110  nothing else tells
         await anyio.sleep(_GLANCE)
     await anyio.sleep(_GLANCE)
@@ -206,10 +206,10 @@ async def _stop(process: Any) -> None:
         await _has_ended(process)
     close_process_job(process)
     await _close(process.stdout)
-    # On asyncio, what the process has started keeps its pipes, and with them this, open.
+    # On asyncio, child processes keep the pipes, and with them this, open.
     transport = getattr(getattr(process, "_process", None), "_transport", None)
     if transport is not None:
-        with suppress(PermissionError):  # of a program that runs as somebody else
+        with suppress(PermissionError):  # of a program that runs as another user
             transport.close()
 
 

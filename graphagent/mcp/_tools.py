@@ -41,7 +41,7 @@ class MCPTool(Tool):
     called: str = field(kw_only=True)
     """Its name on the server."""
     annotations: Mapping[str, Any] = field(kw_only=True, repr=False)
-    """What the server says of its effects, such as `readOnlyHint`. Nothing guarantees that this is true."""
+    """The server's statements about its effects, such as `readOnlyHint`. Nothing guarantees that this is true."""
     validator: Any = field(kw_only=True, repr=False)
     """Checks arguments by the schema."""
     holds: Callable[[Any], bool] = field(kw_only=True, repr=False)
@@ -63,7 +63,7 @@ class MCPTool(Tool):
         return await super().call(self._fitted(arguments), context)
 
     def _fitted(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return arguments as the server takes them: without the nulls that models write for what they leave out."""
+        """Return arguments as the server takes them: without the nulls that models write for omitted values."""
         try:
             # Half a surrogate pair, such as a model makes of a cut emoji, would end the connection of all calls.
             to_json(arguments)
@@ -78,13 +78,13 @@ class MCPTool(Tool):
             holder: Any = reduce(getitem, above, fitted)
             if isinstance(holder, dict):
                 cast("dict[str, Any]", holder).pop(last, None)
-        if mismatches(self.validator, fitted):  # what was null is required
+        if mismatches(self.validator, fitted):  # the null value is required
             raise ArgumentsError(self.name, [problem_of(error) for error in errors])
         return fitted
 
 
 def mismatches(validator: Any, value: object) -> list[Any]:
-    """Return the errors of a value, as the validator of a schema says it; none where only the server knows what the schema means."""
+    """Return the errors of a value, by the validator of a schema; an empty list if only the server knows the meaning of the schema."""
     try:
         return list(validator.iter_errors(value))
     except (Unresolvable, RecursionError):  # it refers to elsewhere, or to itself
@@ -92,7 +92,7 @@ def mismatches(validator: Any, value: object) -> list[Any]:
 
 
 def problem_of(error: Any) -> str:
-    """Return the place and the reason of what does not fit, without the value."""
+    """Return the place and the reason of a mismatch, without the value."""
     place = ".".join(map(str, error.absolute_path)) or "all of it"
     if error.validator in ("required", "additionalProperties"):  # these name properties alone
         return f"{place}: {error.message[:_LONGEST]}"
@@ -120,7 +120,7 @@ def called_as(server: str, name: str, *, prefix: str, rename: Mapping[str, str])
 
 
 def checkers() -> Callable[[Mapping[str, Any]], Any]:
-    """Return a `checker_of` that makes what it returns once for each schema, which takes some milliseconds."""
+    """Return a `checker_of` that makes its result once for each schema, which takes some milliseconds."""
 
     @lru_cache(maxsize=_MOST_CHECKERS)
     def made(text: str) -> Any:
@@ -132,7 +132,7 @@ def checkers() -> Callable[[Mapping[str, Any]], Any]:
 def validator_of(
     server: str, name: str, schema: Mapping[str, Any], checker_of: Callable[[Mapping[str, Any]], Any]
 ) -> Any:
-    """Return what checks arguments by the schema of a tool.
+    """Return a validator of arguments by the schema of a tool.
 
     Raises:
         ToolServerError: The schema is not a JSON schema.
@@ -148,7 +148,7 @@ def validator_of(
 
 
 def checker_of(schema: Mapping[str, Any]) -> Any:
-    """Return what checks values by a schema, except for what depends on patterns.
+    """Return a validator of values by a schema, except for the parts that depend on patterns.
 
     Raises:
         SchemaError: The schema is not a JSON schema.

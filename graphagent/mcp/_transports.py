@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from graphagent.mcp._auth import Access
 
 Streams = tuple[Any, Any]
-"""The stream of messages that a server sends, and the stream of those that it is sent."""
+"""The stream of messages from a server, and the stream of messages to it."""
 
 LARGEST = 64 * 1024 * 1024
 """The largest message of a server, in bytes."""
 _NOTICE = 5
-"""Seconds that a server may take to accept what it does not answer, and to end a session: others wait for that."""
+"""Seconds that a server may take to accept a message without an answer, and to end a session: others wait for that."""
 _IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _EVENTS = {"content-type": "text/event-stream"}
 
@@ -50,14 +50,14 @@ class Transport(Protocol):
 
 @dataclass
 class Exchange:
-    """What became of the last request of a task over HTTP."""
+    """The outcome of the last request of a task over HTTP."""
 
     status: int = 0
     """The status of the response; 0 if there was none."""
     is_answer: bool = True
     """Whether the response answers the request. Otherwise it is one of the web, or of a server that did not read the request."""
     words: str = ""
-    """What a response says that is an error and no answer."""
+    """The error of a response that is not an answer."""
     is_lost: bool = False
     """Whether the server does not know the session any more, and so did nothing."""
     error: Exception | None = None
@@ -65,14 +65,14 @@ class Exchange:
     refused: Refused | None = None
     """That it was refused, if another token may help."""
     is_given_up: bool = False
-    """Whether nobody waits for the answer any more."""
+    """Whether no request waits for the answer any more."""
 
 
 _exchange: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
 
 def exchange() -> Exchange:
-    """Return a new exchange, which has what becomes of the requests of this task from now on."""
+    """Return a new exchange, which has the outcome of the requests of this task from now on."""
     found = Exchange()
     _exchange.set(found)  # the client sends each message in the context of the task that made it
     return found
@@ -103,7 +103,7 @@ class Http:
     @asynccontextmanager
     async def open(self, access: Access | None) -> AsyncGenerator[Streams]:
         """Open a client of HTTP, which connects with its first request."""
-        # What limits the time of a request is the wait for its answer. Calls that hang must not keep others from being made.
+        # The wait for its answer limits the time of a request. Calls that hang must not keep others from being made.
         timeout, limits = httpx2.Timeout(None, read=self._timeout), httpx2.Limits(max_keepalive_connections=20)
         async with (
             _Client(headers=self._headers, auth=access, timeout=timeout, limits=limits) as client,
@@ -135,13 +135,13 @@ class _Client(httpx2.AsyncClient):
     access: Access | None
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request, and note what becomes of it."""
+        """Send a request, and note its outcome."""
         noted = _exchange.get() or Exchange()
         if request.method != "POST":
             if request.method == "GET" and "last-event-id" not in request.headers:
-                _wait(request)  # for what a server says by itself
+                _wait(request)  # for messages that a server sends by itself
             elif request.method == "GET" and noted.is_given_up:
-                raise httpx2.RequestError("nobody waits for the rest of the answer")
+                raise httpx2.RequestError("no request waits for the rest of the answer")
             return await super().send(request, **options)
         message = json.loads(request.content)
         try:
@@ -151,7 +151,7 @@ class _Client(httpx2.AsyncClient):
                 return httpx2.Response(202, request=request)
             if message.get("method") != "tools/call":
                 _wait(request)
-            # The messages that follow wait for those that have no answer.
+            # Later messages wait for those without an answer.
             with anyio.move_on_after(None if "method" in message and "id" in message else _NOTICE):
                 noted.error = None
                 response = await self._allowed(request, noted, **options)
@@ -172,7 +172,7 @@ class _Client(httpx2.AsyncClient):
         return response
 
     async def _tell(self, request: httpx2.Request) -> None:
-        """Tell a server what it need not answer."""
+        """Tell a server which request it need not answer."""
         with suppress(Exception), anyio.move_on_after(_NOTICE):  # raised, it would end the requests of all
             await (await super().send(request, stream=True)).aclose()
 
@@ -183,7 +183,7 @@ def _wait(request: httpx2.Request) -> None:
 
 
 async def _answered(response: httpx2.Response, message: Mapping[str, Any], noted: Exchange) -> httpx2.Response:
-    """Note what a response is, and return one with the same answer, in a form that the client reads to its end whatever it is."""
+    """Note the kind of a response, and return one with the same answer, in a form that the client reads to its end in any case."""
     status, request = response.status_code, response.request
     kind = response.headers.get("content-type", "").lower()
     is_json = kind.startswith("application/json")
@@ -216,7 +216,7 @@ def _object(given: object) -> Mapping[str, Any]:
 
 
 class _Events(httpx2.AsyncByteStream):
-    """The body of a response as a stream of events, which ends when nobody waits for it any more.
+    """The body of a response as a stream of events, which ends when no request waits for it any more.
 
     A body in JSON is one event: so it has the same limit, answers the request whose response it is, whatever id it has, and is
     an error of that request alone if it breaks off.
@@ -247,7 +247,7 @@ class _Events(httpx2.AsyncByteStream):
 
 
 def advice(status: int) -> str:
-    """Return what to do about a status of HTTP."""
+    """Return the remedy for a status of HTTP."""
     if status in (401, 403):
         return ": check headers=, such as {'Authorization': 'Bearer …'}, or give auth=OAuth()"
     if status in (404, 405) or 300 <= status < 400:

@@ -1,4 +1,4 @@
-"""A conversation of another library, collected as the steps of a transcript: what the readers of messages have in common."""
+"""A conversation of another library, collected as the steps of a transcript, for all readers of messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Turn:
 
 
 class Conversation:
-    """Collects what was said, message by message."""
+    """Collects a conversation, message by message."""
 
     def __init__(self, library: str) -> None:
         self.library = library
@@ -64,7 +64,7 @@ class Conversation:
             except WrongMessage as error:
                 reason = str(error)
             except (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
-                reason = f"one of its fields is not what it should be ({type(error).__name__})"
+                reason = f"one of its fields is not valid ({type(error).__name__})"
             else:
                 continue
             raise ValueError(f"message {self.place} is not a message of {self.library}: {reason}")

@@ -22,7 +22,7 @@ _MARKS: Mapping[str, tuple[set[str], ...]] = {
 
 
 def origin_of(data: Data) -> str | None:
-    """Guess from the first record what wrote the data: `graphagent`, `crewai`, `mem0` or `mcp`; None if that cannot be told.
+    """Guess from the first record which library wrote the data: `graphagent`, `crewai`, `mem0` or `mcp`; None if that cannot be told.
 
     Raises:
         TypeError: the data are neither text nor parsed JSON.

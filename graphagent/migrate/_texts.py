@@ -60,7 +60,7 @@ def rows_of(text: str) -> Numbered:
             raise ValueError(f"line 1 is not a header with a column 'content' or 'text'; its columns are {there}")
         reader.fieldnames = names
         for row in reader:
-            if row.pop(None, None):  # pyright: ignore[reportArgumentType]  what exceeds the header
+            if row.pop(None, None):  # pyright: ignore[reportArgumentType]  values beyond the header
                 raise ValueError(f"line {reader.line_num} has more cells than the header")
             cells = {name: cell.strip() for name, cell in row.items() if cell and cell.strip()}
             if cells:
@@ -144,7 +144,7 @@ def sections_of(path: str, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _front_matter(text: str) -> tuple[dict[str, Any], str, int]:
-    """Return the front matter, lines `name: value` and lists, what follows it, and the number of the line where that begins."""
+    """Return the front matter, lines `name: value` and lists, the text after it, and the number of its first line."""
     found = re.match(r"---[ \t]*\n(.*?\n)?---[ \t]*(?:\n|$)", text, re.DOTALL)
     if found is None:
         return {}, text, 1

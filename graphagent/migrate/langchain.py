@@ -32,12 +32,12 @@ def load_messages(dump: Sequence[object] | str | bytes) -> RunMemory:
     """Return messages of LangChain as a transcript: to read, to write into a thread with `graphagent.history.import_thread`, or to begin a run with.
 
     System messages before all others are the system prompt of the transcript, later ones stay in their places. LangChain keeps no
-    times, so the steps have none. What no message here can hold, such as audio, is replaced by a text that says so, and logged as a
+    times, so the steps have none. Content that a message here cannot hold, such as audio, is replaced by a text that says so, and logged as a
     warning together with results whose call is missing. Ids and names of messages, metadata of responses, citations and artifacts
     are not read.
 
     Args:
-        dump: What `messages_to_dict` or `dumpd` returned, or its JSON; or the messages themselves, as LangGraph hands them out.
+        dump: The result of `messages_to_dict` or `dumpd`, or its JSON; or the messages themselves, as LangGraph hands them out.
 
     Raises:
         ValueError: `dump` is something else. The text names the invalid message and contains none of its values.

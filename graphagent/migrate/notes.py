@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 def from_export(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
-    """Read JSON lines of what `notes.export()` yielded, with owners and history.
+    """Read JSON lines from `notes.export()`, with owners and history.
 
     Args:
         data: The text of the file, in UTF-8, or the same data as parsed JSON.
         scope: A scope that is put before the scopes of the notes.
-        owner: The owner of all notes; None: those that the data name.
+        owner: The owner of all notes; None for the owners in the data.
 
     Raises:
         ValueError: a line is not a note, or two notes have the same id and differ; the text names the line.
@@ -59,7 +59,7 @@ def from_crewai(data: Data, *, scope: str = ROOT, owner: str | None = None) -> l
     Args:
         data: The text of the file, in UTF-8, or the same data as parsed JSON.
         scope: A scope that is put before the scopes of the records.
-        owner: The owner of all notes; None: those that the data name.
+        owner: The owner of all notes; None for the owners in the data.
 
     Raises:
         ValueError: a record is not of this kind, or two have the same id and differ; the text names it.
@@ -78,7 +78,7 @@ def from_mem0(data: Data, *, scope: str = ROOT, owner: str | None = None) -> lis
     Args:
         data: The text of the file, in UTF-8, or the same data as parsed JSON.
         scope: The scope of the notes.
-        owner: The owner of all notes; None: those that the data name.
+        owner: The owner of all notes; None for the owners in the data.
 
     Raises:
         ValueError: a record is not a memory, or two have the same id and differ; the text names it.
@@ -97,7 +97,7 @@ def from_mcp(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list
     Args:
         data: The text of the file, in UTF-8, or the same data as parsed JSON.
         scope: The scope of the notes.
-        owner: The owner of all notes; None: those that the data name.
+        owner: The owner of all notes; None for the owners in the data.
 
     Raises:
         ValueError: a record is neither an entity nor a relation; the text names it.
@@ -119,7 +119,7 @@ def from_csv(data: str | bytes, *, scope: str = ROOT, owner: str | None = None) 
     Args:
         data: The text of the file, in UTF-8.
         scope: A scope that is put before the scopes of the notes.
-        owner: The owner of all notes; None: those that the data name.
+        owner: The owner of all notes; None for the owners in the data.
 
     Raises:
         ValueError: The header has no such column, or a row is not a note. The message names the line.
@@ -134,7 +134,7 @@ def from_jsonl(data: Data, *, scope: str = ROOT, owner: str | None = None) -> li
     Args:
         data: The text of the file, in UTF-8, or the same data as parsed JSON.
         scope: A scope that is put before the scopes of the notes.
-        owner: The owner of all notes; None: those that the data name.
+        owner: The owner of all notes; None for the owners in the data.
 
     Raises:
         ValueError: A record is not a note, or two with the same id differ. The message names the record.
@@ -177,7 +177,7 @@ def by_owner(records: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str
     """Return the records grouped by owner; those without an owner are under the empty name.
 
     Args:
-        records: What one of these functions returned, or what `notes.export()` yielded.
+        records: The result of one of these functions, or the records that `notes.export()` yielded.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:

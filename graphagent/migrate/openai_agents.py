@@ -1,4 +1,4 @@
-"""Reads the sessions of the OpenAI Agents SDK 0.x: the file of `SQLiteSession`, and what `get_items()` returned. The SDK does not have to be installed."""
+"""Reads the sessions of the OpenAI Agents SDK 0.x: the file of `SQLiteSession`, and the result of `get_items()`. The SDK does not have to be installed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from graphagent.migrate._records import loaded
 if TYPE_CHECKING:
     from graphagent.memory import RunMemory
 
-_REMEDY = "give what session.get_items() returned, or its JSON"
+_REMEDY = "give the result of session.get_items(), or its JSON"
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _ROLES = ("user", "assistant", "system", "developer")
 _LEFT_OUT = ("additional_tools", "compaction_trigger", "configuration_update", "item_reference")
@@ -40,7 +40,7 @@ _AT = " at"
 def load_items(items: Sequence[Mapping[str, Any]] | str | bytes) -> RunMemory:
     """Return the items of a session as a transcript: to read, to write into a thread with `graphagent.history.import_thread`, or to begin a run with.
 
-    Items have no times; `load_sessions` reads those that a file has. Messages of the system and of developers before all others are
+    Items have no times; `load_sessions` reads the times in a file. Messages of the system and of developers before all others are
     the system prompt of the transcript, later ones stay in their places. The items of one answer are one model turn. What they have
     for servers of OpenAI, such as encrypted reasoning, is kept and returned to these alone; so are calls of tools that these servers
     execute, which no message shows otherwise, and which are logged as a warning. So are files and audio, which are replaced by a text
@@ -116,7 +116,7 @@ def _stored(data: object, created: object) -> object:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads items in order, since what belongs to one answer follows from it."""
+    """Reads items in order, which says which of them belong to one answer."""
 
     conversation: Conversation
     reasoned: bool = False
@@ -127,7 +127,7 @@ class _Reader:
         conversation = self.conversation
         at, item = time_of(item.get(_AT)), {name: value for name, value in item.items() if name != _AT}
         if "__enc__" in item:
-            raise WrongMessage("it is encrypted; give what get_items() of its EncryptedSession returned")
+            raise WrongMessage("it is encrypted; give the result of get_items() of its EncryptedSession")
         kind, role = item.get("type") or "message", item.get("role")
         if not isinstance(kind, str) or (kind == "message" and role not in _ROLES):
             raise WrongMessage(f"it has no type, and no role of a message; {_REMEDY}")

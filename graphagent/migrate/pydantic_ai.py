@@ -19,7 +19,7 @@ from graphagent.migrate._conversation import (
     usage_of,
 )
 
-_REMEDY = "give what ModelMessagesTypeAdapter.dump_json(messages), or result.all_messages_json(), returned"
+_REMEDY = "give the result of ModelMessagesTypeAdapter.dump_json(messages) or result.all_messages_json()"
 _UNSENT = ("cache-point",)
 """The kinds of parts that are for a server, not for the model."""
 
@@ -29,7 +29,7 @@ def load_messages(dump: Sequence[Mapping[str, Any]] | str | bytes) -> RunMemory:
 
     System prompts before all other parts, and the last instructions, are the system prompt of the transcript; later system prompts
     stay in their places. The steps have the times of the parts and responses. Calls of tools of a provider, and their results, are
-    those of any tool. Feedback that asks for another answer is said by the user. What no message here can hold, such as documents,
+    those of any tool. Feedback that asks for another answer is said by the user. Content that a message here cannot hold, such as documents,
     is replaced by a text that says so, and logged as a warning together with results whose call is missing. Signatures, metadata,
     citations and costs are not read.
 
@@ -155,7 +155,7 @@ def _is_file(value: object) -> bool:
 
 
 def _file(conversation: Conversation, file: Mapping[str, Any]) -> Text | Image:
-    """Return an image; what stands in for any other file."""
+    """Return an image, or the replacement of any other file."""
     kind, media_type = str(file["kind"]), file.get("media_type")
     image = None
     if kind == "binary":

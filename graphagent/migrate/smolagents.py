@@ -38,7 +38,7 @@ def load_steps(dump: Sequence[Mapping[str, Any]] | str | bytes) -> RunMemory:
     those that cannot be recovered are left out, and their number is logged.
 
     Args:
-        dump: What `get_full_steps()` or `get_succinct_steps()` returned, or its JSON (made with `default=str`, since not all
+        dump: The result of `get_full_steps()` or `get_succinct_steps()`, or its JSON (made with `default=str`, since not all
             of it is JSON).
 
     Raises:
@@ -57,7 +57,7 @@ def load_steps(dump: Sequence[Mapping[str, Any]] | str | bytes) -> RunMemory:
         except _NoStep as error:
             reason = str(error)
         except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
-            reason = f"one of its fields is not what it should be ({type(error).__name__})"
+            reason = f"one of its fields is not valid ({type(error).__name__})"
         else:
             continue
         raise ValueError(f"step {number} is not a step of a dump of smolagents: {reason}")
@@ -236,7 +236,7 @@ def _message(data: Any) -> Message:
 
 
 def _parts(content: Any) -> Iterator[Text | Image]:
-    """Yield the parts of a message's content: text, a list of parts, or what smolagents parsed because it looked like JSON."""
+    """Yield the parts of a message's content: text, a list of parts, or a value that smolagents parsed because it looked like JSON."""
     whole = isinstance(content, list | tuple) and all(
         isinstance(part, Mapping) and "type" in part for part in cast("Sequence[object]", content)
     )

@@ -120,7 +120,7 @@ class _Choose:
         text = as_text(value)
         said = Message.assistant(text)
         await ctx.add(ActionStep(step_number=ctx.memory.turns + 1, model_output_message=said, action_output=value))
-        ctx.emit(TextStreamed(ctx.run_id, ctx.node, text))  # nobody heard the answer while it was one of several
+        ctx.emit(TextStreamed(ctx.run_id, ctx.node, text))  # the answer was not streamed while it was one of several
         return value
 
     async def _number(self, ctx: Context, answers: list[Any]) -> int:

@@ -146,7 +146,7 @@ def ask_human(
         kind: The type of the answer, which is checked before anything is written.
         learn: Notes from which lessons are applied, by the model of the run, to a text before a person sees it (`question` gets it,
             and `result.pending.about` is it), and in which the lessons of what that person answers are kept.
-        deadline: How long it can be answered, as a timedelta, or until when, as a datetime with a time zone. After that, whoever resumes
+        deadline: How long it can be answered, as a timedelta, or until when, as a datetime with a time zone. After that, resuming
             the run continues it without an answer.
         default: The output after the deadline. Without a default, the node raises QuestionExpiredError; continue with
             `.on_error(QuestionExpiredError)`.

@@ -101,7 +101,7 @@ def remember_notes(
 
     Args:
         content: A function that returns a text, or several, for the tap's input; `str` keeps a text as it is. Left out, a model
-            splits what was said in the run so far into statements.
+            splits the conversation of the run so far into statements.
         scope: The scope in which the notes are kept; by default the home of the installed view.
         categories: The categories of the notes; by default they are inferred if the notes have a model.
         name: The name of the tap.

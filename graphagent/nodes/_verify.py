@@ -88,7 +88,7 @@ def verify(
     accepted then.
 
     Args:
-        criteria: What must hold of the input; or a function that makes the whole question of the input.
+        criteria: The criteria for the input; or a function that makes the whole question from the input.
         kind: The type of the input; by default text, or the type that the function takes.
         tools: The tools with which the model may examine the input; by default none. None means those of the parent.
         model: The model that judges; by default that of the parent.

@@ -33,7 +33,7 @@ class Backlog:
         self._put_off: dict[Name, tuple[float, float]] = {}
         """Until when each is left alone, and for how long that is."""
         self.claimed: set[Name] = set()
-        """Runs that somebody else executes, as was found out; to be asked about again."""
+        """Runs that were found to be executed elsewhere; to be looked up again."""
         self._together = _TOGETHER if shared else 1
         self._changed = anyio.Event()
 
@@ -64,7 +64,7 @@ class Backlog:
         self.claimed.discard(name)
 
     def next(self, may: Callable[[Found], bool]) -> Found | None:
-        """Return the run that comes next of those that may be executed; None if there is none."""
+        """Return the next run that may be executed; None without one."""
         now, some = anyio.current_time(), list[Found]()
         for each in self._found:
             if some and (len(some) == self._together or each.order[0] != some[0].order[0]):
@@ -79,7 +79,7 @@ class Backlog:
         self._found.remove(found)
 
     def changed(self) -> None:
-        """Wake those who wait for a change, also of what they may execute."""
+        """Wake all who wait for a change, also of the runs that they may execute."""
         self._changed.set()
         self._changed = anyio.Event()
 

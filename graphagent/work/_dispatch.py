@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("graphagent.work")
 _made: WeakKeyDictionary[Any, Dispatcher] = WeakKeyDictionary()
-"""The connections of those that were made for stores are kept as long as the stores are."""
+"""Dispatchers that were made for stores keep their connections as long as the stores exist."""
 _LONGEST = 50
 """Letters of the name of a schema that are in that of the jobs, which has at most 63 bytes."""
 
@@ -29,7 +29,7 @@ def dispatcher_of(store: Store, given: Dispatcher | None) -> Dispatcher:
     if given is not None:
         return given
     inner: Any = innermost(store)
-    postgres = sys.modules.get("graphagent.store.postgres")  # imported by whoever has such a store
+    postgres = sys.modules.get("graphagent.store.postgres")  # imported by a program with such a store
     if postgres is None or not isinstance(inner, postgres.PostgresStore) or find_spec("procrastinate") is None:
         return InProcess(store)
     made = _made.get(inner)
@@ -46,7 +46,7 @@ async def tell(config: RunConfig, header: RunHeader) -> None:
         return
     dispatcher = dispatcher_of(config.runs, config.dispatcher)
     is_sealed = innermost(config.runs) is not config.runs and not isinstance(dispatcher, InProcess)
-    # What only those with the key may read is not put into a queue.
+    # Data that can be read only with the key is not put into a queue.
     owner, run_id = ("", "") if is_sealed else (header.owner, header.run_id)
     try:
         await dispatcher.tell(owner, run_id, queue=header.queue, priority=header.priority)

@@ -36,25 +36,25 @@ Doing: TypeAlias = Literal["executed", "left", "claimed", "held", "early", "rest
 
 
 class Outcome(NamedTuple):
-    """What became of a run that was to be executed."""
+    """The outcome of an attempt to execute a run."""
 
     did: Doing
     """`executed`: it came to an end, failed, or waits. `left`: it was interrupted, or lost, and is due still. Nothing was done with one that is
-    `claimed` by somebody else; `held`, since another run of its thread comes before it; too `early`; `resting`, since it is over, waits
+    `claimed` by another process; `held`, since another run of its thread comes before it; too `early`; `resting`, since it is over, waits
     or is paused; `changed`, since this agent has another strategy than it began with; or `missing`."""
     following: str = ""
     """The run of its thread that may be begun next."""
     error: BaseException | None = None
-    """What the run raised."""
+    """The error of the run."""
 
 
 def config_of(agent: Agent[Any, Any]) -> RunConfig:
     """Return the configuration of the runs of an agent that are in its store."""
-    return agent._stored_config()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  workers do what its own methods do
+    return agent._stored_config()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  workers do the same as its own methods
 
 
 def can_execute(agent: Agent[Any, Any]) -> bool:
-    """Return whether runs of an agent can be executed where nobody passes them `deps`: nothing takes any, or they are made."""
+    """Return whether runs of an agent can be executed without passing `deps`: no node takes any, or a factory makes them."""
     try:
         config_of(agent).check_given(None, "Agent(…, deps_factory=…)")
     except TypeError:
@@ -70,7 +70,7 @@ async def execute(
     most_deaths: int | None = DEATHS,
     began: Callable[[AgentRun], object] = lambda _: None,
 ) -> Outcome:
-    """Execute a run until it ends, waits or pauses, if it is due and nobody else executes it.
+    """Execute a run until it ends, waits or pauses, if it is due and no other process executes it.
 
     Args:
         agent: Whose run it is: its strategy has the name of that of the run.

@@ -26,11 +26,11 @@ _log = logging.getLogger("graphagent.work")
 _MOST, _EVER = 1000, 64_000
 """Runs that a look finds, at first, and at most, if others that cannot be executed here come before."""
 _LONGEST = 5.0
-"""Seconds between two tries of what fails, at most."""
+"""The most seconds between two attempts after failures."""
 
 
 class Facts(NamedTuple):
-    """What does not change of a run as long as the same is due for it."""
+    """The properties of a run that do not change as long as the same is due for it."""
 
     queue: str
     priority: int
@@ -83,7 +83,7 @@ class Finder:
                     told(error),
                     extra={"error_type": type(error).__name__},
                 )
-                self._backlog.replace(())  # what could be executed is not known
+                self._backlog.replace(())  # it is unknown which runs could be executed
             self._now_please = anyio.Event()
             with anyio.move_on_after(pause * random.uniform(0.75, 1.25)):
                 await self._now_please.wait()
@@ -130,13 +130,13 @@ class Finder:
                 self._facts[each.owner, each.run_id] = Facts(header.queue, header.priority, each.at, at_rest)
 
     async def _remove(self, due: Due) -> None:
-        """Remove what says that something is due for a run that is not there."""
+        """Remove the item by which a missing run is due."""
         run = RunHeader(run_id=due.run_id, owner=due.owner, due=due.at)
         with suppress(ConflictError):  # it is there again
             await self._store.commit(Delete(due_key(run)), Delete(header_key(due.owner, due.run_id), expected=0))
 
     async def _lapsed(self, claims: Claims) -> list[Found]:
-        """Return the runs whose process has died and that nobody submitted, and release the claims of runs that are at rest."""
+        """Return the runs whose process has died and that were not submitted, and release the claims of runs that are at rest."""
         lapsed = await claims.lapsed(ROOM, self._most_lapsed)
         items = await get_many(self._store, [each.key for each in lapsed]) if lapsed else {}
         over: list[Claimed] = []
@@ -177,7 +177,7 @@ class Finder:
     # ---- hearing
 
     async def listen(self) -> None:
-        """Take what the dispatcher brings, for ever, and wait longer while that fails."""
+        """Take the hints of the dispatcher, for ever, and wait longer while that fails."""
         pause = self._pause
         while True:
             try:
@@ -228,12 +228,12 @@ def _read(data: bytes, run_id: str) -> RunHeader | None:
 
 
 def _next_limit(limit: int, read: int, has_work: bool) -> int:
-    """Return how many to read in the next look: what others are to execute may be in the way of all that is for this worker."""
+    """Return how many runs to read in the next look: runs for other workers may precede all runs for this one."""
     return min(limit * 2, _EVER) if read == limit and not has_work else _MOST
 
 
 def told(error: Exception) -> str:
-    """Return what a log may say of an error: the text of others may have a value in it."""
+    """Return the text about an error for a log: the message of a foreign error may contain a value."""
     inner: BaseException = error
     while isinstance(inner, BaseExceptionGroup):
         (inner, *_) = cast("tuple[BaseException, ...]", inner.exceptions)

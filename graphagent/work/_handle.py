@@ -1,4 +1,4 @@
-"""A run that others execute, as whoever submitted it has it."""
+"""A run that others execute, from the side of the program that submitted it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NO_ANSWER: Any = object()
 class RunHandle(Generic[O]):
     """A run in the store that others execute: `agent.submit(…)` and `agent.handle(run_id)` return one.
 
-    Each method reads the store, so it works in any process, and returns the state in the store. A `Run` is what executes one, with its state in
+    Each method reads the store, so it works in any process, and returns the state in the store. A `Run` executes one, with its state in
     memory.
     """
 
@@ -97,7 +97,7 @@ class RunHandle(Generic[O]):
             while True:
                 header, _ = await read_written(store, self._owner, self._run_id)
                 if header.status not in _MOVING and (result := await self.result()).status not in _MOVING:
-                    return result  # else somebody went on with it meanwhile
+                    return result  # else another process went on with it meanwhile
                 await changes.next()
         raise TimeoutError(
             f"run {self._run_id!r} is {await self.status()} after {timeout} seconds; it goes on without you"
@@ -109,7 +109,7 @@ class RunHandle(Generic[O]):
         They are those of `agent.history`: `async for entry in handle.events(): …`. Nothing is executed here.
 
         Args:
-            after: The number of the entry after which they begin: `entry.number` of the last one that was seen, by whoever follows the
+            after: The number of the entry after which they begin: `entry.number` of the last one that was seen, to follow the
                 run again. By default, with the first one.
 
         Raises:
@@ -139,7 +139,7 @@ class RunHandle(Generic[O]):
 
         Raises:
             AnswerError: an answer fits no open question, or not its type; nothing was written.
-            RunClaimedError: somebody has answered and continued the run meanwhile.
+            RunClaimedError: the run was answered and continued elsewhere meanwhile.
             RunEndedError: the run was ended.
             StoreError: the store cannot be read or written.
         """

@@ -83,7 +83,7 @@ class _Board:
                 raise
 
     def _leave(self, waiting: tuple[Collection[str] | None, Reply]) -> None:
-        """Wait no more. If it was woken already, somebody else is to have the run."""
+        """Stop waiting. If it was woken already, another one gets the run."""
         with self._lock:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)

@@ -21,7 +21,7 @@ _ROOM = "places"
 
 
 class Limits:
-    """Lets so many runs begin. In a store that says who has what, all workers of the store count together; else this one counts alone."""
+    """Lets so many runs begin. In a store with claims of its own, all workers of the store count together; else this one counts alone."""
 
     def __init__(self, store: Store, queues: Mapping[str, int], each_owner: int | None) -> None:
         self._store, self._queues, self._each_owner = store, queues, each_owner
@@ -40,7 +40,7 @@ class Limits:
         self._running.subtract(name for name, _ in self._of(queue, owner))
 
     async def enter(self, queue: str, owner: str) -> AsyncExitStack | None:
-        """Return what gives the places of a run among those of all workers back when it is closed; None if there is none left.
+        """Return an object that gives the places of a run among those of all workers back when it is closed; None if no place is free.
 
         Raises:
             StoreError: the store cannot be asked.

@@ -40,7 +40,7 @@ async def remove_expired(store: Store, strategies: Collection[str], now: int) ->
 
 
 async def _remove(store: Store, due: list[Due], now: int) -> int:
-    """Remove those of some runs that have expired, and that nobody executes."""
+    """Remove those of some runs that have expired, and that no process executes."""
     names = {header_key(each.owner, each.run_id): each for each in due}
     found: dict[str, list[str]] = {}
     for key, item in (await get_many(store, names)).items():
@@ -57,5 +57,5 @@ async def _remove(store: Store, due: list[Due], now: int) -> int:
 
 
 def _has_expired(header: RunHeader, now: int) -> bool:
-    # A run that came to its end since it was found due is kept: what was due was that it goes on.
+    # A run that came to its end since it was found due is kept: it was due to go on.
     return header.written in RETAINED and 0 < header.due <= now

@@ -45,14 +45,14 @@ class Schedule:
     Args:
         cron: Five fields, such as `0 9 * * 1-5`: minute, hour, day of the month, month, day of the week.
         agent: Whose runs these are.
-        task: What the agent takes, or a function that returns it for a time, which it is passed in the zone.
+        task: The input of the agent, or a function that returns it for a time, which it is passed in the zone.
         zone: The time zone, such as `Europe/Oslo`.
         name: Identifies the schedule in its store. By default it is made of the strategy, the line and the zone.
         **options: As in `agent.submit`, such as `owner`, `thread` and `queue`.
 
     Raises:
         ValueError: the line never comes, or is none; the zone is not known; or the name has a slash.
-        TypeError: an option is not one of a submitted run, or is about what the schedule decides.
+        TypeError: an option is not an option of a submitted run, or is decided by the schedule.
         MissingExtraError: the extra `workers` is not installed.
     """
 
@@ -74,7 +74,7 @@ class Schedule:
         self.agent: Agent[Any, Any] = agent
         """Whose runs it begins."""
         self.options = options
-        """What its runs are submitted with."""
+        """The options with which its runs are submitted."""
         made = hashlib.blake2b(f"{cron} {zone}".encode(), digest_size=4).hexdigest()
         self.name = name or f"{agent.name or agent.strategy.name}-{made}"
         """Identifies it in its store."""
@@ -112,7 +112,7 @@ class Schedule:
         """
         check_zone("moment", moment)
         ahead = moment.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
-        # Times of one zone are compared by what its clocks show, which may be the same for two of them.
+        # Times of one zone are compared by local time, which may be the same for two of them.
         found = (each.astimezone(UTC) for each in self._times(ahead, back=True))
         last = next((each for each in found if each <= moment.astimezone(UTC)), None)
         if last is not None:
@@ -141,12 +141,12 @@ class Schedule:
         return f"{self.name}@{time.astimezone(UTC):%Y%m%dT%H%MZ}"
 
     async def begin_due(self, store: Store, now: datetime, begin: Callable[..., Any]) -> None:
-        """Begin the run of the last time that has come and that nobody has seen to, by `begin(schedule, time)`.
+        """Begin the run of the last time that has come and whose run has not begun, by `begin(schedule, time)`.
 
-        What fails for another reason than the store is tried again a minute later, until the next time has come.
+        A failure other than one of the store is tried again a minute later, until the next time has come.
 
         Raises:
-            DamagedStoreError: what the store knows of the schedule is not what was written.
+            DamagedStoreError: the stored state of the schedule is damaged.
             StoreError: it cannot be read or written.
         """
         if now < self._next:
@@ -173,7 +173,7 @@ class Schedule:
             try:
                 await store.commit(Put(key, kept.pack(), expected=0 if item is None else item.version))
             except ConflictError:
-                return  # another worker was here: the next look sees what it has seen to
+                return  # another worker was faster: the next look sees the runs that it has begun
         self._next = self.after(now)
 
     def _times(self, moment: datetime, *, back: bool) -> Iterator[datetime]:
@@ -201,12 +201,12 @@ class Schedule:
 
 
 class _Known(Struct, frozen=True, array_like=True):
-    """What a store knows of a schedule."""
+    """The stored state of a schedule."""
 
     cron: str
     zone: str
     until: int
-    """Milliseconds UTC: what came up to then was seen to."""
+    """Milliseconds UTC: the runs of all times up to then have begun."""
 
     def pack(self) -> bytes:
         """Return it as bytes."""

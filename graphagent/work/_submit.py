@@ -1,4 +1,4 @@
-"""Submitting a run: all of it is committed at once, and whoever has the store can begin it."""
+"""Submitting a run: all of it is committed at once, and any process with the store can begin it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LONGEST, _URGENT = 128, 2**31
 
 
 class SubmitOptions(TypedDict, total=False):
-    """What `agent.submit` takes besides the task. What is not described is as in `RunOptions`."""
+    """The options of `agent.submit` besides the task. Options without a description are as in `RunOptions`."""
 
     owner: str
     run_id: str | None
@@ -47,7 +47,7 @@ class SubmitOptions(TypedDict, total=False):
     """The name of a conversation of this owner. Runs submitted to it are executed one after the other, in the order in which they were
     submitted."""
     if_busy: Literal["queue", "refuse", "end"]
-    """What becomes of the run if the thread has another one that is not over, or that waits in its queue. By default, `queue`, it
+    """The treatment of the run if the thread has another one that is not over, or that waits in its queue. By default, `queue`, it
     waits: also for one that waits for a person. With `refuse` it is refused with a ThreadBusyError. With `end` the last run of the thread is
     ended as by `agent.end` if it waits or is paused; one that is being executed is waited for."""
     max_queued: int | None
@@ -131,7 +131,7 @@ async def submit(run: AgentRun, settings: Settings) -> RunHeader:
         try:
             await log.commit(header=True)
         except RunClaimedError:
-            continue  # somebody submitted a run of this id, or to this thread, since these were read
+            continue  # a run of this id, or of this thread, was submitted since these were read
         await tell(config, log.header)
         return log.header
 
@@ -163,7 +163,7 @@ def _task_of(log: Log) -> tuple[Any, Any]:
 
 
 async def _check_idle(store: Store, header: RunHeader) -> None:
-    """Check that a thread has no run that is queued or not over, but for those that failed or were cancelled.
+    """Check that a thread has no run that is queued or not over, except runs that failed or were cancelled.
 
     Raises:
         ThreadBusyError: it has one.

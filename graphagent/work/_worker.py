@@ -59,9 +59,9 @@ class Worker:
         agents: An agent, or several, with one store. Runs are theirs by the names of their strategies.
         schedules: When to begin runs, of these agents or others.
         concurrency: How many runs it executes at once.
-        queues: From which queues it takes runs; by default from all. What was not submitted, such as a run that sleeps, is in none, and
+        queues: The queues from which it takes runs; by default all. Runs that were not submitted, such as one that sleeps, are in none, and
             is taken by every worker.
-        limits: How many runs of a queue are executed at once, by the names of queues. In a store that says itself who has what, such as a
+        limits: How many runs of a queue are executed at once, by the names of queues. In a store with claims of its own, such as a
             PostgresStore, these are all that workers with this limit execute; in others, those of this worker.
         limit_per_owner: How many runs of an owner are executed at once; counted in the same way.
         sweep: Seconds, more or less, between two looks into the store for runs that are due.
@@ -99,7 +99,7 @@ class Worker:
         self.agents: tuple[Agent[Any, Any], ...] = tuple({id(each): each for each in given}.values())
         """Whose runs it executes."""
         self._able: list[Agent[Any, Any]] = []
-        """Those of them that need nothing which nobody passes."""
+        """The agents that need no deps, or make them."""
         self.concurrency = concurrency
         """How many runs it executes at once."""
         store: Any = given[0].store
@@ -323,7 +323,7 @@ async def _submit(schedule: Schedule, time: datetime) -> None:
 
 
 def _check(agents: list[Agent[Any, Any]], queues: Collection[str] | None, limits: Mapping[str, int | None]) -> None:
-    """Check what a worker is made of.
+    """Check the arguments of a worker.
 
     Raises:
         ValueError, TypeError: it is not valid.

@@ -48,10 +48,10 @@ class Procrastinate:
     """Brings word of runs by a queue of Procrastinate: to a worker that waits, within milliseconds, by NOTIFY.
 
     A job has the owner and the id of a run, and is deleted when a worker takes it. Its tables are in a schema that has no jobs of
-    others, and are made by whoever comes first. Any program tells; on asyncio, workers take. On trio they take nothing, and find
+    others, and are made by the first process. Any program tells; on asyncio, workers take. On trio they take nothing, and find
     their runs in the store.
 
-    Behind a pooler in transaction mode, NOTIFY reaches nobody: workers ask every `poll` seconds, as they do anyway. `listen=` names
+    Behind a pooler in transaction mode, NOTIFY is not passed on: workers ask every `poll` seconds, as they do anyway. `listen=` names
     the server itself for that one connection.
 
     Args:
@@ -109,11 +109,11 @@ class Procrastinate:
             group.cancel_scope.cancel()
 
     async def _take(self, app: App, bell: _Bell, group: TaskGroup, queues: list[str] | None) -> tuple[str, str]:
-        """Wait for a job, have it deleted, and return what it is about."""
+        """Wait for a job, have it deleted, and return its run."""
         while True:
             bell.event, job = anyio.Event(), None
             with anyio.CancelScope(shield=True):  # cancelled in between, the job would be lost
-                # Nobody needs to know whose a job is, which is deleted at once.
+                # The owner of a job is not needed, since it is deleted at once.
                 job = await app.job_manager.fetch_job(queues, cast(Any, None))
             if job is not None:
                 group.start_soon(_delete, app, job)
@@ -165,7 +165,7 @@ class Procrastinate:
             try:
                 connection = psycopg.connect(self._resolved(self._dsn), autocommit=True, **_KWARGS)
             except psycopg.Error:
-                self._down_until = time.monotonic() + _DOWN  # whoever submits waits for this
+                self._down_until = time.monotonic() + _DOWN  # a submit waits for this
                 raise
             try:
                 self._prepare(connection)
@@ -215,7 +215,7 @@ _KWARGS: dict[str, Any] = {
 
 
 async def _delete(app: App, job: Job) -> None:
-    """Delete a job. If that fails, or somebody else does it, nothing is lost."""
+    """Delete a job. If that fails, or another process does it, nothing is lost."""
     with anyio.move_on_after(_DELETING, shield=True), suppress(ConnectorException):
         await app.job_manager.finish_job(job, Status.SUCCEEDED, delete_job=True)
 

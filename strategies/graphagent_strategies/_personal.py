@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def personal(
     *, subjects: Iterable[Subject] | None = None, parallel_tools: int = 1, name: str = "personal"
 ) -> Strategy[Prompt, str]:
-    """Make a strategy that answers with all known facts, and keeps what it learns; it needs `AgentMemory`.
+    """Make a strategy that answers with all known facts, and keeps new facts; it needs `AgentMemory`.
 
     The conversation of a run is searched for facts once, after the answer, so a run costs one model request more than
     `single_run`. The facts are kept in the scope of the agent, by default under the strategy's name.

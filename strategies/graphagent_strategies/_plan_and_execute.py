@@ -1,4 +1,4 @@
-"""Plan first, carry out the plan step by step, and plan further with what was found out."""
+"""Plan first, carry out the plan step by step, and plan further with the results."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def reflect(
     ```
 
     Args:
-        criteria: What a good text is like; the model knows it when it drafts, criticises and revises.
+        criteria: The criteria for a good text; the model knows them when it drafts, criticises and revises.
         rounds: The largest number of revisions.
         parallel_tools: How many of a turn's tool calls run at once; by default one after the other.
         name: The name of the strategy.

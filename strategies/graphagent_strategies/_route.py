@@ -30,9 +30,9 @@ def route(
     default: str | None = None,
     name: str = "route",
 ) -> Strategy[Prompt, str]:
-    """Make a strategy that chooses one of several experts for a question, and returns what that expert answers.
+    """Make a strategy that chooses one of several experts for a question, and returns the answer of that expert.
 
-    The model is asked for the choice once more if it names nobody. The expert is not sent the choice. `strategy.using(model=…,
+    The model is asked for the choice once more if it names no expert. The expert is not sent the choice. `strategy.using(model=…,
     tools=…, max_turns=…)` gives an expert a model, tools and budgets of its own, `agent.as_node()` a run and a transcript too.
 
     ```mermaid

@@ -169,7 +169,7 @@ def test_a_copy_that_breaks_a_rule_is_explained():
     """Its name is not in the rule, which means it all the same; the error says how to mean one place."""
     [copied] = problems(START >> send.named("reply") >> approve >> END, rules=[APPROVED])
     assert copied.endswith(
-        "'reply' executes what the rule names, and counts as that; a path as text names one place alone"
+        "'reply' executes an element of the rule, and counts as that element; a path as text names one place alone"
     )
     [named] = problems(START >> send >> approve >> END, rules=[APPROVED])
     assert "counts as that" not in named

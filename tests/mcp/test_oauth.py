@@ -427,7 +427,7 @@ async def test_a_server_of_oauth_that_does_not_end_its_answer_is_given_up(site, 
     if fault == "slow":
         monkeypatch.setattr(auth, "_REPLY", 1.0)
     site.fails["/register"] = (201, {"Content-Length": str(10**9)}, fault)
-    says = "gave no access within 1 second" if fault == "slow" else "that is not what OAuth says"
+    says = "gave no access within 1 second" if fault == "slow" else "that violates OAuth"
     async with using(site, MemoryStore()) as running:
         with pytest.raises(ToolServerError, match=says):
             await running.run("go")

@@ -200,7 +200,7 @@ async def test_a_question_of_which_nobody_knows_the_call_is_refused():
         running.last.answer({"sure": True})
         await running.last.finish()
         said = answers(running)
-    refusal = "2 calls are being made, and nobody knows which of them this is about; make them one after the other"
+    refusal = "2 calls are being made, and it is unknown to which of them this belongs; make them one after the other"
     assert sorted(said, key=str) == sorted([refusal, ACCEPTED], key=str)
 
 
@@ -208,7 +208,7 @@ async def test_a_call_outside_of_a_run_asks_nobody():
     """The server is told so."""
     server = asks("form")
     tool, _ = server.tools_from(await server.list_tools())
-    assert json.loads((await tool.call({})).content) == ["the call is not made by a run, so there is nobody to ask"]
+    assert json.loads((await tool.call({})).content) == ["the call is not made by a run, so no person can be asked"]
     await server.aclose()
 
 

@@ -327,9 +327,9 @@ def test_the_extra_is_named_where_it_is_missing():
             "schema",
             r"a tool 'tool' whose input schema is not a valid JSON schema, at 'properties/a/type'; leave it out",
         ),
-        ("no-object", r"that is not what the protocol, or its own schema, says, at 'tools.0.inputSchema"),
-        ("nameless", r"gave an answer when it was asked for its tools that is not what the protocol"),
-        ("half-list", r"gave an answer when it was asked for its tools that is not what the protocol"),
+        ("no-object", r"that violates the protocol, or its own schema, at 'tools.0.inputSchema"),
+        ("nameless", r"gave an answer when it was asked for its tools that violates the protocol"),
+        ("half-list", r"gave an answer when it was asked for its tools that violates the protocol"),
         ("endless", r"more than 100 pages"),
         ("exit", r"ended before it answered; start '.*python.*' by hand to see why"),
     ],
@@ -355,7 +355,7 @@ async def test_a_list_that_is_not_valid_ends_the_run_before_it_begins(trouble, s
         ("hang", "did not answer within 0.5 seconds; try again, or give it start_timeout="),
         (
             "only-rubbish",
-            "within 0.5 seconds; what it printed is not the protocol, whose messages alone belong on stdout",
+            "within 0.5 seconds; its output is not the protocol, whose messages alone belong on stdout",
         ),
     ],
 )
@@ -438,9 +438,7 @@ async def test_an_answer_that_is_not_valid_is_shown_to_the_model(trouble):
         await running.run("try")
     [result] = results(running)
     assert result.is_error
-    assert (
-        "gave an answer when 'tool' was called that is not what the protocol, or its own schema, says" in result.content
-    )
+    assert "gave an answer when 'tool' was called that violates the protocol, or its own schema" in result.content
 
 
 async def test_an_answer_that_cannot_be_read_leaves_the_connection_open():

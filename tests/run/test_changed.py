@@ -503,7 +503,7 @@ async def test_a_member_that_an_enum_lost_is_told(flag):
     with pytest.raises(NodeFailedError):
         await Agent(keeping(old, old.SECRET)[0], store=store).run("x", run_id="r")
     error = await refusal(store, keeping(new, None)[0])
-    assert "node 'make': what was kept is a member of Colour that it does not have; there are BLUE\n" in str(error)
+    assert "node 'make': the stored value is a member of Colour that it does not have; there are BLUE\n" in str(error)
     assert "SECRET" not in str(error)
 
 

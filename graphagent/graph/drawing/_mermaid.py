@@ -19,7 +19,7 @@ def to_mermaid(strategy: Outline) -> str:
 
 
 def notes(element: Outline) -> list[str]:
-    """Return what stands under the name of a node: the kind of a fork that has another name, policies and limits."""
+    """Return the lines under the name of a node: the kind of a fork that has another name, policies and limits."""
     is_fork = element.is_frame and element.kind != "strategy"
     return [*([element.kind] if is_fork and element.name != element.kind else []), *element.notes]
 

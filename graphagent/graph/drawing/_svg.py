@@ -59,7 +59,7 @@ class _Picture:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What is drawn of an edge besides its course."""
+    """The parts of an edge in the drawing besides its course."""
 
     name: str
     """Its name, with the path of its strategy."""
@@ -111,7 +111,7 @@ def _strategy(strategy: Outline, path: str) -> _Picture:
     return _Picture(layout.width, layout.height, body)
 
 
-# What a box looks like
+# Boxes
 
 
 def _place(name: str, *, inner: bool) -> Box:
@@ -212,7 +212,7 @@ def _titled(element: Outline, path: str, body: str) -> str:
     return f'<g data-node="{_safe(path)}"><title>{_safe(tip)}</title>{body}</g>\n'
 
 
-# What an edge looks like
+# Edges
 
 
 def _wire(wire: Wire, layout: Layout, look: _Look) -> str:

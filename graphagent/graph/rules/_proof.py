@@ -2,7 +2,7 @@
 
 All rules come down to one question: can a run start one of some nodes (`then`) after it has started another one (`first`, or
 START), with no execution of a third one (`between`) that began after that and came to its end? For each node, fork and strategy,
-`_ways` computes the shortest ways through it that matter to this question, from the inside out. So nobody has to try the
+`_ways` computes the shortest ways through it that matter to this question, from the inside out. So it is not necessary to try the
 orders in which branches may have their turns: two branches of a fork matter to each other only if one of them starts one of
 `first` and the other one of `then`. `docs/rules.md` lists the assumptions about a run.
 
@@ -339,7 +339,7 @@ def _through_fork(fork: Each | Parallel | Race, path: str, pattern: Pattern) -> 
         ends = [_shortest(each.done, each.fails.then(failure)) for each in branches]
         past = [_shortest(each.kept, each.fails.then(failure)) for each in branches]
         done, kept = _all(ends, shown=[False] * len(ends)), _all(past, shown=[each.avoids for each in branches])
-        # The branch that arms comes to its end last, so that what the others have executed does not count.
+        # The branch that arms comes to its end last, so that the elements of the others do not count.
         arms = [
             None if way is None or end is None or done is None else Way(way.cost + done.cost - end.cost, (way,))
             for way, end in zip(arms, ends, strict=True)
@@ -428,7 +428,9 @@ def _about_calls(rule: PathRule, calls: Callable[[RuleNode], frozenset[str]], pa
 def _about_copy(rule: PathRule, path: str) -> str:
     if {path, *path.split("/")} & {name_of(node) for node in rule.nodes}:
         return ""
-    return f"; {path!r} executes what the rule names, and counts as that; a path as text names one place alone"
+    return (
+        f"; {path!r} executes an element of the rule, and counts as that element; a path as text names one place alone"
+    )
 
 
 def _advice(rule: PathRule) -> str:

@@ -72,5 +72,5 @@ def test_a_note_in_a_journal_is_stored_as_it_always_was(known, stored):
 )
 def test_a_damaged_note_is_refused(data):
     """What lacks something, or has something else, is not read as a note."""
-    with pytest.raises(ValueError, match="what was kept"):
+    with pytest.raises(ValueError, match="the stored value"):
         read_note_json(data)
