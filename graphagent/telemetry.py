@@ -33,7 +33,7 @@ from graphagent.llm._families import family_of
 from graphagent.llm._messages import error_text, sendable
 from graphagent.llm._wrappers import inner_models
 from graphagent.protocols import Feature
-from graphagent.run._suspend import Suspend
+from graphagent.run._final_errors import Suspend
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

@@ -20,7 +20,7 @@ from graphagent.log._segments import read_header, root_of
 from graphagent.memory.steps._render import stopped_text
 from graphagent.memory.transcript._memory import Detached, RunMemory
 from graphagent.run._reading import look_up_references
-from graphagent.run._replay import with_runs
+from graphagent.run._result import with_runs
 
 if TYPE_CHECKING:
     from graphagent.graph import Outline

@@ -2,9 +2,9 @@
 
 A configuration and a task come in, entries of a log and a result come out. Read the files in this order: `_handle` (a run, as users
 have it), `_session`, `_agent_run` and `_walk` (the live things of a log, of a run of an agent, and of a frame), `_beginning` with `_threads` and `_reading` (what it
-begins with), `_heartbeat`, `_answering`, `_ending`; `_compiled` and `_building` (a strategy that is ready to be executed), `_loop` (the
+begins with), `_answering`, `_ending`; `_compiled` and `_building` (a strategy that is ready to be executed), `_loop` (the
 nodes of a frame, one after the other), `_context` and `_effects` (what a node can do, and how that is recorded), `_turns`,
-`_requests`, `_calls`, `_steps`, `_people` (models, tools, steps, people), `_forks`, `_policies`, `_children` (inside a node),
+`_calls`, `_people` (models, tools, people), `_forks`, `_policies`, `_children` (inside a node),
 `_recorded` (a run that is executed again).
 """
 
@@ -18,8 +18,8 @@ from graphagent.log._header import Status as Status
 from graphagent.log._segments import list_runs as list_runs
 from graphagent.log._visits import Charge as Charge
 from graphagent.log._visits import Ledger as Ledger
-from graphagent.run._budgets import Budgets as Budgets
 from graphagent.run._callbacks import Callback as Callback
+from graphagent.run._config import Budgets as Budgets
 from graphagent.run._config import ResumeOptions as ResumeOptions
 from graphagent.run._config import RunOptions as RunOptions
 from graphagent.run._context import Context as Context

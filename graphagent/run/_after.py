@@ -27,10 +27,9 @@ from graphagent.run._concurrently import together
 from graphagent.run._deps import make_deps
 from graphagent.run._effects import Effects
 from graphagent.run._final_errors import matching
-from graphagent.run._heartbeat import with_heartbeat
-from graphagent.run._learning import FAILURES, report
+from graphagent.run._policies import FAILURES, report
 from graphagent.run._reading import read_run
-from graphagent.run._session import Session
+from graphagent.run._session import Session, with_heartbeat
 from graphagent.run._sites import sites
 from graphagent.run._walk import Walk
 from graphagent.store import Delete

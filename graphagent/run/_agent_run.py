@@ -24,11 +24,10 @@ from graphagent.log._visits import Charge
 from graphagent.memory.steps._types import ActionStep, FinalAnswerStep
 from graphagent.memory.transcript._memory import RunMemory
 from graphagent.run._effects import RunEditor
-from graphagent.run._inputs import StoredInput
+from graphagent.run._final_errors import Suspend
 from graphagent.run._result import RunResult
-from graphagent.run._suspend import Suspend
 from graphagent.run._times import moment_of
-from graphagent.run._walk import Limits, Walk
+from graphagent.run._walk import Limits, StoredInput, Walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,9 +45,9 @@ if TYPE_CHECKING:
     from graphagent.protocols import ToolServer
     from graphagent.run._config import Plan, RunConfig
     from graphagent.run._effects import Effects
-    from graphagent.run._held_back import HeldBack
     from graphagent.run._questions import Question
     from graphagent.run._session import Session
+    from graphagent.run._walk import HeldBack
 
 E = TypeVar("E", bound="RunError")
 _EDITING: ContextVar[Effects | None] = ContextVar("editing", default=None)

@@ -12,12 +12,10 @@ from graphagent.log._entries import Placed, TaskShown
 from graphagent.memory.steps._types import FinalAnswerStep, TaskStep
 from graphagent.run._callbacks import call_all
 from graphagent.run._compiled import DONE
-from graphagent.run._deadlines import limited_to
-from graphagent.run._effects import Effects
-from graphagent.run._held_back import REFUSED, HeldBack
+from graphagent.run._effects import Effects, close_open
+from graphagent.run._final_errors import Suspend
 from graphagent.run._servers import list_tools
-from graphagent.run._steps import close_open
-from graphagent.run._suspend import Suspend
+from graphagent.run._walk import REFUSED, HeldBack, limited_to
 
 if TYPE_CHECKING:
     from graphagent.errors import RunError

@@ -16,13 +16,13 @@ from graphagent.llm import Approve, Deny, ToolResult
 from graphagent.llm._messages import error_text
 from graphagent.llm._tools import BROKEN_OFF, because
 from graphagent.llm._tools import call_tool as execute_tool
-from graphagent.run._cached import CacheEntry
 from graphagent.run._callbacks import call_all
+from graphagent.run._final_errors import Suspend
 from graphagent.run._logging import log_failed_call
 from graphagent.run._middleware import pass_through
 from graphagent.run._people import ask
+from graphagent.run._policies import CacheEntry
 from graphagent.run._rules import begin_tool, check_tool, end_tool, names_in_log
-from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
     from graphagent.llm import Tool, ToolCall

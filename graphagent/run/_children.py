@@ -25,11 +25,11 @@ from graphagent.memory.steps._types import TaskStep
 from graphagent.run._after import look_back
 from graphagent.run._agent_run import AgentRun
 from graphagent.run._answering import begin_features, execute_until_accepted
+from graphagent.run._final_errors import Suspend
 from graphagent.run._middleware import around_run
 from graphagent.run._reading import look_up_again_in
 from graphagent.run._rules import begin_agent, check_agent, end_agent
 from graphagent.run._sites import AgentNode, AgentTool
-from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
     from graphagent.run._config import RunConfig

@@ -1,10 +1,11 @@
-"""What a run is given: the configuration of its agent, and the options of its call."""
+"""What a run is given: the configuration of its agent with its budgets, and the options of its call."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, final
 
 from graphagent._article import kind_of
@@ -23,11 +24,24 @@ if TYPE_CHECKING:
     from graphagent.memory.steps._types import Step
     from graphagent.memory.transcript._memory import RunMemory
     from graphagent.protocols import Dispatcher, Model, Store, ToolServer
-    from graphagent.run._budgets import Budgets
     from graphagent.run._callbacks import Callback, Check
     from graphagent.run._compiled import Call, CompiledNode
     from graphagent.run._migration import Migration
     from graphagent.run._ruled import Within
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """The budgets of a run; None means no limit."""
+
+    max_nodes: int | None = None
+    max_turns: int | None = None
+    max_tokens: int | None = None
+    max_cost: Decimal | float | None = None
+    max_seconds: float | None = None
+    allow_unpriced: bool = False
+    """Whether models may be asked whose answers do not say what they cost, though there is a `max_cost`."""
+
 
 FinalCheck = Callable[..., Any]
 """`(answer)` or `(answer, run)`; False, or an exception, refuses the answer."""

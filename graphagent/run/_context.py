@@ -24,14 +24,13 @@ from graphagent.memory.steps._types import ActionStep, PlanningStep
 from graphagent.run._calls import call_tool, check_approval, check_call
 from graphagent.run._children import run_agent
 from graphagent.run._concurrently import together
-from graphagent.run._effects import Effects
-from graphagent.run._held_back import report
+from graphagent.run._effects import Effects, add, add_results
+from graphagent.run._final_errors import Suspend
 from graphagent.run._people import ask
 from graphagent.run._sleep import sleep
-from graphagent.run._steps import add, add_results
-from graphagent.run._suspend import Suspend
 from graphagent.run._times import Deadline, check_duration
 from graphagent.run._turns import decide, turn
+from graphagent.run._walk import report
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from graphagent.memory.steps._types import Step
     from graphagent.memory.transcript._memory import RunMemory
     from graphagent.protocols import Model, Store
-    from graphagent.run._budgets import Budgets
+    from graphagent.run._config import Budgets
     from graphagent.run._walk import Walk
 
 A = TypeVar("A")

@@ -1,4 +1,7 @@
-"""Which errors handlers may take: those that no code of users within a run may undo, and which part of an error a handler takes."""
+"""Which errors handlers may take: those that no code of users within a run may undo, and which part of an error a handler takes.
+
+`Suspend` is not an error: with it the engine stops a run before its end.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,13 @@ from graphagent.errors import (
     ScriptError,
     VetoError,
 )
-from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
     from graphagent.run._agent_run import AgentRun
+
+
+class Suspend(BaseException):
+    """Unwinds a run to its caller. The frames keep where it was. Only the engine raises and catches it."""
 
 
 def is_final(error: BaseException | None, lineage: tuple[str, ...]) -> bool:

@@ -15,14 +15,14 @@ from graphagent.run._after import look_back
 from graphagent.run._answering import execute_until_accepted
 from graphagent.run._assembly import check_prices
 from graphagent.run._beginning import begin_or_resume
-from graphagent.run._budgets import Budgets
+from graphagent.run._config import Budgets
 from graphagent.run._deps import make_deps
 from graphagent.run._ending import end, fail, is_idle, stop, suspend, write_end
-from graphagent.run._heartbeat import with_heartbeat
+from graphagent.run._final_errors import Suspend
 from graphagent.run._middleware import around_run
 from graphagent.run._people import only_question, results_by_question, take_answers
+from graphagent.run._session import with_heartbeat
 from graphagent.run._sites import sites, with_sub_agents
-from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -16,10 +16,9 @@ from graphagent.log._entries import NO_VALUE, NodeFailed, NodeFinished
 from graphagent.log._visits import Visit
 from graphagent.run._compiled import DONE, wrong_output
 from graphagent.run._context import Context
-from graphagent.run._final_errors import matching
+from graphagent.run._final_errors import Suspend, matching
 from graphagent.run._middleware import execute_around
 from graphagent.run._rules import check_rules
-from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
     from graphagent.graph._node import Rule

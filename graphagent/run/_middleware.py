@@ -17,8 +17,7 @@ from graphagent.graph import Node
 from graphagent.graph._types import is_a, show
 from graphagent.log._entries import NodeSkipped
 from graphagent.run._effects import Effects
-from graphagent.run._final_errors import stops
-from graphagent.run._suspend import Suspend
+from graphagent.run._final_errors import Suspend, stops
 
 if TYPE_CHECKING:
     from graphagent.protocols import Feature

@@ -22,11 +22,10 @@ from graphagent.errors import (
 )
 from graphagent.llm import Approve, Deny, Tool, ToolCall
 from graphagent.log._entries import NO_VALUE, Asked, Expired
-from graphagent.run._questions import Question, open_question, stored_answer_type
-from graphagent.run._schemas import schema_of
+from graphagent.run._final_errors import Suspend
+from graphagent.run._questions import Question, open_question, schema_of, stored_answer_type
 from graphagent.run._sites import sites
 from graphagent.run._sleep import now, wait_until
-from graphagent.run._suspend import Suspend
 from graphagent.run._times import Deadline, moment_of
 
 if TYPE_CHECKING:

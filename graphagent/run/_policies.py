@@ -1,30 +1,101 @@
-"""The policies of a node: a time limit, retries, and the cache of its output."""
+"""The policies of a node: a time limit, retries, the cache of its output, and whether it only learns after the end of the run.
+
+Cached outputs of nodes and results of tools are in the store of a run, where later runs of the same owner find them.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import base64
+import hashlib
+from typing import TYPE_CHECKING, Any, final
 
 import anyio
+import orjson
 
-from graphagent._raised import translate
+from graphagent._raised import awaited, translate
+from graphagent.codec._blobs import HeldBlobs
 from graphagent.codec._typed_objects import outline
-from graphagent.errors import CacheError, NodeTimeoutError
-from graphagent.events import CacheUsed, NodeFailed
+from graphagent.codec._values import decode, encode
+from graphagent.errors import CacheError, FeatureError, ModelError, NodeTimeoutError, NoteError, StoreError
+from graphagent.events import CacheUsed, ExtractionFailed, NodeFailed
 from graphagent.graph import CachePolicy, Node, Retry
 from graphagent.graph._policies import Timeout
-from graphagent.log._entries import EffectRecorded, NodeRetried
-from graphagent.run._cached import CacheEntry
+from graphagent.log._entries import EffectRecorded, LearningDue, NodeRetried
+from graphagent.log._header import header_key
 from graphagent.run._compiled import Call, counts
-from graphagent.run._deadlines import earlier
-from graphagent.run._final_errors import matching
-from graphagent.run._held_back import REPEATED, HeldBack
-from graphagent.run._suspend import Suspend
+from graphagent.run._final_errors import Suspend, matching
+from graphagent.run._walk import REPEATED, HeldBack, earlier
+from graphagent.store._cache import Cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from graphagent.codec._values import Json
     from graphagent.graph._strategy import Element
+    from graphagent.run._agent_run import AgentRun
     from graphagent.run._walk import Walk
+
+
+_FORMAT = 1
+"""The format of stored values; a part of the hash, so that values of another format are not found."""
+
+
+def no_store(what: str) -> FeatureError:
+    """Return the error of a cached node in a run without a store, with the line to write."""
+    return FeatureError(
+        f"{what} is cached, and the agent has no store to keep it in; write Agent(strategy, store=SqliteStore('runs.db')), "
+        f"or store=MemoryStore() for this process alone"
+    )
+
+
+@final
+class CacheEntry:
+    """The place of one value in the store of a run: the value computed from one input for one owner."""
+
+    __slots__ = ("_cache", "_head", "_name")
+
+    def __init__(self, run: AgentRun, policy: CachePolicy, identity: Json, value: Any, kind: Any, *, what: str) -> None:
+        """Find the place of what `identity` computes from a value of a declared type; errors name it as `what`.
+
+        Raises:
+            SerializationError: the input cannot be stored.
+        """
+        if run.log.store is None:
+            raise no_store(what)
+        self._cache = Cache(run.log.store, "run", run.owner, policy.ttl)
+        self._head = header_key(run.owner, run.session.run_id)
+        blobs = HeldBlobs()
+        parts = [_FORMAT, identity, policy.version, encode(value, blobs, kind)]
+        # In full, since the hashes of blobs are too short to tell apart inputs that someone chose to be mistaken.
+        parts.append([hashlib.sha256(data).hexdigest() for data in blobs.held.values()])
+        self._name = hashlib.sha256(orjson.dumps(parts)).hexdigest()
+
+    async def get(self, kind: Any) -> tuple[Any] | None:
+        """Return the stored value; None if there is none, it has expired, or it cannot be read as that type.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        data = await self._cache.get(self._name)
+        if data is None:
+            return None
+        try:
+            value, blobs = orjson.loads(data)
+            return (decode(value, HeldBlobs({name: base64.b64decode(text) for name, text in blobs.items()}), kind),)
+        except (AttributeError, TypeError, ValueError):
+            return None
+
+    async def put(self, value: Any, kind: Any) -> None:
+        """Store a value, unless the run was forgotten meanwhile: then what it knew is not kept.
+
+        Raises:
+            SerializationError: it cannot be stored.
+            StoreError: the store cannot be written.
+        """
+        blobs = HeldBlobs()
+        encoded = encode(value, blobs, kind)
+        record = [encoded, {name: base64.b64encode(data).decode() for name, data in blobs.held.items()}]
+        await self._cache.put(self._name, orjson.dumps(record), self._head)
 
 
 def with_policies(call: Call, element: Element, path: str, *, whole: bool = False) -> Call:
@@ -170,3 +241,72 @@ def _check_silent(walk: Walk) -> None:
     else:
         return
     raise CacheError(walk.run.node_of(walk.frame), what)
+
+
+FAILURES = (ModelError, StoreError, NoteError, OSError)
+"""The errors of a model or a memory that fails. Time limits raise an OSError too, and so do users' own memories."""
+_FAILED = "not learned"
+"""The key under which a tap records that it failed, so that no later visit tries again unasked."""
+
+
+def learning(call: Call) -> Call:
+    """Return a call of a tap that may fail: it reports that the model or the memory failed, and raises nothing.
+
+    Errors that an error edge of the tap takes are raised all the same, and so is the end of a budget. If a feature that the tap
+    needs learns in the background, it is only noted that the tap is to learn.
+    """
+
+    async def learn(walk: Walk, value: Any) -> None:
+        run, frame = walk.run, walk.frame
+        if ("once", _FAILED) in frame.visit.effects:
+            return
+        recorded = run.session.recorded
+        if recorded is not None and recorded.knows(frame, "once", _FAILED):
+            entry = recorded.entry(run.log, frame, "once", _FAILED)
+            assert entry is not None
+            run.log.append(entry)
+            return
+        path = run.node_of(frame)
+        if _may_wait(walk) and _waits(walk):
+            if recorded is None or recorded.is_after_all(frame):
+                run.log.append(LearningDue(at=frame.path, node=path))
+            return
+        try:
+            await awaited(call(walk, value), f"node {path!r}")
+        except FAILURES as error:
+            if run.log.stale is not None or matching(error, FAILURES, run.lineage) is None or _is_taken(walk, error):
+                raise
+            run.log.append(EffectRecorded(at=frame.path, kind="once", key=_FAILED, value=run.log.keep(None)))
+            if _may_wait(walk):
+                run.log.append(LearningDue(at=frame.path, node=path))
+            await run.log.commit()
+            report(run, path, error)
+
+    return learn
+
+
+def report(run: AgentRun, path: str, error: Exception) -> None:
+    """Report that somebody failed to learn from a run."""
+    run.emit(ExtractionFailed(run.run_id, path, str(error) or type(error).__name__))
+
+
+def _may_wait(walk: Walk) -> bool:
+    """Return whether a tap can learn after the end of the run: the transcript of a branch or of a sub-agent may be gone then."""
+    run = walk.run
+    return run.parent is None and walk.frame.transcript is run.frame.transcript
+
+
+def _waits(walk: Walk) -> bool:
+    """Return whether a tap learns in the background. One with an error edge does not: somebody waits for what it raises."""
+    node, features = walk.node, walk.run.features
+    if node is None or node.element is None or node.error_edges:
+        return False
+    return any(getattr(features.get(kind), "background", False) for kind in node.element.needs)
+
+
+def _is_taken(walk: Walk, error: Exception) -> bool:
+    """Return whether an error edge of the tap takes an error."""
+    node = walk.node
+    edges = node.error_edges if node is not None else ()
+    kinds = tuple(kind for edge in edges for kind in edge.errors)
+    return matching(error, kinds, walk.run.lineage) is not None

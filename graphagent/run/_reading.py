@@ -1,4 +1,7 @@
-"""Reading the log of a run with the types that a strategy declares, and the facts and notes that it refers to."""
+"""Reading the log of a run with the types that a strategy declares, and the facts and notes that it refers to.
+
+A run of an earlier version of the strategy is moved to the present one, if a migration says how.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,20 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphagent._article import a
-from graphagent.errors import DamagedStoreError, RunError, RunNotFoundError, RunQueuedError, StrategyChangedError
+from graphagent.errors import (
+    DamagedStoreError,
+    MigrationError,
+    RunError,
+    RunNotFoundError,
+    RunQueuedError,
+    StrategyChangedError,
+)
 from graphagent.graph._forks import Each
 from graphagent.graph._outline import differences
 from graphagent.graph._types import is_a, show
+from graphagent.llm._validation_messages import problems
 from graphagent.log._bytes import may_refer, plain
+from graphagent.log._entries import Migrated
 from graphagent.log._log import Log
 from graphagent.log._replay import Replay, place_of
 from graphagent.log._segments import root_of
@@ -19,7 +31,6 @@ from graphagent.log._visits import PLACED, UNSET, Source
 from graphagent.memory._references import ALL_KINDS, reference_to, references_in
 from graphagent.memory.transcript._again import known_in, show_again
 from graphagent.run._compiled import CompiledStrategy, items_of
-from graphagent.run._migrating import migrate
 from graphagent.run._session import Session
 
 if TYPE_CHECKING:
@@ -32,6 +43,7 @@ if TYPE_CHECKING:
     from graphagent.memory.transcript._transcript import Transcript
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
+    from graphagent.run._migration import Migration
 
 
 async def read_log(
@@ -332,3 +344,71 @@ async def look_up_again_in(run: AgentRun) -> None:
             inside = run.session.run_of(agent)
             if inside is not None:  # the features of one that a node runs by itself are known when it continues
                 await look_up_again(inside.features, run.owner, transcripts)
+
+
+def migrate(run: AgentRun, log: Log) -> bool:
+    """Append how a run of an earlier version is moved to that of its agent. Return False if no migration leads from its version."""
+    config, header = run.config, log.header
+    by_version = {each.before: each for each in config.migrations}
+    version = header.version or header.strategy_digest
+    chain: list[Migration] = []
+    while version != config.version and version in by_version:
+        chain.append(by_version[version])
+        version = chain[-1].after
+    if not chain or version != config.version:
+        return False
+    for frame in log.state.root.of_agent():
+        if frame.visit.node:
+            _move(run, log, frame, chain)
+    return True
+
+
+def _move(run: AgentRun, log: Log, frame: Frame, chain: list[Migration]) -> None:
+    """Append what becomes of the node in whose place a frame is."""
+    outline = log.state.run.strategy
+    place, origin = place_of(outline, frame.node_path), place_of(outline, frame.visit.source.path)
+    converted, value = False, None
+    for each in chain:
+        place, origin = each.nodes.get(place, place), each.nodes.get(origin, origin)
+        convert = each.inputs.get(place)
+        if convert is not None and frame.visit.input is not UNSET:
+            if not converted:
+                converted, value = True, log.codec.take_plain(frame.visit.input)
+            try:
+                value = convert(value)
+            except Exception as error:
+                raise MigrationError(
+                    run.run_id, each.before, each.after, f"the function for {place!r} raised {type(error).__name__}"
+                ) from error
+    to = place.rpartition("/")[2]
+    source = _renamed(frame.visit.source.path, origin)
+    if not converted:
+        if to != frame.visit.node or source != frame.visit.source.path:
+            log.append(Migrated(at=frame.path, to=to, source=source))
+        return
+    kind = run.config.kind_of(frame.path + to, PLACED)
+    fitting = _fitting(value, kind)
+    if isinstance(fitting, list):
+        last, found = chain[-1], "; ".join(fitting)
+        raise MigrationError(
+            run.run_id, last.before, last.after, f"what the function for {place!r} returned does not fit: {found}"
+        )
+    log.append(Migrated(at=frame.path, to=to, value=log.keep(fitting[0], kind), converted=True))
+
+
+def _fitting(value: Any, kind: Any) -> tuple[Any] | list[str]:
+    """Return the value that a function returned, of the type that the node takes; or what does not fit."""
+    if is_a(value, kind):
+        return (value,)
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return (TypeAdapter(kind).validate_python(value),)
+    except ValidationError as error:
+        return problems(error)
+
+
+def _renamed(path: str, place: str) -> str:
+    """Return a path in a run whose last part has the name of that of a path in the strategy."""
+    around, slash, _ = path.rpartition("/")
+    return path if place == "?" or not path else f"{around}{slash}{place.rpartition('/')[2]}"

@@ -11,8 +11,8 @@ from graphagent.log._entries import ToolsListed
 from graphagent.protocols import ToolServer
 from graphagent.run._concurrently import together
 from graphagent.run._effects import Effects
+from graphagent.run._final_errors import Suspend
 from graphagent.run._sites import sites
-from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
     from graphagent.llm import Tool

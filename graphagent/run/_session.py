@@ -2,24 +2,34 @@
 
 The state of a run is in its log. A session has what is gone with the process: the claim, tasks and timers, answers that are not recorded
 yet. The log of a session has the run of an agent, and the runs of sub-agents inside of it: each is an `AgentRun`.
+
+While a run is executed, a heartbeat renews its claim, and ends the execution of a run that lost it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import anyio
+from anyio import sleep
 from anyio.lowlevel import current_token
 
+from graphagent._raised import awaited, leak_of_task
+from graphagent.errors import LeakedCancellationError, RunClaimedError, RunNotFoundError
+from graphagent.log._asked import read_asked
+from graphagent.log._claim import LEASE
 from graphagent.log._visits import UNSET
 from graphagent.run._agent_run import AgentRun
+from graphagent.run._final_errors import Suspend
 from graphagent.run._questions import answer_type, open_question
 from graphagent.run._sleep import Tasks
-from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anyio.abc import AsyncBackend
+    from anyio.abc import AsyncBackend, TaskGroup
 
     from graphagent.errors import RunError
     from graphagent.log._asked import Wish
@@ -32,6 +42,14 @@ if TYPE_CHECKING:
     from graphagent.run._questions import Question
     from graphagent.run._recorded import Recording
     from graphagent.store import Change
+
+T = TypeVar("T")
+_log = logging.getLogger("graphagent.run")
+
+PAUSE = LEASE / 3 / 1000
+"""Seconds between two renewals."""
+LOOK = 1.0
+"""Seconds between two looks for what others ask of the run."""
 
 
 class Queued(NamedTuple):
@@ -206,3 +224,103 @@ class Session:
             )
         found = self.asked[id_] = open_question(self.log, self.run_id, stored, answer_type(element), given)
         return found
+
+
+async def with_heartbeat(run: AgentRun, execute: Callable[[], Awaitable[T]]) -> T:
+    """Execute a run, and meanwhile renew its claim, or wait for the end of one that is renewed for all runs of the process.
+
+    Raises:
+        RunClaimedError: somebody else has continued the run. What was being executed is cancelled.
+        RunNotFoundError: the run was removed. What was being executed is cancelled.
+    """
+    given: list[T] = []
+    lost: list[Exception] = []
+    failed: list[BaseException] = []
+    # The scope of the group would cancel this task too, and asyncio would not take that back where a node has caught a cancellation.
+    renewing = anyio.CancelScope()
+
+    async def renew() -> None:
+        try:
+            with renewing:
+                while True:
+                    try:
+                        if run.log.lease is not None:
+                            await run.log.lease.over()
+                            raise await run.log.claim_error()
+                        await sleep(PAUSE)
+                        await _renew(run.log)
+                    except anyio.get_cancelled_exc_class() as cancelled:
+                        if leak_of_task(cancelled, "the heartbeat") is None:
+                            raise
+            return
+        except (RunClaimedError, RunNotFoundError) as error:
+            error.run_id = run.run_id
+            lost.append(error)
+            run.log.lost = True
+        except KeyboardInterrupt as error:  # trio raises it in whichever task is running
+            failed.append(error)
+        group.cancel_scope.cancel()
+
+    listening = anyio.CancelScope()
+    async with anyio.create_task_group() as group:
+        group.start_soon(renew)
+        if run.session.claimed and run.log.header.queue:
+            group.start_soon(_listen, run, listening, failed, group)
+        try:
+            given.append(await awaited(execute(), f"run {run.run_id!r}"))
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:  # noqa: BLE001  raised again below, outside the group
+            failed.append(error)
+        renewing.cancel()
+        listening.cancel()
+    if lost:
+        raise lost.pop()
+    if failed:
+        raise failed.pop(0)  # nothing here keeps it, or it would be in a circle with its own traceback
+    if not given:  # the task of the heartbeat was cancelled before it began, and took the group with it
+        raise LeakedCancellationError("the heartbeat")
+    return given[0]
+
+
+async def _renew(log: Log) -> None:
+    try:
+        await awaited(log.renew(), "the store")
+    except (RunClaimedError, RunNotFoundError):
+        raise
+    except Exception as error:  # noqa: BLE001  whatever a store raises: the next renewal may succeed, and the next entry tells
+        _log.warning(
+            "the claim of run %r could not be renewed: %s",
+            log.header.run_id,
+            type(error).__name__,
+            extra={"run_id": log.header.run_id, "error_type": type(error).__name__},
+        )
+
+
+async def _listen(run: AgentRun, scope: anyio.CancelScope, failed: list[BaseException], group: TaskGroup) -> None:
+    """Look for what others ask of a run that was submitted, and have it pause for that."""
+    try:
+        with scope:
+            await _hear(run)
+    except KeyboardInterrupt as error:  # as above
+        failed.append(error)
+        group.cancel_scope.cancel()
+
+
+async def _hear(run: AgentRun) -> None:
+    store = run.config.runs
+    while run.session.wish is None:
+        try:
+            await sleep(LOOK)
+            run.session.wish = await awaited(read_asked(store, run.log.header), "the store")
+        except anyio.get_cancelled_exc_class() as cancelled:
+            if leak_of_task(cancelled, "the heartbeat") is None:
+                raise
+        except Exception as error:  # noqa: BLE001  whatever a store raises: who asked waits, and the next look may succeed
+            _log.warning(
+                "the requests for run %r could not be read: %s",
+                run.run_id,
+                type(error).__name__,
+                extra={"run_id": run.run_id, "error_type": type(error).__name__},
+            )
+    run.session.pause(run.session.wish.reason)

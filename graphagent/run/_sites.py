@@ -11,7 +11,7 @@ from graphagent.graph import Node, Strategy, ToolSelection
 from graphagent.graph._declarations import LEVELS_OF_AGENT, Declaration
 from graphagent.graph._strategy import inside
 from graphagent.llm import Tool
-from graphagent.run._budgets import Budgets
+from graphagent.run._config import Budgets
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -20,7 +20,7 @@ from graphagent._concurrency import Reply
 from graphagent.errors import JournalError, StoreError
 from graphagent.log._entries import EffectRecorded
 from graphagent.log._header import time_of as store_time
-from graphagent.run._suspend import Suspend
+from graphagent.run._final_errors import Suspend
 from graphagent.run._times import milliseconds_of
 
 if TYPE_CHECKING:

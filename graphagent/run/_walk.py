@@ -1,4 +1,13 @@
-"""The live things of a frame that is executed: what its nodes use, and the limits of what they may spend."""
+"""The live things of a frame that is executed: what its nodes use, the input of the frame, limits, and text that is held back.
+
+Time limits cancel what waits. The walk looks at them before each node, model turn and tool call, which may never wait; what comes back after
+the end of its limit, because it blocked the event loop, has exceeded it as well.
+
+Text of models is held back where a check may refuse it or another attempt may replace it. Each such place has a `HeldBack`, inside that of the
+place around it: the request of a turn that callbacks see, a node that is retried, a run whose answer may be refused.
+
+The file is long because a walk, its limits and its input are read together at each node.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +15,148 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
+import anyio
 from anyio.lowlevel import checkpoint
 
 from graphagent._clock import seconds_since, ticks
 from graphagent.errors import UnpricedModelError
+from graphagent.events import OutputStreamed, TextStreamed
 from graphagent.graph import ToolSelection
 from graphagent.llm._wrappers import tells_cost
 from graphagent.log._visits import UNSET
-from graphagent.run._budgets import Budgets
-from graphagent.run._inputs import StoredInput
+from graphagent.run._compiled import items_of
+from graphagent.run._config import Budgets
 from graphagent.run._sites import as_tool
 
 if TYPE_CHECKING:
+    from graphagent.events import Event
     from graphagent.graph._policies import Setting
     from graphagent.llm import Tool
+    from graphagent.log._log import Log
     from graphagent.log._visits import Frame
     from graphagent.protocols import Model, ToolServer
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._compiled import CompiledNode, CompiledStrategy
-    from graphagent.run._held_back import HeldBack
+
+
+REFUSED: tuple[type[Event], ...] = (TextStreamed, OutputStreamed)
+"""The events that wait where an answer may be refused."""
+REPEATED: tuple[type[Event], ...] = (TextStreamed,)
+"""The events that wait where an answer may be given again. A partial value replaces the one before, so it need not wait."""
+
+
+@final
+class HeldBack:
+    """Events that wait until they cannot be taken back here; then they are passed on to the wrapper around, or emitted."""
+
+    __slots__ = ("_around", "_of_run", "_said", "kinds")
+
+    def __init__(self, around: HeldBack | None, kinds: tuple[type[Event], ...], *, of_run: bool = False) -> None:
+        self._around = around
+        # An event that waits further out waits here too, so that it can be dropped here.
+        self.kinds: tuple[type[Event], ...] = kinds if around is None else (*kinds, *around.kinds)
+        """The kinds of events that wait."""
+        self._of_run = of_run
+        """Whether it is for the answer of a run: text before another turn is not."""
+        self._said: list[tuple[Callable[[Event], None], Event]] = []
+
+    def add(self, emit: Callable[[Event], None], event: Event) -> None:
+        """Keep an event, or pass it on if it need not wait; `emit` emits it in its run."""
+        if isinstance(event, self.kinds):
+            self._said.append((emit, event))
+        else:
+            report(emit, self._around, event)
+
+    def release(self) -> None:
+        """Pass on what waits: nothing here takes it back any more."""
+        said, self._said = self._said, []
+        for emit, event in said:
+            report(emit, self._around, event)
+
+    def drop(self) -> None:
+        """Forget what waits: it was refused, broken off, or is said again."""
+        self._said = []
+
+    def release_earlier(self) -> None:
+        """Pass on the earlier text, here and around: the run has continued, so it cannot be refused as an answer any more."""
+        if self._around is not None:
+            self._around.release_earlier()
+        if self._of_run:
+            self.release()
+
+
+def report(emit: Callable[[Event], None], held_back: HeldBack | None, event: Event) -> None:
+    """Emit an event, or have it wait if it is a part of the answer that may be taken back."""
+    if held_back is not None and isinstance(event, TextStreamed | OutputStreamed) and event.output == "answer":
+        held_back.add(emit, event)
+    else:
+        emit(event)
+
+
+_UNREAD: Any = object()
+
+
+@final
+class StoredInput:
+    """A stored value that is an input: called, it returns the value as a new object."""
+
+    __slots__ = ("_data", "_kind", "_log", "_stored")
+
+    def __init__(self, log: Log, stored: Any, kind: Any, data: Any = _UNREAD) -> None:
+        self._log, self._stored, self._kind, self._data = log, stored, kind, data
+
+    @classmethod
+    def of(cls, log: Log, value: Any, kind: Any) -> StoredInput:
+        """Return an input of which the log has no bytes. Its large payloads are not stored with the run, since no entry refers to them."""
+        apart = type(log)(log.store, log.header, types=log.types)
+        return cls(apart, apart.keep(value, kind), kind)
+
+    def __call__(self) -> Any:
+        """Return the value."""
+        if self._data is _UNREAD:
+            return self._log.take(self._stored, self._kind)
+        value = self._log.value_of(self._data, self._kind)
+        if type(value) is str:  # nobody can change it, so a large one is read once
+            self._data = value
+        return value
+
+    def shared(self) -> StoredInput:
+        """Return an input for several branches, whose values share what cannot be changed."""
+        if self._data is _UNREAD:
+            self._data = self._log.codec.take_data(self._stored)
+        return self
+
+    def items(self) -> Sequence[Callable[[], Any]]:
+        """Return the inputs of the branches of an `each`, in the order of `items_of`."""
+        self.shared()
+        found = self._log.items_of(self._data, self._kind)
+        if found is not None:
+            return [StoredInput(self._log, None, kind, data) for data, kind in found]
+        return [partial(self._item, number) for number in range(len(items_of(self())))]
+
+    def _item(self, number: int) -> Any:
+        return items_of(self())[number]
+
+
+def earlier(deadline: float | None, other: float) -> float:
+    """Return the earlier one of two times of the event loop."""
+    return other if deadline is None or other < deadline else deadline
+
+
+@contextmanager
+def limited_to(seconds: float, owner: Walk | AgentRun) -> Generator[Callable[[], bool]]:
+    """Cancel what the block executes after some seconds, and leave the block then. Yield whether there is time left."""
+    before = owner.deadline
+    with anyio.move_on_after(seconds) as scope:
+        owner.deadline = earlier(before, scope.deadline)
+        try:
+            yield lambda: anyio.current_time() < scope.deadline
+        finally:
+            owner.deadline = before
+
 
 CHOSEN = "tools"
 """The key of the effect that holds the names of the tools that a model chose for a subgraph."""

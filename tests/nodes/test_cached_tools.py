@@ -225,7 +225,7 @@ import os, sys
 import anyio
 from graphagent import Agent, Context, tool
 from graphagent.llm import ToolCall
-from graphagent.run._cached import CacheEntry
+from graphagent.run._policies import CacheEntry
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run

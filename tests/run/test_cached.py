@@ -531,7 +531,7 @@ async def test_a_value_is_in_a_journal_once(store):
 KILLED = """
 import os, sys, anyio
 from graphagent import END, START, Agent, Context, Strategy, node
-from graphagent.run._cached import CacheEntry
+from graphagent.run._policies import CacheEntry
 from graphagent.store import SqliteStore
 
 def note(text):

@@ -23,7 +23,7 @@ from graphagent.log._header import RunHeader as Head
 from graphagent.log._header import header_key as head_key
 from graphagent.log._log import Log
 from graphagent.nodes import ask_human
-from graphagent.run import _heartbeat, list_runs
+from graphagent.run import _session, list_runs
 from graphagent.store import MemoryStore, Put
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
@@ -79,7 +79,7 @@ class Beats:
 @pytest.fixture
 def beats(monkeypatch):
     beats = Beats()
-    monkeypatch.setattr(_heartbeat, "sleep", beats.sleep)
+    monkeypatch.setattr(_session, "sleep", beats.sleep)
     yield beats
     beats.close()
 
@@ -362,7 +362,7 @@ async def test_a_run_that_is_let_go_during_a_renewal_stays_let_go():
 
 async def test_renewals_at_every_moment_disturb_nothing(monkeypatch):
     """A tree of runs comes to the same end, and lets all its claims go."""
-    monkeypatch.setattr(_heartbeat, "sleep", lambda seconds: anyio.lowlevel.checkpoint())
+    monkeypatch.setattr(_session, "sleep", lambda seconds: anyio.lowlevel.checkpoint())
     whole = await Family(store=MemoryStore()).finish()
     store = MemoryStore()
     result = await Family(store=store).finish()
@@ -421,7 +421,7 @@ async def starts_a_long_call(here, folder):
             here.say("holds")
             await anyio.sleep(60)  # where nothing ends it, it ends by itself
 
-    _heartbeat.sleep = sleep
+    _session.sleep = sleep
     await here.tell(agent_at(folder, call).run("x", run_id="r"))
 
 

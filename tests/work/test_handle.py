@@ -15,7 +15,7 @@ from graphagent.errors import AnswerError, RunClaimedError, RunEndedError, RunNo
 from graphagent.history import forget_runs
 from graphagent.log import _changes as waiting
 from graphagent.nodes import ask_human
-from graphagent.run import _heartbeat as heartbeat
+from graphagent.run import _session as heartbeat
 from graphagent.run import list_runs
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
 from graphagent.store.postgres import PostgresStore
