@@ -1,4 +1,4 @@
-"""What happens in a run: a frozen value for each thing that can happen, and what follows from it for the state.
+"""The entries of a log: a frozen value for each kind of thing that happens in a run, with its change of the state.
 
 `apply` is the only code that changes a state. A value of a user's type is the object itself in a run without a store; in a run with
 one it is `msgspec.Raw`, the bytes that it had when the entry was appended, so nobody can change it afterwards. The file is long because
@@ -58,7 +58,7 @@ class Entry(msgspec.Struct, frozen=True, tag=True, omit_defaults=True, kw_only=T
         raise NotImplementedError
 
     def takes_back(self, frame: Frame, visit: Visit) -> list[tuple[str, int]]:
-        """Return below which paths, and since which entries, what came to its end does not count any more.
+        """Return the paths below which, and the entries since which, ends do not count any more.
 
         Args:
             frame: The frame in which it happened.
@@ -68,7 +68,7 @@ class Entry(msgspec.Struct, frozen=True, tag=True, omit_defaults=True, kw_only=T
 
     @property
     def tag_name(self) -> str:
-        """The name of what happened."""
+        """The name of its kind."""
         return str(self.__struct_config__.tag)
 
 
@@ -81,13 +81,13 @@ class Started(Entry, tag="started", frozen=True):
     value: Raw
     """The task."""
     steps: tuple[StepValue, ...] = ()
-    """The steps that are in no earlier run of the log: those that were put before the task, and the task."""
+    """The steps that are in no earlier run of the log: the steps before the task, and the task."""
     begun: int = 0
     """How many of these were put before the task."""
     rules: str = ""
     """The system prompt."""
     trust: str = "trusted"
-    """The least trust of what flowed in without being a step."""
+    """The least trust of content that flowed in other than in a step."""
     strategy: Outline | None = None
     """The outline of the strategy."""
     declared: dict[str, str] = {}
@@ -118,7 +118,7 @@ class Started(Entry, tag="started", frozen=True):
 
 
 class Carried(Entry, tag="carried", frozen=True):
-    """What the runs before this one left visible in the transcript, in the place of their rows. It has the number 0."""
+    """The visible steps of earlier runs, in the place of their rows. It has the number 0."""
 
     steps: tuple[StepValue, ...]
     """The steps."""
@@ -151,7 +151,7 @@ class NodeFinished(Entry, tag="finished", frozen=True):
     to: str
     """The next node; empty for END."""
     value: Raw = NO_VALUE
-    """What it passes on."""
+    """The value that it passes on."""
     tap: bool = False
     """Whether it passes on its input, which is not repeated."""
     edge: int | None = None
@@ -192,7 +192,7 @@ def finish_node(state: State, frame: Frame, to: str, value: Stored, source: Sour
 
 
 class NodeRetried(Entry, tag="retried", frozen=True):
-    """A node failed and is tried again: what the attempt changed in the transcript is undone."""
+    """A node failed and is tried again: the changes of the attempt to the transcript are undone."""
 
     policy: str
     """Which of its policies tries again; `whole` for the strategy of the frame as a whole."""
@@ -206,7 +206,7 @@ class NodeRetried(Entry, tag="retried", frozen=True):
     """As in NodeFinished."""
 
     def apply(self, state: State) -> None:
-        """Take back what the attempt did. The calls of a turn before it were made all the same."""
+        """Take back the changes of the attempt. The calls of a turn before it were made all the same."""
         frame = state.frames[self.at]
         calling, known = frame.transcript.calling, known_results(frame)
         state.drop(frame)
@@ -223,12 +223,12 @@ class NodeRetried(Entry, tag="retried", frozen=True):
             frame.visit.attempts = attempts
 
     def takes_back(self, frame: Frame, visit: Visit) -> list[tuple[str, int]]:
-        """Return what the attempt executed."""
+        """Return the elements that the attempt executed."""
         return [(frame.path, frame.born) if self.first else (f"{frame.path}{visit.node}/", visit.since)]
 
 
 class NodeFailed(Entry, tag="failed", frozen=True):
-    """A node raised, or was cancelled, and nothing here takes the error. What failed is forgotten, so it is tried again if resumed."""
+    """A node raised, or was cancelled, and no edge takes the error. Failed effects are forgotten, so they are tried again if the run is resumed."""
 
     error: tuple[str, str]
     """The type and the text of the error."""
@@ -339,7 +339,7 @@ class AgentStarted(Entry, tag="agent started", frozen=True):
     declared: dict[str, str] = {}
     """As in Started, and that of its strategy under an empty path."""
     ruled: tuple[tuple[str, str], ...] = ()
-    """What its rules name: the path of the strategy that has them, and a name."""
+    """The elements that its rules name: the path of the strategy that has the rules, and a name."""
     began: int = 0
     """When it began, in milliseconds UTC."""
 
@@ -369,7 +369,7 @@ class AgentStopped(Entry, tag="agent stopped", frozen=True):
     """The step of its answer."""
 
     def apply(self, state: State) -> None:
-        """Note its end. Its caller trusts the result no more than what the agent had read."""
+        """Note its end. Its caller trusts the result no more than the content that the agent had read."""
         frame = state.frames[self.at]
         activation = frame.agent
         activation.status, activation.output = self.status, frame.visit.input
@@ -384,7 +384,7 @@ class EffectStarted(Entry, tag="effect started", frozen=True):
     """Something is about to be done."""
 
     kind: str
-    """What kind of effect it is."""
+    """The kind of the effect."""
     key: str
     """The key of the effect."""
     tool: str = ""
@@ -402,9 +402,9 @@ class EffectRecorded(Entry, tag="effect", frozen=True):
     """A node did something that must not be done twice: a model turn, a tool call, an answer. A step joins the transcript with it."""
 
     kind: str
-    """What kind of effect it was."""
+    """The kind of the effect."""
     key: str
-    """Identifies it among those of its kind in this visit of the node."""
+    """Identifies it among the effects of its kind in this visit of the node."""
     value: Raw = NO_VALUE
     """The outcome, where it is a value of a user's type."""
     held: ObjectValue = None
@@ -420,7 +420,7 @@ class EffectRecorded(Entry, tag="effect", frozen=True):
     turns: int = 0
     """Whether it counts as a model turn in the budget: 1 or 0."""
     charges: tuple[Charge, ...] = ()
-    """What it cost, as rows of the ledger."""
+    """Its costs, as rows of the ledger."""
     finish: str | None = None
     """Why the model stopped, where it was asked for an answer."""
     ended: bool | None = None
@@ -495,7 +495,7 @@ class ResultsAdded(Entry, tag="results", frozen=True):
     turn: int
     """The id of the step of the turn."""
     results: ObjectValue = None
-    """The results, where they are others than those of the calls that the turn has."""
+    """The results, if they differ from those of the calls of the turn."""
     open: bool = False
     """Whether callbacks see the turn before it is among the steps."""
 
@@ -529,10 +529,10 @@ class StepFinished(Entry, tag="step", frozen=True):
 
 
 class TranscriptEdited(Entry, tag="edited", frozen=True):
-    """Steps were replaced, added or removed: by a node, under a number, or by somebody else."""
+    """Steps were replaced, added or removed: by a node, under a number, or from outside."""
 
     key: str = ""
-    """The number of the edit among those of the node; empty if no node made it."""
+    """The number of the edit among the edits of the node; empty if no node made it."""
     start: int = 0
     """The first of the steps that were replaced; -1 stands for the open one."""
     end: int = 0
@@ -561,7 +561,7 @@ class Spent(Entry, tag="spent", frozen=True):
     """A node spent something that is recorded with no outcome."""
 
     charges: tuple[Charge, ...] = ()
-    """What it cost, as rows of the ledger."""
+    """Its costs, as rows of the ledger."""
     turns: int = 0
     """How many model turns it counts as."""
 
@@ -580,11 +580,11 @@ class Asked(Entry, tag="asked", frozen=True):
     key: str
     """The key of the answer among the effects of the node."""
     text: str
-    """What was asked."""
+    """The text of the question."""
     kind: QuestionKind = "question"
     """`question`, `approval`, `result` or `in_flight`."""
     about: Raw = NO_VALUE
-    """What it is about, for those who answer."""
+    """The subject of the question, for the person who answers."""
     schema: Raw = NO_VALUE
     """The JSON schema of the answer."""
     asked: int = 0
@@ -657,7 +657,7 @@ class ValueKept(Entry, tag="kept", frozen=True):
 
 
 class Placed(Entry, tag="placed", frozen=True):
-    """A frame was put before a node with another value: its answer was refused, or somebody edited the run."""
+    """A frame was put before a node with another value: its answer was refused, or the run was edited."""
 
     to: str
     """The node; empty for END."""
@@ -682,7 +682,7 @@ class Placed(Entry, tag="placed", frozen=True):
 
 
 class Migrated(Entry, tag="migrated", frozen=True):
-    """A frame is at a node that has another name, or takes another input, in a later version of the strategy. What it has done stays done."""
+    """A frame is at a node that has another name, or takes another input, in a later version of the strategy. Its recorded effects stay."""
 
     to: str
     """The name of the node."""
@@ -710,10 +710,10 @@ class Migrated(Entry, tag="migrated", frozen=True):
 
 
 class TaskShown(Entry, tag="shown", frozen=True):
-    """The callbacks have seen the task, before the first node: that and each retry of it begin with what they have changed."""
+    """The callbacks have seen the task, before the first node: that node and each retry of it begin with their changes."""
 
     def apply(self, state: State) -> None:
-        """Put the beginning of the first node after what the callbacks have done."""
+        """Put the beginning of the first node after the changes of the callbacks."""
         frame = state.frames[self.at]
         frame.visit = frame.visit.begun_again(state.number)
         frame.transcript.forget_changes()
@@ -754,7 +754,7 @@ class Resumed(Entry, tag="resumed", frozen=True):
     ruled: tuple[tuple[str, str], ...] | None = None
     """Not written: as in Started."""
     executed: Any = None
-    """Not written: older logs have here what had been executed of things that rules did not name before."""
+    """Not written any more: older logs have here the executed elements that rules did not name before."""
 
     def apply(self, state: State) -> None:
         """Continue the run."""
@@ -768,7 +768,7 @@ class Resumed(Entry, tag="resumed", frozen=True):
 
 
 class Stopped(Entry, tag="stopped", frozen=True):
-    """The run ended, waits, sleeps, is paused or failed, and nobody executes it."""
+    """The run ended, waits, sleeps, is paused or failed, and no process executes it."""
 
     of_run: ClassVar[bool] = True
     status: Literal["done", "waiting", "paused", "failed", "cancelled", "sleeping"]
@@ -797,14 +797,14 @@ class Stopped(Entry, tag="stopped", frozen=True):
 
 
 class Ended(Entry, tag="ended", frozen=True):
-    """Somebody ended the run where it was. Its transcript continues its thread, and nothing resumes it."""
+    """The run was ended where it was. Its transcript continues its thread, and the run cannot be resumed."""
 
     of_run: ClassVar[bool] = True
     reason: str = ""
     """Why, for people."""
 
     def apply(self, state: State) -> None:
-        """End the run and those of its sub-agents. Calls that have no result were broken off, and nobody waits for an answer."""
+        """End the run and those of its sub-agents. Calls that have no result were broken off, and open questions are withdrawn."""
         root = state.root
         for agent in state.activations():
             if agent.status == "running":
@@ -855,7 +855,7 @@ def _settle_calls(frame: Frame, number: int) -> None:
 
 
 def _leave(frame: Frame, number: int) -> None:
-    """Leave in the transcript of a frame what it and the branches inside it did, which do not come to their ends.
+    """Keep in the transcript of a frame its steps and those of the unfinished branches inside it.
 
     The steps of branches come at its end in any case, or nobody would know what they did.
     """
@@ -871,7 +871,7 @@ def _leave(frame: Frame, number: int) -> None:
 
 
 def _lower_to(transcript: Transcript, frame: Frame) -> None:
-    """Trust a transcript no more than what a frame and those inside it had read."""
+    """Trust a transcript no more than the content that a frame and the frames inside it had read."""
     for each in frame.frames():
         if each.transcript is not transcript:
             transcript.lower(each.transcript.trust)
