@@ -4,7 +4,7 @@
 # What happens: the group ends as if the child had succeeded, in asyncio and in anyio. Nobody cancelled the child or the group; the
 #   CancelledError came out of a library, and is dropped. Without a group, the same error goes through `except Exception`.
 # For users: results that a child was to store are missing, without an error anywhere.
-# In graphagent: such a cancellation is an error of the node or call (graphagent/run/_concurrently.py,
+# In graphagent: such a cancellation is an error of the node or call (graphagent/run/_sleep.py,
 #   tests/run/test_leaked_cancellations.py).
 set -euo pipefail
 

@@ -48,6 +48,7 @@ from graphagent.memory import RunMemory
 from graphagent.protocols import Feature, ToolServer
 from graphagent.run import Budgets, Callback, Migration, ResumeOptions, Run, RunOptions, RunResult, RunStream
 from graphagent.run._after import settle, settle_quietly
+from graphagent.run._agent_tool import node_of, tool_of, tool_with_fields
 from graphagent.run._assembly import (
     check_features,
     check_levels,
@@ -56,26 +57,21 @@ from graphagent.run._assembly import (
     check_offers,
     check_path_rules,
     check_plans,
-    check_prices,
     check_ruled_tools,
     check_storable,
     check_tool_edges,
     checked_tools,
-    node_of,
     takes_calls,
-    tool_of,
-    tool_with_fields,
 )
 from graphagent.run._beginning import begin
 from graphagent.run._building import compile_root
 from graphagent.run._callbacks import callbacks_with_types, final_checks
 from graphagent.run._config import Plan, RunConfig, checked_retention
 from graphagent.run._context import context_of
-from graphagent.run._deps import check_deps, deps_maker, deps_users
+from graphagent.run._deps import check_deps, deps_maker, deps_users, tool_servers
 from graphagent.run._ending import end_here
 from graphagent.run._migration import checked_migrations
-from graphagent.run._servers import tool_servers
-from graphagent.run._sites import sites, with_sub_agents
+from graphagent.run._sites import check_prices, sites, with_sub_agents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

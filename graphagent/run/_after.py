@@ -23,7 +23,6 @@ from graphagent.log._header import LEARNING, cost_of, mark_key, read_marks
 from graphagent.log._log import Log
 from graphagent.log._segments import read_header
 from graphagent.log._visits import TASK, UNSET
-from graphagent.run._concurrently import together
 from graphagent.run._deps import make_deps
 from graphagent.run._effects import Effects
 from graphagent.run._final_errors import matching
@@ -31,6 +30,7 @@ from graphagent.run._policies import FAILURES, report
 from graphagent.run._reading import read_run
 from graphagent.run._session import Session, with_heartbeat
 from graphagent.run._sites import sites
+from graphagent.run._sleep import together
 from graphagent.run._walk import Walk
 from graphagent.store import Delete
 

@@ -12,9 +12,9 @@ from graphagent.log._entries import Placed, TaskShown
 from graphagent.memory.steps._types import FinalAnswerStep, TaskStep
 from graphagent.run._callbacks import call_all
 from graphagent.run._compiled import DONE
+from graphagent.run._deps import list_tools
 from graphagent.run._effects import Effects, close_open
 from graphagent.run._final_errors import Suspend
-from graphagent.run._servers import list_tools
 from graphagent.run._walk import REFUSED, HeldBack, limited_to
 
 if TYPE_CHECKING:

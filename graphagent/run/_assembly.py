@@ -1,4 +1,4 @@
-"""The checks of an agent when it is made, and the agent as a tool of another one.
+"""The checks of an agent when it is made.
 
 Whether a function of a user calls tools or runs agents by itself can be seen; which ones, only a run shows.
 """
@@ -6,35 +6,28 @@ Whether a function of a user calls tools or runs agents by itself can be seen; w
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._options import check_tools
-from graphagent.errors import ArgumentsError, SerializationError, StrategyError, ToolError, UnpricedModelError
+from graphagent.errors import SerializationError, StrategyError
 from graphagent.graph import CachePolicy, Node, Problem, Retry, Strategy
 from graphagent.graph._check import too_deep
 from graphagent.graph._declarations import LEVELS_OF_AGENT, MOST_LEVELS
 from graphagent.graph._rules import is_about, is_tool, name_of
-from graphagent.graph._types import fits
-from graphagent.llm import Tool, ToolCalls, tool
-from graphagent.llm._validation_messages import problems
-from graphagent.llm._wrappers import tells_cost
+from graphagent.llm import Tool, ToolCalls
 from graphagent.memory.steps._types import FinalAnswerStep
 from graphagent.protocols import ToolServer
-from graphagent.run._beginning import begin
-from graphagent.run._context import Context, missing
+from graphagent.run._context import missing
 from graphagent.run._policies import no_store
-from graphagent.run._sites import AgentNode, AgentTool, as_tool, sites
+from graphagent.run._sites import AgentTool, as_tool, sites
 from graphagent.run._turns import no_model
 
 if TYPE_CHECKING:
-    from graphagent._agent import Agent
     from graphagent.graph._rules import RuleNode
     from graphagent.run._callbacks import Callback
-    from graphagent.run._config import RunConfig
     from graphagent.run._sites import Site
 
 
@@ -87,17 +80,6 @@ def takes_calls(strategy: Strategy[Any, Any]) -> bool:
     return not any(
         site.tools and isinstance(site.element, Strategy) and site.element.without_tools for site in with_some
     )
-
-
-def check_prices(sites: Iterable[Site]) -> None:
-    """Check that a budget of money has prices to count with."""
-    for site in sites:
-        used = [(site.model, site.max_cost)]
-        if site.selection is not None and site.outer is not None:
-            used.append((site.selection.model, site.outer.max_cost))
-        for model, most in used:
-            if most is not None and model is not None and not tells_cost(model):
-                raise UnpricedModelError(model.name, most)
 
 
 def check_storable(sites: Iterable[Site]) -> None:
@@ -265,68 +247,6 @@ def _calls_in(around: Site, own: Sequence[Site], called: RuleNode) -> frozenset[
         if any(is_about(called, tool) for tool in map(as_tool, tools) if isinstance(tool, Tool)):
             found.append(site.path[len(around.below("")) :])
     return frozenset(found)
-
-
-def node_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> AgentNode:
-    async def run(ctx: Context[Any], task: Any) -> Any:
-        try:
-            return await ctx.run_agent(agent, task)
-        except ToolError as error:
-            told = error
-        raise told.__cause__ or told  # a model would be told of it; edges and retries are given what was raised
-
-    return AgentNode(run, agent.name or agent.strategy.name, agent, config)
-
-
-def tool_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> AgentTool:
-    if not agent.name or not agent.description:
-        raise TypeError(
-            f"the agent of strategy {agent.strategy.name!r} is not a tool yet: a model calls it by a name and knows it by a "
-            f"description; write Agent(…, name=…, description=…)"
-        )
-
-    async def on_task(task: Any, ctx: Context[Any] | None = None) -> Any:
-        return await _called(agent, config, ctx, task)
-
-    async def on_nothing(ctx: Context[Any] | None = None) -> Any:
-        return await on_task(None, ctx)
-
-    takes: Any = agent.strategy.input_type
-    # A model says a task in words, where the strategy takes words among others.
-    on_task.__annotations__ = {"task": str if fits(str, takes) else takes, "ctx": Context | None}
-    call: Callable[..., Any] = on_nothing if takes in (None, type(None)) else on_task
-    made = tool(name=agent.name, description=agent.description)(call)
-    return AgentTool(made.name, made.description, made.parameters, made.run, config=config, agent=agent)
-
-
-async def _called(agent: Agent[Any, Any], config: Callable[[], RunConfig], ctx: Context[Any] | None, task: Any) -> Any:
-    """Return the answer of an agent that is called as a tool: as a part of a run, or as a run of its own if there is none."""
-    if ctx is None:
-        return (await begin(config(), task, run_id=None, owner="").handle.finish()).output
-    return await ctx.run_agent(agent, task)
-
-
-def tool_with_fields(agent: Agent[Any, Any], config: Callable[[], RunConfig], limits: Mapping[str, Any]) -> Tool:
-    """Return an agent as a tool whose parameters are the fields of its task, if that has fields."""
-    made = tool_of(agent, config)
-    takes: Any = agent.strategy.input_type
-    if not (is_dataclass(takes) or hasattr(takes, "model_fields")):
-        return replace(made, **limits)
-    from pydantic import TypeAdapter, ValidationError
-    from pydantic_core import to_json
-
-    adapter: TypeAdapter[Any] = TypeAdapter(cast("Any", takes))
-
-    def read(arguments: Mapping[str, Any]) -> object:
-        try:
-            return adapter.validate_json(to_json(dict(arguments), fallback=str))
-        except ValidationError as error:
-            raise ArgumentsError(agent.name, problems(error)) from None
-
-    async def run(arguments: Mapping[str, Any], ctx: Context[Any] | None) -> Any:
-        return await _called(agent, config, ctx, read(arguments))
-
-    return replace(made, parameters=adapter.json_schema(), run=run, read=read, **limits)
 
 
 _CALLS = frozenset({"call_tool", "run_agent"})

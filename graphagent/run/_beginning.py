@@ -28,11 +28,11 @@ from graphagent.log._segments import read_header
 from graphagent.memory.steps._types import TaskStep
 from graphagent.run._after import settle_quietly
 from graphagent.run._answering import begin_features
+from graphagent.run._deps import SCOPE
 from graphagent.run._effects import RunEditor
 from graphagent.run._ending import look_back_quietly
 from graphagent.run._questions import stored_answer_type
 from graphagent.run._reading import look_up_again, look_up_again_in
-from graphagent.run._servers import SCOPE
 from graphagent.run._session import Beginning, Session
 from graphagent.run._threads import NEXT_CAME, continued, continued_by_steps
 

@@ -23,11 +23,10 @@ from graphagent.log._visits import Charge
 from graphagent.memory.steps._types import ActionStep, PlanningStep
 from graphagent.run._calls import call_tool, check_approval, check_call
 from graphagent.run._children import run_agent
-from graphagent.run._concurrently import together
 from graphagent.run._effects import Effects, add, add_results
 from graphagent.run._final_errors import Suspend
 from graphagent.run._people import ask
-from graphagent.run._sleep import sleep
+from graphagent.run._sleep import sleep, together
 from graphagent.run._times import Deadline, check_duration
 from graphagent.run._turns import decide, turn
 from graphagent.run._walk import report

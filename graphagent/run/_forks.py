@@ -23,10 +23,10 @@ from graphagent.log._entries import (
     known_results,
 )
 from graphagent.run._compiled import CompiledStrategy, items_of
-from graphagent.run._concurrently import together
 from graphagent.run._effects import Effects, close_open
 from graphagent.run._final_errors import Suspend, ends_all, is_final
 from graphagent.run._loop import execute
+from graphagent.run._sleep import together
 
 if TYPE_CHECKING:
     from graphagent.graph._forks import Each, Parallel, Race

@@ -13,7 +13,6 @@ from graphagent._raised import awaited
 from graphagent.errors import RunError
 from graphagent.run._after import look_back
 from graphagent.run._answering import execute_until_accepted
-from graphagent.run._assembly import check_prices
 from graphagent.run._beginning import begin_or_resume
 from graphagent.run._config import Budgets
 from graphagent.run._deps import make_deps
@@ -22,7 +21,7 @@ from graphagent.run._final_errors import Suspend
 from graphagent.run._middleware import around_run
 from graphagent.run._people import only_question, results_by_question, take_answers
 from graphagent.run._session import with_heartbeat
-from graphagent.run._sites import sites, with_sub_agents
+from graphagent.run._sites import check_prices, sites, with_sub_agents
 
 if TYPE_CHECKING:
     from decimal import Decimal

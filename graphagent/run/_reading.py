@@ -141,7 +141,7 @@ def run_over(config: RunConfig, log: Log, *, allow_changed: bool = False) -> Age
         if config.compiled.ruled:
             _check_ruled(run, log)
         if config.servers:
-            from graphagent.run._servers import take_tools
+            from graphagent.run._deps import take_tools
 
             take_tools(run)
     return run

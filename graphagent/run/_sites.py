@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from graphagent._features import Features
+from graphagent.errors import UnpricedModelError
 from graphagent.graph import Node, Strategy, ToolSelection
 from graphagent.graph._declarations import LEVELS_OF_AGENT, Declaration
 from graphagent.graph._strategy import inside
 from graphagent.llm import Tool
+from graphagent.llm._wrappers import tells_cost
 from graphagent.run._config import Budgets
 
 if TYPE_CHECKING:
@@ -188,3 +190,14 @@ def as_tool(given: Any) -> Tool | ToolServer:
     return cast(
         "Tool | ToolServer", given if isinstance(given, Tool) or not hasattr(given, "as_tool") else given.as_tool()
     )
+
+
+def check_prices(sites: Iterable[Site]) -> None:
+    """Check that a budget of money has prices to count with."""
+    for site in sites:
+        used = [(site.model, site.max_cost)]
+        if site.selection is not None and site.outer is not None:
+            used.append((site.selection.model, site.outer.max_cost))
+        for model, most in used:
+            if most is not None and model is not None and not tells_cost(model):
+                raise UnpricedModelError(model.name, most)

@@ -1,13 +1,14 @@
-"""Waiting for a time: beside work that goes on it is waited for in the process, and otherwise the run is suspended until then.
+"""Waiting: for a time, and for several tasks at once.
 
-Times are those of the clock of the store, which all processes have in common; without one, of the process.
+A time is waited for in the process beside work that goes on, and otherwise the run is suspended until then. Times are those of the clock of
+the store, which all processes have in common; without a store, of the process.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, final
 
@@ -17,7 +18,8 @@ from anyio.lowlevel import checkpoint
 
 from graphagent import _clock
 from graphagent._concurrency import Reply
-from graphagent.errors import JournalError, StoreError
+from graphagent._raised import awaited, leak_of_task
+from graphagent.errors import JournalError, LeakedCancellationError, StoreError
 from graphagent.log._entries import EffectRecorded
 from graphagent.log._header import time_of as store_time
 from graphagent.run._final_errors import Suspend
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._effects import Effects
     from graphagent.run._session import Session
+
 
 SHORT = 3.0
 """Seconds that a process waits although nothing else goes on in the run: to suspend it, and to continue it, would cost more."""
@@ -164,3 +167,52 @@ async def sleep(effects: Effects, wanted: float | timedelta | datetime) -> None:
         await log.commit()
         found = effects.visit.effects["sleep", key]
     await wait_until(effects, log.take(found.value))
+
+
+async def together(
+    work: Callable[[int], Awaitable[None]], total: int, limit: int | None = None, *, of: Tasks | None = None
+) -> None:
+    """Await `work(0)` to `work(total - 1)`, at most `limit` at once, begun in this order. Return when all have returned.
+
+    Args:
+        work: What is done, with the number of the call.
+        total: How many calls there are.
+        limit: How many are made at once; None: all.
+        of: The tasks of the run to which these belong, if one of them may wait for a time.
+    """
+    failed: list[BaseException] = []
+    returned: list[bool] = []
+    waiting = iter(range(total))
+
+    async def worker() -> None:
+        for number in waiting:
+            where = f"task {number + 1} of {total}"
+            try:
+                await awaited(work(number), where)
+            except anyio.get_cancelled_exc_class() as cancelled:
+                leaked = leak_of_task(cancelled, where)
+                if leaked is None:
+                    raise
+                failed.append(leaked)
+                group.cancel_scope.cancel()
+                return
+            except BaseException as error:  # noqa: BLE001  raised again below, outside the group
+                failed.append(error)
+                group.cancel_scope.cancel()
+                return
+        returned.append(True)
+        ended()
+
+    tasks = total if limit is None else min(limit, total)
+    with nullcontext(_nothing) if of is None else of.split(tasks) as ended:
+        async with anyio.create_task_group() as group:
+            for _ in range(tasks):
+                group.start_soon(worker)
+    if failed:
+        raise failed[0]
+    if len(returned) < tasks:  # one was cancelled before it began
+        raise LeakedCancellationError(f"one of {total} tasks")
+
+
+def _nothing() -> None:
+    """Nobody counts the tasks."""

@@ -14,7 +14,7 @@ from graphagent.events import NodeFinished, NodeStarted
 from graphagent.llm import Message, ToolCall, ToolCalls, ToolResult, ToolResults
 from graphagent.memory import ActionStep, MessageStep
 from graphagent.nodes import execute_tools, llm_request, passthrough, update_prompt
-from graphagent.run._concurrently import together
+from graphagent.run._sleep import together
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 from tests.counting import calls
