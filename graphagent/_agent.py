@@ -44,7 +44,7 @@ from graphagent.llm import Tool
 from graphagent.llm._images import images_of, load_images
 from graphagent.llm._tool_errors import check_error_text
 from graphagent.llm._wrappers import stores_of
-from graphagent.memory import RunMemory
+from graphagent.memory.transcript._memory import RunMemory
 from graphagent.protocols import Feature, ToolServer
 from graphagent.run import Budgets, Callback, Migration, ResumeOptions, Run, RunOptions, RunResult, RunStream
 from graphagent.run._after import settle, settle_quietly
@@ -86,7 +86,8 @@ if TYPE_CHECKING:
     from graphagent.run._callbacks import StepCallbacks
     from graphagent.run._config import FinalCheck
     from graphagent.run._sites import Site
-    from graphagent.work import RunHandle, SubmitOptions
+    from graphagent.work._handle import RunHandle
+    from graphagent.work._submit import SubmitOptions
 
 I = TypeVar("I", contravariant=True)
 O = TypeVar("O", covariant=True)
@@ -501,8 +502,8 @@ class Agent(Generic[I, O]):
             JournalError: the store failed; with its `run_id`, the same task can be submitted again, and there is one run.
             StoreError: the store cannot be read.
         """
-        from graphagent.work import RunHandle, SubmitOptions
-        from graphagent.work._submit import check_submission, submit
+        from graphagent.work._handle import RunHandle
+        from graphagent.work._submit import SubmitOptions, check_submission, submit
 
         config = self._stored_config(more=". Submitted runs are kept there for workers")
         instead = {**_INSTEAD_IN_RUNS, "deps": "Agent(…, deps_factory=…), which is called where the run is executed"}
@@ -528,7 +529,7 @@ class Agent(Generic[I, O]):
             TypeError, ValueError: the id is not text, or empty.
             RunError: the agent has no store.
         """
-        from graphagent.work import RunHandle
+        from graphagent.work._handle import RunHandle
 
         check_name("run_id", run_id, "'order-7'")
         check_text("owner=", owner)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+
+from graphagent.protocols import ModelOutput as ModelOutput  # noqa: PLC0414, TC001  users import it from here
 
 if TYPE_CHECKING:
     from graphagent.llm import ModelRequest, ModelResponse, ToolCall, ToolResult, Usage
     from graphagent.memory._note_values import Match
     from graphagent.memory.steps._types import Step
     from graphagent.run import Question
-
-ModelOutput = Literal["answer", "draft", "plan", "summary", "extraction", "decision", "tool"]
-"""The purpose of a request to a model: `answer` for turns, `draft` for turns before the answer (thoughts, results of steps, texts that may be
-refused), `plan` when an agent or a strategy plans, `summary` when the history is compressed, `extraction` when facts and notes are looked for
-in the conversation, `decision` when the model judges, criticises, moderates or chooses, or writes several answers of which one is chosen,
-`tool` when a tool asks the model."""
 
 
 @dataclass(frozen=True, slots=True)

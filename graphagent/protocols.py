@@ -15,14 +15,21 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from graphagent._agent import Agent
-    from graphagent.events import ModelOutput
-    from graphagent.llm import ModelRequest, ModelResponse, Moderation, Tool, ToolCall, ToolResult
+    from graphagent.llm._messages import ModelRequest, ModelResponse, ToolCall, ToolResult
+    from graphagent.llm._moderation import Moderation
+    from graphagent.llm._tools import Tool
     from graphagent.memory._blocks import KnownFact, KnownNote
     from graphagent.memory._note_values import Filter, Record
     from graphagent.memory.facts._types import Concept, Fact, FactVersion, Scope, Subject, Withdrawal
     from graphagent.memory.steps._types import Step, SummaryStep
     from graphagent.run import Context
     from graphagent.store import Change, Claimed, Item, Key, Receipt
+
+ModelOutput = Literal["answer", "draft", "plan", "summary", "extraction", "decision", "tool"]
+"""The purpose of a request to a model: `answer` for turns, `draft` for turns before the answer (thoughts, results of steps, texts that may be
+refused), `plan` when an agent or a strategy plans, `summary` when the history is compressed, `extraction` when facts and notes are looked for
+in the conversation, `decision` when the model judges, criticises, moderates or chooses, or writes several answers of which one is chosen,
+`tool` when a tool asks the model."""
 
 
 class Model(Protocol):

@@ -11,9 +11,17 @@ from graphagent.llm import Message
 from graphagent.log._bytes import payloads_in, plain, row_of
 from graphagent.log._entries import REMOVED_STEP, Carried
 from graphagent.log._log import Log
-from graphagent.memory import ActionStep, FinalAnswerStep, MessageStep, PlanningStep, Step, SummaryStep, TaskStep
 from graphagent.memory._blocks import FORGOTTEN
 from graphagent.memory._references import ALL_KINDS
+from graphagent.memory.steps._types import (
+    ActionStep,
+    FinalAnswerStep,
+    MessageStep,
+    PlanningStep,
+    Step,
+    SummaryStep,
+    TaskStep,
+)
 
 if TYPE_CHECKING:
     from graphagent.log._segments import Segment

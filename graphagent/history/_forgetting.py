@@ -34,7 +34,8 @@ from graphagent.store import DeleteAll, Receipt
 from graphagent.store._cache import cached_of, erase_expired
 
 if TYPE_CHECKING:
-    from graphagent.memory import Concept, NoteView, Scope, Subject
+    from graphagent.memory.facts._types import Concept, Scope, Subject
+    from graphagent.memory.notes._view import NoteView
     from graphagent.protocols import KeepingProvider, Store
     from graphagent.store import Key
 

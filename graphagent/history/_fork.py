@@ -21,7 +21,7 @@ from graphagent.log._log import Log
 from graphagent.log._replay import Replay
 from graphagent.log._segments import Segment, read_header, read_segments
 from graphagent.log._visits import PLACED
-from graphagent.memory import RunMemory
+from graphagent.memory.transcript._memory import RunMemory
 from graphagent.run._answering import begin_features
 from graphagent.run._effects import RunEditor
 from graphagent.run._reading import look_up_references, run_over

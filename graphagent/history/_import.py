@@ -14,14 +14,15 @@ from graphagent.log._entries import Started
 from graphagent.log._header import RunHeader, title_of
 from graphagent.log._log import Log
 from graphagent.log._segments import read_header
-from graphagent.memory import ActionStep, MessageStep, RunMemory, TaskStep
+from graphagent.memory.steps._types import ActionStep, MessageStep, TaskStep
+from graphagent.memory.transcript._memory import RunMemory
 from graphagent.run._ending import append_end
 from graphagent.run._threads import thread_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from graphagent.memory import Step
+    from graphagent.memory.steps._types import Step
     from graphagent.protocols import Store
 
 _NOTHING = Outline("strategy", "imported")

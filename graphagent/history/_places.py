@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from graphagent._article import kind_of
-from graphagent.memory import NoMemory, NoteView, StoreMemoryProvider
+from graphagent.memory.facts._provider_none import NoMemory
+from graphagent.memory.facts._provider_store import StoreMemoryProvider
 from graphagent.memory.facts._store_items import facts_of
 from graphagent.memory.notes._owner import has_notes, notes_of, store_of
+from graphagent.memory.notes._view import NoteView
 
 if TYPE_CHECKING:
     from graphagent.protocols import FactProvider, KeepingProvider, Store

@@ -17,10 +17,12 @@ from graphagent.log._entries import EffectRecorded, TranscriptEdited
 from graphagent.log._log import Log
 from graphagent.log._segments import list_runs, read_segment
 from graphagent.log._submitted import read_submitted
-from graphagent.memory import Concept, KnownFact, KnownNote, Scope, ScopeKind, Subject, SummaryStep
+from graphagent.memory._blocks import KnownFact, KnownNote
 from graphagent.memory.facts._extraction import as_compared
+from graphagent.memory.facts._types import Concept, Scope, ScopeKind, Subject
 from graphagent.memory.notes._owner import all_versions
 from graphagent.memory.notes.index._words import with_spaces
+from graphagent.memory.steps._types import SummaryStep
 from graphagent.memory.transcript._again import known_of
 from graphagent.store._cache import cached_of
 
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     from graphagent.log._entries import Entry
     from graphagent.log._header import RunHeader
     from graphagent.log._log import Applied, Watch
-    from graphagent.memory import NoteView, Record, Step
+    from graphagent.memory._note_values import Record
+    from graphagent.memory.notes._view import NoteView
+    from graphagent.memory.steps._types import Step
     from graphagent.memory.transcript._prompt import Prompt
     from graphagent.protocols import KeepingProvider, Store
 

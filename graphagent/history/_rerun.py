@@ -8,7 +8,7 @@ from graphagent import _clock
 from graphagent._options import check_name
 from graphagent.history._entries import read_for
 from graphagent.history._fork import number_at
-from graphagent.memory import SystemPromptStep, TaskStep
+from graphagent.memory.steps._types import SystemPromptStep, TaskStep
 from graphagent.memory.transcript._memory import Detached, RunMemory
 from graphagent.memory.transcript._transcript import Transcript
 from graphagent.run._beginning import begin

@@ -24,7 +24,7 @@ from graphagent.work._dispatch import tell
 if TYPE_CHECKING:
     from graphagent.llm import ImageLike
     from graphagent.log._submitted import Submitted
-    from graphagent.memory import RunMemory
+    from graphagent.memory.transcript._memory import RunMemory
     from graphagent.protocols import Store
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
