@@ -28,7 +28,7 @@ from graphagent.events import (
 from graphagent.llm import Message, ModelResponse, Usage
 from graphagent.llm._attempts import failures
 from graphagent.llm._context_overflow import is_overflow
-from graphagent.llm._json_text import PartialOutput
+from graphagent.llm._output import PartialOutput
 from graphagent.llm._tools import fitted
 from graphagent.llm._whole import asked_again, check_answered, check_whole, empty_answer, response_of
 from graphagent.log._entries import EffectRecorded, LibraryObject, Spent

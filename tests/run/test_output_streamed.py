@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from graphagent import END, START, Agent, Strategy, tool
 from graphagent.events import ModelResponded, OutputStreamed, TextStreamed
 from graphagent.llm import Message, ModelResponse, OutputFormat, Text, ToolCall, ToolCalls
-from graphagent.llm._json_text import PartialOutput
+from graphagent.llm._output import PartialOutput
 from graphagent.llm.openai import OpenAIModel
 from graphagent.nodes import Accepted, execute_tools, llm_request, verify
 from graphagent.testing import ScriptedModel, openai_server

@@ -187,9 +187,8 @@ class Transcript:
     @property
     def last_turn(self) -> tuple[Item, ActionStep] | None:
         """The last model turn with an answer: the open step, or one of the steps, as in a branch."""
-        versions = self.versions
         for item in chain([] if self.open is None else [self.open], reversed(self.items)):
-            step = versions[item.version]
+            step = self.versions[item.version]
             if isinstance(step, ActionStep) and step.model_output_message is not None:
                 return item, step
         return None
