@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,6 +33,7 @@ from graphagent.cli._options import (
 )
 from graphagent.cli._output import aside
 from graphagent.cli._store_place import StorePlace
+from graphagent.cli._user_code import work_at
 from graphagent.cli.notes._target import EmbedderName, notes_in
 from graphagent.errors import NoteError
 from graphagent.memory import Concept, Scope, StoreMemoryProvider, Subject
@@ -77,6 +79,14 @@ class Served:
             "How far notes and facts that clients save are trusted: untrusted, inferred or trusted. Default: untrusted, for a client may have read anything.",
         ),
     ] = "untrusted"
+    agent: Annotated[
+        str | None,
+        option(
+            "--agent",
+            "MODULE:NAME",
+            "An agent, or a list of agents, whose runs clients can answer; workers go on with them. Default: questions are only read.",
+        ),
+    ] = None
     read_only: Annotated[bool, flag("--read-only", text="Let clients change nothing.")] = False
 
 
@@ -171,6 +181,8 @@ async def _server_of(served: Served) -> AsyncGenerator[MemoryServer]:
     from graphagent.memory_server import MemoryServer
 
     path, facts_scope = _scopes(served.scope or ())
+    with redirect_stdout(sys.stderr):  # standard output is for the protocol, also while a module is imported
+        agents = [] if served.agent is None else work_at(served.agent)[0]
     async with (
         _opened(served) as (facts, store, runs),
         aclosing(
@@ -181,9 +193,11 @@ async def _server_of(served: Served) -> AsyncGenerator[MemoryServer]:
             view = notes if path is None else notes.scope(path)
         except NoteError as error:
             raise typer.BadParameter(str(error), param_hint="--scope") from None
+        for each in agents:
+            each.store = runs
         with value_of():
             yield MemoryServer(
-                facts=facts, notes=view, runs=runs, owner=served.owner, scope=facts_scope, trust=served.trust,
+                facts=facts, notes=view, runs=runs, agents=agents, owner=served.owner, scope=facts_scope, trust=served.trust,
                 subject=None if served.subject is None else subject_of(served.subject), read_only=served.read_only,
             )  # fmt: skip
 
@@ -202,13 +216,11 @@ async def _opened(served: Served) -> AsyncGenerator[tuple[KeepingProvider, Store
         )  # a wrong key fails here, before any change
         store = await more.enter_async_context(_stores.open_store("notes", given, key, anchor, new=True))
         runs = _stores.place_of("runs", given, new=True)
-        yield (
-            facts,
-            store,
-            await more.enter_async_context(_stores.open_store("runs", given, key, anchor))
-            if runs.path.exists()
-            else None,
-        )
+        if runs.path.exists() or served.agent is not None:
+            opened = await more.enter_async_context(_stores.open_store("runs", given, key, anchor, new=True))
+            yield facts, store, opened
+        else:
+            yield facts, store, None
 
 
 def _scopes(given: list[str] | tuple[()]) -> tuple[str | None, Scope | None]:

@@ -180,6 +180,13 @@ class Forgotten(BaseModel):
     hint: str = Field(description="Where it may still stand.")
 
 
+class Answered(BaseModel):
+    """A question that was answered."""
+
+    run_id: str
+    hint: str = Field(description="What happens now.")
+
+
 def answer(result: BaseModel) -> CallToolResult:
     """Return a result as clients get it: as data, and as a text for models, without empty fields."""
     data: dict[str, Any] = result.model_dump(mode="json")

@@ -24,6 +24,7 @@ except ImportError:
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from graphagent._agent import Agent
     from graphagent.protocols import KeepingProvider, Store
 
 _INSTRUCTIONS = (
@@ -43,6 +44,8 @@ class MemoryServer:
         facts: The provider of the facts to serve.
         notes: The notes to serve, or a view of them: `notes.scope("/project/alpha")`. Their owner is the owner of the server.
         runs: The store with the runs whose open questions are served.
+        agents: The agents whose runs clients can answer, so that workers go on with them; each has `runs` as its store. Without them,
+            questions can only be read.
         owner: Whose memory it is.
         subject: Serve facts about this subject only. New facts are about it, or else about the subject `user`.
         scope: Serve facts in this scope only. New facts are in it, or else in `agent:chat`.
@@ -51,7 +54,7 @@ class MemoryServer:
         read_only: Whether clients can only read.
 
     Raises:
-        ValueError: nothing is served, the notes have another owner, or `trust` is not known.
+        ValueError: nothing is served, the notes have another owner, an agent has another store, or `trust` is not known.
         TypeError: an argument is of the wrong type.
         MissingExtraError: the extra `mcp` is not installed.
     """
@@ -62,6 +65,7 @@ class MemoryServer:
         facts: KeepingProvider | None = None,
         notes: NoteView | None = None,
         runs: Store | None = None,
+        agents: Sequence[Agent[Any, Any]] = (),
         owner: str = "",
         subject: Subject | None = None,
         scope: Scope | None = None,
@@ -81,6 +85,9 @@ class MemoryServer:
             raise TypeError(
                 f"facts= is a provider that keeps a history, such as FileMemoryProvider('memory'), not {kind_of(facts)}"
             )
+        for agent in agents:
+            if runs is None or agent.store is not runs:
+                raise ValueError(f"the agent {agent.strategy.name!r} has another store; give it as runs=")
         if notes is not None and notes.owner != owner:
             raise ValueError(
                 f"the notes belong to owner {notes.owner!r}, and the server to {owner!r}; give both the same"
@@ -89,7 +96,7 @@ class MemoryServer:
             raise ValueError(f"trust={trust!r} is not a level of trust; there are {', '.join(map(repr, TRUST_LEVELS))}")
         read_only = read_only or (notes is not None and notes.read_only)
         served = None if facts is None else ServedFacts(facts, owner, subject, scope)
-        tools = MemoryTools(served, notes, runs, owner, trust, read_only)
+        tools = MemoryTools(served, notes, runs, tuple(agents), owner, trust, read_only)
         self.mcp: MCPServer[Any] = MCPServer(
             "graphagent-memory", title="Memory", instructions=_INSTRUCTIONS, version=__version__,
             tools=list(tools.offered()), log_level="WARNING",

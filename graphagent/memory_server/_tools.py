@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -18,10 +18,11 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import ConfigDict, Field
 
+from graphagent._agent import Agent
 from graphagent._tracebacks import frames_of, without_credentials
 from graphagent.errors import GraphAgentError
 from graphagent.history import PendingQuestion, Place, list_questions, reach
-from graphagent.llm import ToolCall
+from graphagent.llm import Approve, Deny, ToolCall
 from graphagent.memory import KnownFact, NoteView, Source
 from graphagent.memory.agent_memory._shown import matching
 from graphagent.memory_server._facts import ServedFacts
@@ -29,6 +30,7 @@ from graphagent.memory_server._results import (
     FACT,
     MOST,
     NOTE,
+    Answered,
     Explained,
     FactsPage,
     Forgotten,
@@ -60,6 +62,9 @@ _LAST = 10**9
 _LONGEST_NAME = 100
 """How many characters of the name of a client are kept."""
 
+_VERDICTS = ("approval", "in_flight")
+"""The kinds of questions that are answered by yes or no."""
+
 _Limit = Annotated[int, Field(ge=1, le=MOST, description="The most to return.")]
 _Offset = Annotated[int, Field(ge=0, le=_LAST, description="How many to skip: next_offset of the page before.")]
 _Under = Annotated[str | None, Field(description="Only notes in this scope and below it, such as /project/alpha.")]
@@ -80,6 +85,8 @@ class MemoryTools:
     facts_: ServedFacts | None
     notes_: NoteView | None
     runs: Store | None
+    agents: Sequence[Agent[Any, Any]]
+    """Those whose runs can be answered."""
     owner: str
     trust: str
     """The trust of what clients save."""
@@ -94,6 +101,7 @@ class MemoryTools:
         erases = ToolAnnotations(
             read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
         )
+        acts = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
         writable = not self.read_only
         has_any = self.facts_ is not None or self.notes_ is not None
         for function, title, hints, is_offered in (
@@ -105,6 +113,7 @@ class MemoryTools:
             (self.notes, "List notes", reads, self.notes_ is not None),
             (self.explain, "Explain why something is known", reads, has_any),
             (self.questions, "List open questions", reads, self.runs is not None),
+            (self.answer, "Answer an open question", acts, bool(self.agents) and writable),
         ):
             if is_offered:
                 yield _strict(Tool.from_function(_told(function), title=title, annotations=hints))
@@ -276,12 +285,43 @@ class MemoryTools:
         return answer(explained)
 
     async def questions(self, offset: _Offset = 0, limit: _Limit = 20) -> Annotated[CallToolResult, QuestionsPage]:
-        """List what runs of agents wait for people to answer, those that have waited longest first. Nothing can be answered here."""
+        """List what runs of agents wait for people to answer, those that have waited longest first."""
         assert self.runs is not None
         found = await list_questions(self.runs, owner=self.owner)
         shown = [_question_shown(each) for each in found[offset : offset + limit + 1]]
         chosen, after = page(shown, offset, limit, size_of)
         return answer(QuestionsPage(questions=chosen, next_offset=after))
+
+    async def answer(
+        self,
+        run_id: Annotated[str, Field(description="The run that waits.")],
+        id: Annotated[str, Field(description="The id of the question.")],
+        context: _Context,
+        value: Annotated[
+            Any, Field(description="The answer, as its JSON schema says; of an approval true, or false with a reason.")
+        ] = None,
+        reason: Annotated[
+            str | None, Field(description="Why it is refused. Without a value, the question is declined.")
+        ] = None,
+    ) -> Annotated[CallToolResult, Answered]:
+        """Answer what a run waits for. Ask the person first, and give their answer, not your own: the run then goes on and acts."""
+        assert self.runs is not None
+        asked = [each for each in await list_questions(self.runs, owner=self.owner) if each.run_id == run_id]
+        pending = next((each for each in asked if each.question.id == id), None)
+        if pending is None:
+            raise ToolError(f"the run {run_id!r} does not wait for {id!r}; the tool questions lists what waits")
+        agent = next((each for each in self.agents if each.strategy.name == pending.strategy), None)
+        if agent is None:
+            raise ToolError(
+                f"the runs of {pending.strategy!r} cannot be answered here; people can: graphagent runs answer"
+            )
+        given, by = value, f"mcp {_client(context)}".strip()
+        if (value is None and reason is not None) or (value is False and pending.question.kind in _VERDICTS):
+            given = Deny(reason or "", by=by)
+        elif value is True and pending.question.kind in _VERDICTS:
+            given = Approve(by=by)
+        await agent.handle(run_id, owner=self.owner).answer(answers={id: given})
+        return answer(Answered(run_id=run_id, hint="A worker goes on with the run."))
 
     def _facts(self) -> ServedFacts:
         if self.facts_ is None:

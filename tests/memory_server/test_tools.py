@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import anyio
 import pytest
 from mcp import Client
 
@@ -21,9 +22,10 @@ from graphagent.memory import (
     Subject,
 )
 from graphagent.memory_server import MemoryServer
-from graphagent.nodes import ask_human
+from graphagent.nodes import Approved, Denied, approval, ask_human
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
+from graphagent.work import Worker
 from graphagent_strategies import single_run
 from tests.memory_server.servers import stdio
 
@@ -232,6 +234,43 @@ async def test_runs_that_wait_and_runs_that_used_a_fact():
         assert (await call(client, "explain", id=city["id"]))["runs"] == []
         [used] = (await call(client, "explain", id=city["id"], with_runs=True))["runs"]
         assert used.startswith("run used: in the prompt of entry ")
+
+
+async def test_a_question_is_answered_where_the_agent_is_known():
+    """What does not fit is refused, who approved is kept, and a worker goes on with the run."""
+    store, publish = MemoryStore(), approval("Publish it?")
+    notice = Strategy(
+        "notice",
+        START >> publish,
+        publish.on(Approved).map(lambda approved: f"approved by {approved.by}") >> END,
+        publish.on(Denied).map(lambda denied: f"denied: {denied.reason}") >> END,
+    )
+    asks = ask_human("How many?", int)
+    agents = [Agent(notice, store=store), Agent(Strategy("number", START >> asks >> END), store=store)]
+    other = Agent(Strategy("other", START >> ask_human("Why?", str) >> END), store=store)
+    await agents[0].run("x", run_id="yes", owner="ada")
+    await agents[0].run("x", run_id="no", owner="ada")
+    await agents[0].run("x", run_id="his", owner="bob")
+    await agents[1].run("x", run_id="number", owner="ada")
+    await other.run("x", run_id="other", owner="ada")
+    async with Client(served(store, "ada", agents=agents).mcp) as client:
+        ids = {each["run_id"]: each["id"] for each in (await call(client, "questions"))["questions"]}
+        assert set(ids) == {"yes", "no", "number", "other"}
+        number = {"run_id": "number", "id": ids["number"]}
+        assert "does not fit" in await refused(client, "answer", **number, value="many")
+        assert "does not wait for" in await refused(client, "answer", run_id="his", id=ids["yes"], value=True)
+        assert "cannot be answered here" in await refused(client, "answer", run_id="other", id=ids["other"], value="x")
+        await call(client, "answer", **number, value=42)
+        await call(client, "answer", run_id="yes", id=ids["yes"], value=True)
+        await call(client, "answer", run_id="no", id=ids["no"], value=False, reason="too early")
+        assert [each["run_id"] for each in (await call(client, "questions"))["questions"]] == ["other"]
+    async with anyio.create_task_group() as group:
+        group.start_soon(Worker(agents).run)
+        ended = [await agents[run == "number"].handle(run, owner="ada").wait(60) for run in ("yes", "no", "number")]
+        group.cancel_scope.cancel()
+    assert [each.output for each in ended] == ["approved by mcp mcp 0.1.0", "denied: too early", 42]
+    with pytest.raises(ValueError, match="the agent 'number' has another store; give it as runs="):
+        MemoryServer(runs=MemoryStore(), agents=agents[1:])
 
 
 async def test_a_failure_is_told_without_its_values(caplog):
