@@ -72,7 +72,7 @@ _PARAMETERS = {
     "presence_penalty": "gen_ai.request.presence_penalty", "reasoning_effort": "gen_ai.request.reasoning.level",
 }  # fmt: skip
 _PROVIDERS = {"google": "gcp.gemini", "mistral": "mistral_ai", "moonshot": "moonshot_ai", "xai": "x_ai"}
-"""What the conventions call a family of servers, where they call it otherwise."""
+"""The names of families of servers in the conventions, if they differ."""
 _SECONDS = [0.01 * 2**number for number in range(14)]
 _LONG = [0.1 * 2**number for number in range(13)]
 _CALLS = [2**number for number in range(8)]
@@ -94,7 +94,7 @@ class _Active:
 
 
 _UNHEARD = _Active(None, "", "", "")
-"""Stands for all runs that nobody reports."""
+"""Stands for all runs that are not reported."""
 _ACTIVE: ContextVar[_Active | None] = ContextVar("graphagent_telemetry", default=None)
 _QUERY: ContextVar[int] = ContextVar("graphagent_telemetry_query", default=0)
 """When the search for notes began that goes on in this context, in nanoseconds UTC."""
@@ -111,8 +111,8 @@ class OpenTelemetry(Feature):
             messages of exceptions. By default, the environment variable
             `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` decides, and without it there are none.
         clip: The maximum number of characters of one attribute with texts. Of longer prompts, the last messages are kept.
-        tracer_provider: What makes the tracer; by default the provider that is set for the program.
-        meter_provider: What makes the meter; by default the provider that is set for the program.
+        tracer_provider: The provider of the tracer; by default the provider that is set for the program.
+        meter_provider: The provider of the meter; by default the provider that is set for the program.
 
     Raises:
         TypeError: `content` is neither a bool nor None.
@@ -307,7 +307,7 @@ class OpenTelemetry(Feature):
         self._remember("upsert_memory", event, _SAVE.get(), told, getattr(event, "error", ""))
 
     def _remember(self, operation: str, event: Event, began: int, told: Mapping[str, Any], error: str = "") -> None:
-        """Report what memory did: it has ended when its event comes, so the span is never current."""
+        """Report an operation of memory: it has ended when its event comes, so the span is never current."""
         active = _ACTIVE.get()
         if active is not None and active.telemetry is not self:  # that of the agent itself reports it
             return
@@ -321,7 +321,7 @@ class OpenTelemetry(Feature):
             span.set_status(StatusCode.ERROR)
         span.end()
 
-    # ---- what is said
+    # ---- texts
 
     def _is_heard(self) -> bool:
         """Return whether a provider reports anything: those of the API do not."""
@@ -333,7 +333,7 @@ class OpenTelemetry(Feature):
         )
 
     def _active(self, ctx: Context[Any]) -> _Active:
-        """Return the run to which a request or a call belongs; one of its own for what is learned after the end of a run."""
+        """Return the run to which a request or a call belongs; a separate one for learning after the end of a run."""
         active = _ACTIVE.get()
         return _Active(self, ctx.run_id, ctx.agent, ctx.thread or ctx.run_id) if active is None else active
 
@@ -464,7 +464,7 @@ def _told_by(active: _Active, ctx: Context[Any]) -> dict[str, Any]:
 
 
 def _told_of(model: Model | None) -> dict[str, Any]:
-    """Return what the conventions want to know of a model that is asked."""
+    """Return the attributes of the conventions for a model that is asked."""
     if model is None:
         return {_OPERATION: "chat"}
     asked = inner_models(model)[0]

@@ -1,4 +1,4 @@
-"""Notes: what was said, as free text in scopes, found again by words and by meaning."""
+"""Notes: free text in scopes, found again by words and by meaning."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _INSTEAD = {
     "root_scope": "Notes(…).scope('/path')",
     "read_only": "Notes(…).slice(['/'], read_only=True)",
 }
-"""What to write for arguments that Notes do not have: their settings, and those of other libraries."""
+"""The equivalents of arguments that Notes do not have: settings, and arguments of other libraries."""
 
 
 class Notes(NoteView):

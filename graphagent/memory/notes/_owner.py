@@ -70,11 +70,11 @@ async def forget_owner(place: Store | NoteView, owner: str, also: Sequence[Chang
     else:
         repository, is_open = _repository(place), False
     try:
-        # Where nobody has the notes open, only those in a plain file have an index from which they are to be removed.
+        # If the notes are not open, only notes in a plain file have an index from which they must be removed.
         if is_open or (repository.backend.shared and await has_notes(repository.store, owner)):
             await repository.forget_owner(owner, also)
             return
-    except DamagedStoreError:  # what cannot be read can be forgotten, and the index is built again without it
+    except DamagedStoreError:  # an unreadable item can be forgotten, and the index is built again without it
         await repository.backend.drop()
     await repository.store.commit(DeleteAll(_storage.room_of(owner)), *also)
 

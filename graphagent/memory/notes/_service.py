@@ -1,4 +1,4 @@
-"""What all views of the same notes share: the repository, the settings, the model, the reranker and the listeners."""
+"""Shared by all views of the same notes: the repository, the settings, the model, the reranker and the listeners."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class NoteService:
-    """What all views of the same notes share, for use by a program. A run uses a `RunNoteService`."""
+    """The state that all views of the same notes share, for use by a program. A run uses a `RunNoteService`."""
 
     repository: NoteRepository
     settings: NoteSettings

@@ -1,4 +1,4 @@
-"""Checks of what users pass to notes. Each returns the value as it is stored, or raises an error that says what to write."""
+"""Checks of the arguments of notes. Each returns the value as it is stored, or raises an error that shows a correct value."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def metadata_filter(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise NoteError(
-            f"metadata_filter= is a dict of what the metadata have, such as {{'ticket': 42}}, not {kind_of(given)}"
+            f"metadata_filter= is a dict of keys and values of the metadata, such as {{'ticket': 42}}, not {kind_of(given)}"
         )
     return MappingProxyType(_through_json(given, "metadata_filter", "no note has such metadata")[0])
 

@@ -143,7 +143,7 @@ class NoteView:
             at: When the note was said, with a time zone.
             trust: One of TRUST_LEVELS.
             run_id: The run that saves the note.
-            infer: When the model, if there is one, infers what was left out: `later`, after this returned; `now`, before; or `never`.
+            infer: When the model, if the notes have one, infers omitted fields: `later`, after this returned; `now`, before; or `never`.
 
         Raises:
             ValueError: `infer` is not known.
@@ -237,7 +237,7 @@ class NoteView:
             scope: Where to search, including the scopes below; by default everywhere in the view.
             categories: Only notes that have one of these.
             limit: The most notes to return.
-            depth: `shallow`: without a model. `deep`: a model says what to search for and where. `auto`: deep if the question is long
+            depth: `shallow`: without a model. `deep`: a model chooses phrases and scopes to search. `auto`: deep if the question is long
                 or the result is weak. By default `auto` with a model, else `shallow`.
             source: Only notes of this source.
             since: Only notes said, or else saved, at this time or later.
@@ -358,7 +358,7 @@ class NoteView:
     async def undo(self, id_: str) -> Record:
         """Restore a note as it was before its last change, or before it was consolidated into another one.
 
-        Undone again, it goes back one change further, to what was saved first. Each step is in the history, so `update` can restore
+        Undone again, it goes back one change further, to the text that was saved first. Each step is in the history, so `update` can restore
         an undone change.
 
         Raises:
@@ -597,7 +597,7 @@ class NoteView:
     ) -> int:
         """Save exported notes, with their history, all or none, in one commit. Return how many were new.
 
-        Notes whose ids exist are skipped, and so are those that were consolidated into others. A record without an owner gets the
+        Notes whose ids exist are skipped, and so are notes that were consolidated into others. A record without an owner gets the
         owner of these notes.
 
         Args:

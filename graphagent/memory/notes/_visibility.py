@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """What a view sees, and whether it may change that. A view that is made from another one can only see less."""
+    """The notes that a view sees, and whether it may change them. A view that is made from another one can only see less."""
 
     within: tuple[str, ...] = (ROOT,)
     """The scopes that are visible, with those below them. None of them is within another."""
@@ -33,7 +33,7 @@ class Visibility:
     source: str | None = None
     """Who asks. Private notes of other sources are invisible; with None, all private notes are."""
     expiry: Expiry | None = None
-    """For how long notes are kept: those that have expired are invisible. None: for ever."""
+    """For how long notes are kept: expired notes are invisible. None: for ever."""
 
     # Views
 
@@ -59,7 +59,7 @@ class Visibility:
         return replace(self, within=outermost(paths), home=None, categories=self._with(categories), read_only=read_only)
 
     def of(self, source: str) -> Visibility:
-        """Return what one source sees of this.
+        """Return the visibility for one source.
 
         Raises:
             NoteError: the source is not valid.

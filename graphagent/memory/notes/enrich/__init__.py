@@ -1,1 +1,1 @@
-"""What a model does for notes."""
+"""The work of a model for notes."""

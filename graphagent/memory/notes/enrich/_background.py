@@ -14,7 +14,7 @@ _log = logging.getLogger("graphagent.memory")
 class BackgroundTask:
     """Calls a function in a task of its own. It ends with the event loop, or when it is stopped.
 
-    Nobody awaits it, so an error is logged, with its type only. The task is in `running` until it has ended, because the event loop
+    It is not awaited, so an error is logged, with its type only. The task is in `running` until it has ended, because the event loop
     does not keep it alive.
     """
 
@@ -36,7 +36,7 @@ class BackgroundTask:
     async def _run(self) -> None:
         try:
             await awaited(self._function(), "what notes do in the background")
-        except Exception as error:  # noqa: BLE001  nobody awaits it
+        except Exception as error:  # noqa: BLE001  it is not awaited
             _log.warning(
                 "what notes do in the background was broken off by %s",
                 type(error).__name__,

@@ -2,7 +2,7 @@
 
 The note that `remember` returned stays. An older one with the same words is removed, and its importance and metadata are merged into
 the new one. A model is asked about notes that say nearly the same. Only notes of one owner, scope, source and privacy are compared, no
-turns of conversations, and none that is trusted more than the new one: what came from outside removes nothing that a person
+turns of conversations, and none that is trusted more than the new one: text from outside removes nothing that a person
 vouched for. All changes are in the history and can be undone.
 """
 
@@ -41,7 +41,7 @@ _CANDIDATES = 50
 _ASKED = 2000
 """How many characters of a note are used to search for notes like it."""
 _TOLD = 40_000
-"""How many characters a model is shown at most. Notes are shown in full or not at all, because what it writes replaces them."""
+"""The largest number of characters that a model is shown. Notes are shown in full or not at all, because its text replaces them."""
 _REASON = 200
 _WORD = re.compile(r"\w+")
 

@@ -52,7 +52,7 @@ _LONGEST = 100
 
 
 class Inference:
-    """What a model does for the notes of one owner."""
+    """The work of a model for the notes of one owner."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Inference:
     # Scheduling
 
     async def resume(self) -> None:
-        """Continue in the background what an earlier process left."""
+        """Continue the work of an earlier process in the background."""
         if await self._repository.pending(self._owner):
             self.soon()
 
@@ -137,7 +137,7 @@ class Inference:
         if self._background is not None:
             await self._background.stop()
 
-    # Inferring what was left out
+    # Inferring omitted fields
 
     async def _do(self, ids: Collection[str] | None = None) -> None:
         """Do the pending work of all notes, or of some. Stop early if the model cannot be reached."""
@@ -171,7 +171,7 @@ class Inference:
         return found
 
     async def _infer(self, batch: Sequence[tuple[Pending, Record]]) -> None:
-        """Infer what was left out of several notes.
+        """Infer the omitted fields of several notes.
 
         Raises:
             NoAnswerError: the model cannot be reached.
@@ -199,7 +199,7 @@ class Inference:
             await self._apply(pending, record, said.get(number))
 
     async def _apply(self, pending: Pending, record: Record, said: _prompts.Inferred | None) -> None:
-        """Save what a model inferred about a note, unless the note was changed meanwhile."""
+        """Save the fields that a model inferred for a note, unless the note was changed meanwhile."""
         left = tuple(name for name in pending.names if name == SIMILAR)
         if said is None and pending.tries + 1 < _TRIES:
             await self._save_pending(replace(pending, tries=pending.tries + 1))

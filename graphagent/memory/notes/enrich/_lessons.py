@@ -1,4 +1,4 @@
-"""Lessons: what people say about outputs, saved as notes, and applied to later outputs before people see them."""
+"""Lessons: corrections of outputs by people, saved as notes, and applied to later outputs before people see them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ASKED = 2000
 
 
 async def learn_lessons(view: NoteView, output: str, feedback: str, model: Model, *, run_id: str = "") -> list[Record]:
-    """Save general lessons of what a person said about an output, each as a note with the category `lesson` and the source `hitl`.
+    """Save general lessons from the words of a person about an output, each as a note with the category `lesson` and the source `hitl`.
 
     Plain approval has no lessons. If the model fails, there are none either; that is logged and emitted as InferenceFailed.
 

@@ -28,7 +28,7 @@ _DOING = {
     "explore": "looking further for a question; what was found so far is given",
     "learn": "working with lessons; none is kept or applied",
 }
-"""What the model was asked for, by task, and what happens without an answer."""
+"""The request to the model for each task, and the consequence of a missing answer."""
 
 PATIENCE = 120.0
 """After how many seconds without an answer a question is given up."""

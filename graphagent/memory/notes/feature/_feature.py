@@ -51,15 +51,15 @@ _WORTHWHILE = 200
 class NoteMemory(NoteView):
     """Notes for an agent: `agent.install(NoteMemory, notes=…)`, and `ctx.feature(NoteMemory)` in any node.
 
-    In a node it has every operation of the notes, for the owner of the run alone. What it and its views save has the run's id, and is
+    In a node it has every operation of the notes, for the owner of the run alone. Notes that it and its views save have the run's id, and are
     saved once, however often the node is executed.
 
-    Transcripts refer to the notes that a model was shown. A forgotten note is shown there as `[forgotten]`. What the model got from the
-    tool `recall`, and what it said, is part of the run, and is removed with the run.
+    Transcripts refer to the notes that a model was shown. A forgotten note is shown there as `[forgotten]`. Notes that the model got from the
+    tool `recall`, and its own text, are part of the run, and are removed with the run.
 
     Args:
         notes: Notes, or a view of them; by default those in your user data folder.
-        recall: `run`, or True: before the first model turn of a run, the model is shown what fits the task. `node`: also what fits each
+        recall: `run`, or True: before the first model turn of a run, the model is shown notes that fit the task. `node`: also notes that fit each
             message that reaches a node later. False: only nodes and tools recall.
         learn: Whether the statements of the task and of the answer are saved when a run has ended; by default if the view is writable.
             They are split by the model of the notes, or else that of the agent; without a model they are saved whole. `background`:
@@ -131,7 +131,7 @@ class NoteMemory(NoteView):
         """
         if self._learns and not self._can_save:
             raise FeatureError(
-                f"what this agent learns cannot be kept in {self!r}, which is read-only or has several scopes; "
+                f"notes that this agent learns cannot be kept in {self!r}, which is read-only or has several scopes; "
                 "give it notes.scope(…), or learn=False"
             )
         agent.offer(self.tools)
@@ -147,7 +147,7 @@ class NoteMemory(NoteView):
     def _check_owner(self, ctx: Context) -> None:
         if self._visibility.owner and self._visibility.owner != ctx.owner:
             raise FeatureError(
-                "the notes belong to one owner, and the run to another or to nobody; run it with owner= that of the notes, "
+                "the notes belong to one owner, and the run to another or to none; run it with owner= that of the notes, "
                 "or install notes without one: then each run sees those of its own owner"
             )
 
@@ -161,9 +161,9 @@ class NoteMemory(NoteView):
         return self._over(RunNoteService.of(self._service, ctx), replace(self._visibility, owner=ctx.owner))
 
     def vouched(self) -> Self:
-        """Return these notes for content that you vouch for, such as what a person typed: `vouched().remember(text)`.
+        """Return these notes for content for which you vouch, such as text that a person typed: `vouched().remember(text)`.
 
-        What is saved is trusted as much as `trust=` says, whatever the run has received.
+        The saved notes have the trust of `trust=`, whatever content the run has received.
         """
         service = self._service
         if not isinstance(service, RunNoteService):
@@ -183,7 +183,7 @@ class NoteMemory(NoteView):
     ) -> list[KnownNote]:
         """Show the model the notes that fit a question best, and return them. Those that it sees already are left out.
 
-        What was found is recorded, so a node that is executed again shows the same.
+        The matches are recorded, so a node that is executed again shows the same notes.
 
         Raises:
             ScopeError: the scope is none.
@@ -252,7 +252,7 @@ class NoteMemory(NoteView):
         return result
 
     async def before_request(self, ctx: Context, tools: Sequence[Tool]) -> None:
-        """Show the model what fits its task, if that is due.
+        """Show the model the notes that fit its task, if that is due.
 
         Raises:
             StoreError: the notes could not be read.
@@ -309,9 +309,9 @@ class NoteMemory(NoteView):
     async def learn_from_history(
         self, *, scope: str | None = None, categories: Sequence[str] | None = None
     ) -> list[Record]:
-        """Have a model split what was said in this run so far into statements, and save each as a note.
+        """Have a model split the conversation of this run so far into statements, and save each as a note.
 
-        They are trusted as the least trusted text in which they were found: those of a person are found apart from what tools returned.
+        They are trusted as the least trusted text in which they were found: statements of a person are found apart from results of tools.
         Without a model, the whole is saved as one note.
 
         Raises:
@@ -362,7 +362,7 @@ class NoteMemory(NoteView):
         return RunModel(ctx) if ctx.model is not None else None
 
     async def ended(self, ctx: Context, output: Any) -> None:
-        """Save what the task and the answer of a run say, once. If that fails, it is logged, and the run is not affected.
+        """Save the statements of the task and the answer of a run, once. If that fails, it is logged, and the run is not affected.
 
         Raises:
             NoteError, StoreError, ModelError: learning failed in the background, and is tried again.
@@ -384,7 +384,7 @@ class NoteMemory(NoteView):
             )
 
     def learns_for(self, feature: object) -> bool:
-        """Return whether another feature saves what it learns where this one does."""
+        """Return whether another feature saves its notes in the same place as this one."""
         if not (self._learns and isinstance(feature, NoteMemory)):
             return False
         return self._learned_place() == feature._learned_place()  # noqa: SLF001  of this class

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class RunNoteService(NoteService):
     """The notes as one run uses them: listeners of the run hear their events.
 
-    What the run saves is trusted as little as the least trusted content that it has received, which includes notes that it read.
+    Notes that the run saves are trusted as little as the least trusted content that it has received, which includes notes that it read.
     """
 
     ctx: Context = field(kw_only=True)
@@ -99,7 +99,7 @@ class RunNoteService(NoteService):
 
 
 class RunModel:
-    """The model of a run. What it says is not recorded with the run: it is saved as notes, and forgotten with them."""
+    """The model of a run. Its answers are not recorded with the run: they are saved as notes, and forgotten with them."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx

@@ -50,7 +50,7 @@ class IndexBackend(Protocol):
         ...
 
     async def commit(self, changes: Sequence[Change], function: Callable[[NoteTables], None]) -> None:
-        """Commit changes to the store, together with those that a function makes in the tables."""
+        """Commit changes to the store, together with the changes of a function to the tables."""
         ...
 
 
@@ -63,7 +63,7 @@ def index_of(store: Store, on_progress: Progress | None = None) -> IndexBackend:
         return SqliteIndex(store, report)
     postgres = sys.modules.get(
         "graphagent.store.postgres"
-    )  # whoever has such a store has imported it, and what it needs
+    )  # a program with such a store has imported it, and its dependencies
     if postgres is not None and isinstance(store, postgres.PostgresStore):
         from graphagent.memory.notes.index._postgres_backend import PostgresIndex
 
@@ -98,7 +98,7 @@ class _GoneError(Exception):
 class SqliteIndex:
     """Tables in the file of a SqliteStore.
 
-    They are what the notes say, and have no checksums. What is seen of damage to them is told from damage to the notes: nothing is
+    They follow from the notes, and have no checksums. Damage to them is distinguished from damage to the notes: nothing is
     lost with an index, which can be built again.
     """
 
@@ -136,7 +136,7 @@ class SqliteIndex:
         return True
 
     async def drop(self) -> None:
-        """Remove the tables. Whoever commits next builds them again."""
+        """Remove the tables. The next commit builds them again."""
         await self._store.commit(along=lambda connection: SqliteTables(connection).drop())
 
     async def read(self, function: Callable[[NoteTables], T]) -> T:
@@ -203,7 +203,7 @@ class SqliteIndex:
 
         try:
             yield
-        except UnicodeDecodeError as error:  # the driver decodes what it reads
+        except UnicodeDecodeError as error:  # the driver decodes values
             raise damage(os.fspath(self._store.path), "a text is not UTF-8") from error
         except apsw.CorruptError as error:
             if getattr(error, "extendedresult", 0) != apsw.SQLITE_CORRUPT_VTAB:  # of FTS5; any other is of the file

@@ -32,7 +32,7 @@ class IndexConnection(Protocol):
 
 
 def damage(file: str, reason: str) -> DamagedStoreError:
-    """Return the error for an index whose tables, in a file or in memory, are not what was written."""
+    """Return the error for an index whose tables, in a file or in memory, are damaged."""
     return DamagedStoreError(f"the index of the notes in {file or 'memory'}", reason, remedy="Make it anew: reindex().")
 
 

@@ -24,7 +24,7 @@ def normal(text: str) -> str:
 def is_same(one: Record, other: Record) -> bool:
     """Return whether two notes have the same text, letter for letter, and the same scope, source, privacy, trust and time.
 
-    Turns of conversations are never the same: what was said twice was said twice.
+    Turns of conversations are never the same: the same words twice are two turns.
     """
     return (
         not (one.session or other.session)

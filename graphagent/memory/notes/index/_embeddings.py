@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from graphagent.store import Change, Item
 
 Along = Callable[["NoteTables"], None]
-"""What is done in the tables, in the transaction of a commit."""
+"""An operation on the tables, in the transaction of a commit."""
 
 _log = logging.getLogger("graphagent.memory")
 
@@ -65,7 +65,7 @@ _FEW, _INLINE = 64, 100_000
 
 @dataclass(frozen=True, slots=True)
 class VectorInfo:
-    """What is stored about the vectors of an owner's notes."""
+    """The stored state of the vectors of an owner's notes."""
 
     name: str
     """The name of the embedder that made them."""
@@ -110,7 +110,7 @@ class VectorStore:
         # The owner used last is held whatever its size; else each question would read all of that owner's vectors again.
         self._loaded: ByteCache[str, _Loaded] = ByteCache(cache_bytes - warned, at_least=1)
         self._warned: ByteCache[tuple[str, str], bool] = ByteCache(warned, at_least=1)
-        """The owners for whom it was logged that notes have no vectors, and of what."""
+        """The owners for whom it was logged that notes have no vectors, and the kind of vectors."""
 
     async def info(self, owner: str) -> VectorInfo | None:
         """Return the stored information about the vectors of an owner's notes; None without vectors.
@@ -208,7 +208,7 @@ class VectorStore:
     async def added(
         self, owner: str, records: Sequence[Record], vectors: Sequence[PackedVectors], dimensions: int
     ) -> tuple[list[Change], Along]:
-        """Return the changes that store the vectors of notes, and what stores them in the tables."""
+        """Return the changes that store the vectors of notes, and the operation that stores them in the tables."""
         assert self.embedder is not None
         info = await self.checked_info(owner)
         if info is not None:
@@ -305,7 +305,7 @@ class VectorStore:
         raise StoreError("the notes were changed all the time while their vectors were made; try it again")
 
     async def _begin_generation(self, owner: str) -> int:
-        """Begin a generation, and remove those that others began and did not complete."""
+        """Begin a generation, and remove generations that others began and did not complete."""
         while True:
             info = await self.info(owner)
             generations = await self._generations(owner)
@@ -436,7 +436,7 @@ class VectorStore:
 
 
 def info_of(item: Item) -> VectorInfo:
-    """Return what an item says about the vectors of an owner's notes.
+    """Return the state of the vectors of an owner's notes from an item.
 
     Raises:
         DamagedStoreError: it is not readable.
@@ -495,7 +495,7 @@ async def changes_of(store: Store, owner: str) -> int:
 
 
 def counted_as(item: Item) -> int:
-    """Return what an item adds to the number of changes.
+    """Return the number that an item adds to the changes.
 
     Raises:
         DamagedStoreError: it is not what was written.

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 async def asked(index: NoteIndex, method: str, call: Callable[[NoteIndex], Awaitable[T]]) -> T:
-    """Return what a method of a search engine returns.
+    """Return the result of a method of a search engine.
 
     Raises:
         NoteError: it failed.

@@ -84,7 +84,7 @@ def condition(fits: Filter, among: Iterable[int] | None = None) -> tuple[str, li
     if not fits.scopes:
         parts.append("0")
     elif ROOT not in fits.scopes:
-        # What begins with a path is one range of the index, because "0" follows "/". Other scopes, such as /a-b for /a, are in
+        # Scopes that begin with a path are one range of the index, because "0" follows "/". Other scopes, such as /a-b for /a, are in
         # this range too.
         within = "(scope>=? AND scope<? AND (scope=? OR scope>?))"
         parts.append(f"({' OR '.join([within] * len(fits.scopes))})")

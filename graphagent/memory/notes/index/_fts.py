@@ -271,7 +271,7 @@ class SqliteTables:
         return dict(typed(self.connection, "SELECT row, id FROM notes_rows WHERE owner=?", (owner,), NUMBER, TEXT))
 
     def whole(self, owner: str) -> dict[str, tuple[object, ...]]:
-        """Return what the tables contain about each note of an owner, except its words, in the form of `expected`."""
+        """Return the contents of the tables about each note of an owner, except its words, in the form of `expected`."""
         rows = self.connection.execute(
             "SELECT id, scope, session, place, speaker, role, said, created, importance, source, private, chunks, traits, sameness,"
             f" (SELECT count(*) FROM notes_words_docsize WHERE id/{CHUNKS}=notes_rows.row AND id>=notes_rows.row*{CHUNKS}"

@@ -1,4 +1,4 @@
-"""The search index kept in step with the store, whoever changes it.
+"""The search index, kept in step with the store for changes of any process.
 
 In a SqliteStore, each commit changes notes and index together. An index in memory is changed after each commit of this process, and
 learns of those of others by the version of the item "changes", which each of them increments. Which notes these were of is said by an
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _Row = tuple[int, int]
-"""The place and the random number of an item that says what was changed."""
+"""The place and the random number of an item that lists changes."""
 _TOLD = 32
 """How many of the last changes of an owner say of which notes they were."""
 _TRIES = 3
@@ -39,7 +39,7 @@ _TRIES = 3
 
 @dataclass(slots=True)
 class _OwnerState:
-    """What an index in memory has of an owner's notes."""
+    """The notes of an owner in an index in memory."""
 
     changes: int = 0
     """The number of the owner's changes when the index was last compared with the store."""
@@ -54,7 +54,7 @@ class _OwnerState:
     values: dict[str, int] = field(default_factory=dict[str, int])
     """The hash of each note's bytes, by its id."""
     told: set[_Row] = field(default_factory=set["_Row"])
-    """The last items that say what was changed, of those changes that the index has."""
+    """The last items of changes that the index has."""
     floor: _Row = (-1, -1)
     """The highest of such items that `told` has no more."""
     outdated: list[_Row] = field(default_factory=list["_Row"])

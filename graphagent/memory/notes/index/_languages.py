@@ -16,7 +16,7 @@ from graphagent.memory.notes.index._words import WORD, folded
 ENGLISH = "english"
 COMPOUNDING = frozenset({"danish", "dutch", "finnish", "german", "hungarian", "norwegian", "swedish"})
 """The languages that write compounds as one word."""
-# As in most lists of English stop words, but without those that negate.
+# As in most lists of English stop words, but without words that negate.
 _STOPWORDS = {
     ENGLISH: """
     a about above after again all am an and any are as at be because been before being below between both but by can could did

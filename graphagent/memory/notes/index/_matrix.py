@@ -89,10 +89,10 @@ class Matrix:
 
     @classmethod
     def of_words(cls, dimensions: int, notes: Iterable[tuple[int, bytes]]) -> Matrix:
-        """Return a matrix for `late` alone, of the rows of notes in their order, each with what follows the vectors of its texts.
+        """Return a matrix for `late` alone, of the rows of notes in their order, each with the bytes after the vectors of its texts.
 
         Raises:
-            DamagedStoreError: that is not what was written.
+            DamagedStoreError: these bytes are damaged.
         """
         np = numpy()
         rows, bits, counts = list[int](), list[bytes](), list[int]()
@@ -199,7 +199,7 @@ class Matrix:
         self._held = _Held(vectors[keep], rows[keep], kept, words)
 
     def over(self, tables: NoteTables) -> VectorSearch:
-        """Return what searches the vectors together with the tables.
+        """Return an object that searches the vectors together with the tables.
 
         Raises:
             RebuiltError: the tables are others than those of the vectors.
@@ -306,7 +306,7 @@ class Matrix:
 
 
 class _MatrixSearch(NamedTuple):
-    """Searches a matrix for what fits."""
+    """Searches a matrix for matching rows."""
 
     matrix: Matrix
     tables: NoteTables
@@ -333,7 +333,7 @@ def vectors_of_texts(id_: str, packed: bytes, dimensions: int, words: Sequence[i
         id_: The id of the note, for an error.
         packed: All that is stored of its vectors.
         dimensions: How many numbers a vector has.
-        words: What `counts_of_words` says of them; None in a generation without vectors of words.
+        words: The result of `counts_of_words` for them; None in a generation without vectors of words.
 
     Raises:
         DamagedStoreError: the bytes are not vectors of this length.

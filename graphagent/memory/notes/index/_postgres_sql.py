@@ -1,4 +1,4 @@
-"""Statements about the tables in PostgreSQL, and what stands for owners, ids and texts in them."""
+"""Statements about the tables in PostgreSQL, and the codes of owners, ids and texts in them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Statements:
 
     def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return the rows that a statement returns."""
-        # As the server has them: it writes no numbers and no bytes as text, and nobody reads such text.
+        # As the server has them: it writes no numbers and no bytes as text, which would have to be read.
         found: list[tuple[Any, ...]] = self._execute(statement, values, binary=True).fetchall()
         return found
 
@@ -62,7 +62,7 @@ def condition(fits: Filter) -> tuple[str, list[object]]:
     elif ROOT not in fits.scopes:
         some: list[str] = []
         for scope in map(safe, fits.scopes):
-            # What begins with a path is one range of the index, because "0" follows "/". Other scopes, such as /a-b for /a, are in
+            # Keys that begin with a path are one range of the index, because "0" follows "/". Other scopes, such as /a-b for /a, are in
             # this range too.
             some.append("(left(scope, 100) >= %s AND left(scope, 100) < %s AND (scope = %s OR starts_with(scope, %s)))")
             begin = scope[:100]
@@ -90,7 +90,7 @@ def condition(fits: Filter) -> tuple[str, list[object]]:
 
 
 def uuid_of(name: str) -> uuid.UUID:
-    """Return what stands for an owner."""
+    """Return the code of an owner."""
     return uuid.UUID(bytes=blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest())
 
 

@@ -115,7 +115,7 @@ _FIELDS = (
 
 
 class _About(NamedTuple):
-    """What a search needs to know of an owner, as of the beginning of a transaction that only reads."""
+    """The data of an owner that a search needs, as of the beginning of a transaction that only reads."""
 
     texts: int
     words: int
@@ -143,14 +143,14 @@ class PostgresTables:
     # Creating and filling
 
     def enter(self) -> None:
-        """Begin to use the tables, which nobody builds again until the transaction ends.
+        """Begin to use the tables, which no other process rebuilds until the transaction ends.
 
         Raises:
             GoneError: there are none.
         """
         import psycopg
 
-        # Whether an index is used must not depend on what the planner supposes. All is over before a second process has begun, or a
+        # The use of an index must not depend on the planner's guesses. All is over before a second process has begun, or a
         # plan is compiled.
         ask = (
             "SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true),"
@@ -209,11 +209,11 @@ class PostgresTables:
         self._do("INSERT INTO {s}.notes_state VALUES ('made', %s)", [os.urandom(16)])
 
     def empty(self) -> None:
-        """Empty the tables, so that they are filled again. Whoever uses them is waited for, and whoever wants to use them waits."""
+        """Empty the tables, so that they are filled again. This waits for processes that use them, and processes that want to use them wait."""
         import psycopg
 
         try:
-            # First, as whoever uses the tables looks here first: else one might have the one table and wait for the other.
+            # First, in the order of all who use the tables: otherwise one might have the one table and wait for the other.
             self._do("LOCK TABLE {s}.notes_state IN ACCESS EXCLUSIVE MODE")
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
             raise GoneError from None
@@ -301,7 +301,7 @@ class PostgresTables:
         )
 
     def purge(self) -> None:
-        """Remove the counts of owners without notes. VACUUM erases what was removed, since a transaction cannot."""
+        """Remove the counts of owners without notes. VACUUM erases the removed rows, since a transaction cannot."""
         self._do("DELETE FROM {s}.notes_owners WHERE texts = 0")
 
     # Finding
@@ -474,7 +474,7 @@ class PostgresTables:
         return {row: plain(id_) for row, id_ in rows}
 
     def whole(self, owner: str) -> dict[str, tuple[object, ...]]:
-        """Return what the tables contain about each note of an owner, except its words, in the form of `expected`."""
+        """Return the contents of the tables about each note of an owner, except its words, in the form of `expected`."""
         rows = self._rows(
             "SELECT id, scope, session, place, speaker, role, said, created, importance, source, private, chunks, traits, sameness,"
             f" (SELECT count(*) FROM {{s}}.notes_texts AS texts WHERE texts.place >= row * {CHUNKS} AND texts.place < (row + 1) * {CHUNKS}),"
@@ -531,14 +531,14 @@ def _row(found: tuple[Any, ...]) -> Row:
 
 
 def _lexeme(stem: str) -> str:
-    """Return what stands for a stem: itself, unless it is too long. Words have no colon."""
+    """Return the code of a stem: the stem itself, unless it is too long. Words have no colon."""
     if len(stem) * 4 <= _LONG or len(stem.encode()) <= _LONG:
         return stem
     return f"{stem[:_BEGINNING]}:{blake2b(stem.encode(), digest_size=16).hexdigest()}"
 
 
 def _vector(stems: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the stems of a text as a tsvector, and those that it has, each once."""
+    """Return the stems of a text as a tsvector, and each of them once."""
     places: dict[str, list[str]] = {}
     size = 0
     for number, stem in enumerate(stems, 1):

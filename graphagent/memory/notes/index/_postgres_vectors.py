@@ -1,6 +1,6 @@
 """The vectors of notes in a table of PostgreSQL, where the database has pgvector: searched there, with the same filters as in memory.
 
-The items of the store are what counts; the table is derived from them, by each commit that changes them. Vectors are compared one by
+The items of the store are authoritative; the table is derived from them, by each commit that changes them. Vectors are compared one by
 one, up to so many. Among more, the nearest ones are found by a graph (HNSW), of which there is one for each number of dimensions, for
 all owners. If the graph has too few fitting vectors, they are compared one by one after all, so rare notes are found too.
 """
@@ -80,10 +80,10 @@ class StoredVectors(NamedTuple):
     notes: int
     notes_without_words: int
     size: int = 0
-    """What they take of this program's memory."""
+    """Their share of this program's memory."""
 
     def over(self, tables: NoteTables) -> VectorSearch:
-        """Return what searches the vectors together with the tables."""
+        """Return an object that searches the vectors together with the tables."""
         table = tables.vectors
         if tables.made() != self.made or not isinstance(table, PostgresVectors):
             raise RebuiltError
@@ -208,7 +208,7 @@ class PostgresVectors:
         return StoredVectors(owner, generation, dimensions, made, not there, has_words, notes, without)
 
     def whole(self, owner: str, generation: int) -> dict[str, list[bytes]]:
-        """Return what the table contains of each note of a generation, in the form of `expected`."""
+        """Return the contents of the table for each note of a generation, in the form of `expected`."""
         found: dict[str, list[bytes]] = {}
         for id_, vector, words in self.sql.rows(
             "SELECT id, {v}.vector_send(e), words FROM {s}.notes_vectors WHERE owner = %s AND generation = %s ORDER BY id, number",
@@ -218,7 +218,7 @@ class PostgresVectors:
         return found
 
     def expected(self, id_: str, packed: bytes, dimensions: int, *, words: bool) -> list[bytes]:
-        """Return what the table must contain of a note; nothing if it has no place for its vectors.
+        """Return the expected contents of the table for a note; none if it has no place for its vectors.
 
         Raises:
             DamagedStoreError: the bytes are not vectors of these dimensions.
@@ -280,7 +280,7 @@ class _Search:
             f"SELECT {_PLAN.format('off')}, set_config('hnsw.iterative_scan', 'strict_order', true), set_config('hnsw.ef_search', %s, true)",
             [str(min(_LOOKED_AT, 2 * most))],
         )
-        # Of several texts of a note, the best one counts. What is in order by an index need not be sorted: hashes of ids are in a
+        # Of several texts of a note, the best one counts. Rows in the order of an index need not be sorted: hashes of ids are in a
         # random order.
         half = f"{{v}}.halfvec({dimensions})"
         one = f"SELECT v.id_hash, v.id, {_COSINE} AS cosine FROM {{s}}.notes_vectors AS v WHERE {fits} ORDER BY"
@@ -334,7 +334,7 @@ class _Search:
 
 
 _COSINE = "1 - (v.e OPERATOR({v}.<=>) %s::{v}.vector)"
-# How rows are joined must not depend on what the planner supposes of tables that were just filled: OFFSET 0 leaves it no choice.
+# The join must not depend on the planner's guesses about tables that were just filled: OFFSET 0 leaves it no choice.
 _OF_NOTE = (
     "CROSS JOIN LATERAL (SELECT * FROM {s}.notes_vectors AS one WHERE one.owner = %s AND one.generation = %s"
     " AND one.id_hash = its.id_hash AND one.id = its.id OFFSET 0) AS v"

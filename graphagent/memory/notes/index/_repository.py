@@ -78,7 +78,7 @@ class NoteRepository:
         await self._sync.open()
 
     async def catch_up(self, owner: str) -> int:
-        """Bring the index up to date with what others changed. Return the number of the owner's changes."""
+        """Bring the index up to date with changes of others. Return the number of the owner's changes."""
         return await self._sync.catch_up(owner)
 
     # Reading
@@ -160,7 +160,7 @@ class NoteRepository:
         return [_storage.unpack_former(item) async for item in former]
 
     async def pending(self, owner: str) -> list[Pending]:
-        """Return what a model still has to do for notes, the oldest first."""
+        """Return the pending tasks of a model for notes, the oldest first."""
         prefix = (_storage.ROOM, owner, _storage.PENDING)
         found = [_storage.unpack_pending(item) async for item in self.store.scan(prefix)]
         return sorted(found, key=lambda each: each.id)
@@ -244,7 +244,7 @@ class NoteRepository:
         Args:
             owner: The owner.
             records: The notes.
-            pending: What a model has to do for each of them.
+            pending: The tasks of a model for each of them.
             former: The former versions of some by their ids, the first first.
             also: Changes to commit with them.
             report: Called with how many have their vectors.
@@ -324,7 +324,7 @@ class NoteRepository:
     async def forget(self, owner: str, ids: Sequence[str]) -> None:
         """Erase notes, with their vectors, history and words, and the notes that were consolidated into them.
 
-        With the last note of an owner, all rows that have the owner's name are erased, but for those that say from which runs notes
+        With the last note of an owner, all rows that have the owner's name are erased, except rows that say from which runs notes
         were learned: a run that is asked for again must not bring them back.
         """
         ids = await self._with_retired(owner, ids)
@@ -400,7 +400,7 @@ class NoteRepository:
                 every = [*changes, *of_vectors, *counting]
                 await self._sync.commit(owner, every, partial(along, with_vectors), add, remove, erase=erase)
             except ConflictError as error:
-                # Another process began or completed a generation of vectors, or changed notes: what was read is outdated.
+                # Another process began or completed a generation of vectors, or changed notes: the read data are outdated.
                 if attempt == ATTEMPTS or error.key[3:4] not in _OUTDATED:
                     raise
                 begun ^= error.key[3] == "begun"
@@ -413,7 +413,7 @@ class NoteRepository:
                 await asked(self.note_index, "add", lambda index: index.add(add))
 
     async def _left_by(self, owner: str, ids: Sequence[str]) -> list[Change]:
-        """Return the changes that count the removal of notes, or, where no other is left, erase what all have in common."""
+        """Return the changes that count the removal of notes, or, if no other is left, erase the items that all have in common."""
         before, gone = version_of(await changes_of(self.store, owner)), set(ids)
         first = self.store.scan(_storage.notes_key(owner), limit=len(gone) + 1)
         if {str(item.key[3]) async for item in first} - gone:

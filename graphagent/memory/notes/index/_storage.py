@@ -109,7 +109,7 @@ def histories_key(owner: str) -> Key:
 
 
 def pending_key(owner: str, id_: str) -> Key:
-    """Return the key of what a model still has to infer about a note."""
+    """Return the key of the pending inference of a note."""
     return (ROOM, owner, PENDING, id_)
 
 
@@ -118,7 +118,7 @@ def vectors_key(owner: str, generation: int, id_: str | None = None) -> Key:
     return (ROOM, owner, VECTORS, generation) if id_ is None else (ROOM, owner, VECTORS, generation, id_)
 
 
-# What others changed
+# Changes of others
 
 
 def pack_changed(ids: Collection[str]) -> bytes:
@@ -139,12 +139,12 @@ def unpack_changed(item: Item) -> list[str] | None:
         raise DamagedStoreError("which notes were changed last", "it is not what was written") from None
 
 
-# What a model still has to do
+# Pending tasks of a model
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a model still has to do for a note that is already saved."""
+    """The pending tasks of a model for a note that is already saved."""
 
     names: tuple[str, ...]
     """The fields to infer, and `SIMILAR` if the note is to be compared with notes like it."""
@@ -158,7 +158,7 @@ class Pending:
 
 
 def pack_pending(pending: Pending) -> bytes:
-    """Return what a model still has to do, as bytes."""
+    """Return the pending tasks of a model, as bytes."""
     return checked(
         orjson.dumps(
             {"names": pending.names, "within": pending.within, "version": pending.version, "tries": pending.tries}
@@ -167,7 +167,7 @@ def pack_pending(pending: Pending) -> bytes:
 
 
 def unpack_pending(item: Item) -> Pending:
-    """Return what a model still has to do for a note.
+    """Return the pending tasks of a model for a note.
 
     Raises:
         DamagedStoreError: the bytes are not those of `pack_pending`.
@@ -237,7 +237,7 @@ def pack(record: Record) -> bytes:
         return checked(orjson.dumps({"format": FORMAT, **to_json(record)}))
     except TypeError as error:
         raise NoteError(
-            f"the metadata of note {record.id!r} cannot be kept: {error}; give what JSON has a place for"
+            f"the metadata of note {record.id!r} cannot be kept: {error}; give values that JSON can hold"
         ) from None
 
 

@@ -59,7 +59,7 @@ class Near(NamedTuple):
 
 
 Term = tuple[Phrase | Near, ...]
-"""What a text has if it has any of these."""
+"""Matches a text that has any of these."""
 
 
 class NoteTables(Protocol):
@@ -67,7 +67,7 @@ class NoteTables(Protocol):
 
     @property
     def tokens(self) -> Tokens:
-        """What cuts texts into stems, as the index has them."""
+        """Cuts texts into the stems of the index."""
         ...
 
     @property
@@ -91,7 +91,7 @@ class NoteTables(Protocol):
         ...
 
     def purge(self) -> None:
-        """Erase what the index would otherwise keep of removed records, as far as that is possible in a transaction."""
+        """Erase data that the index would otherwise keep of removed records, as far as that is possible in a transaction."""
         ...
 
     # Finding
@@ -171,7 +171,7 @@ class NoteTables(Protocol):
         ...
 
     def whole(self, owner: str) -> dict[str, tuple[object, ...]]:
-        """Return what the tables contain about each note of an owner, except its words, in the form of `expected`."""
+        """Return the contents of the tables about each note of an owner, except its words, in the form of `expected`."""
         ...
 
     # Listing and counting
@@ -223,5 +223,5 @@ def fields_of(record: Record, texts: int) -> tuple[object, ...]:
 
 
 def expected(record: Record, texts: int) -> tuple[object, ...]:
-    """Return what the tables must contain about a note that is found by so many texts."""
+    """Return the expected contents of the tables about a note with so many texts."""
     return (*fields_of(record, texts), texts, frozenset(record.categories), entries_of(record.metadata))

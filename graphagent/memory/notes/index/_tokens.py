@@ -45,7 +45,7 @@ _MOST_ALIKE = 200
 
 
 class Tokens:
-    """What cuts texts into words and these into stems, by any connection of SQLite."""
+    """Cuts texts into words and these into stems, by any connection of SQLite."""
 
     def __init__(
         self, connection: IndexConnection, using: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -55,7 +55,7 @@ class Tokens:
         """Entered while the connection is used."""
 
     def stems_of(self, words: Iterable[str]) -> dict[str, str]:
-        """Return the stem of each word, as the index has it; what the index does not treat as a word is left out.
+        """Return the stem of each word, as the index has it; text that the index does not treat as a word is left out.
 
         A phrase has those of its words, with spaces between them.
         """

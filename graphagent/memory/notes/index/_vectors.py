@@ -85,7 +85,7 @@ class NoteVectors(Protocol):
         ...
 
     def over(self, tables: NoteTables) -> VectorSearch:
-        """Return what searches the vectors together with the tables.
+        """Return an object that searches the vectors together with the tables.
 
         Raises:
             RebuiltError: the tables are others than those of the vectors.
@@ -120,7 +120,7 @@ class VectorTable(Protocol):
     def put(
         self, owner: str, generation: int, dimensions: int, notes: Sequence[tuple[str, bytes]], *, words: bool
     ) -> None:
-        """Store the vectors of notes in the place of those that they had.
+        """Store the vectors of notes in place of their earlier ones.
 
         Args:
             owner: The owner.
@@ -141,11 +141,11 @@ class VectorTable(Protocol):
         ...
 
     def whole(self, owner: str, generation: int) -> dict[str, list[bytes]]:
-        """Return what the table contains of each note of a generation, in the form of `expected`."""
+        """Return the contents of the table for each note of a generation, in the form of `expected`."""
         ...
 
     def expected(self, id_: str, packed: bytes, dimensions: int, *, words: bool) -> list[bytes]:
-        """Return what the table must contain of a note; nothing if it has no place for its vectors."""
+        """Return the expected contents of the table for a note; none if it has no place for its vectors."""
         ...
 
 

@@ -3,7 +3,7 @@
 FTS5's tokenizer keeps `E4021` and a whole Chinese sentence as one word each. So texts and questions are divided further before it
 sees them, in the same way: between letters and digits, and each run of Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese characters,
 with their marks, into its overlapping pairs, as Lucene's CJKBigramFilter does. Texts, but not questions, also have the parts of words
-such as `getUserName`. What is written in several ways in Unicode becomes one: `é` in one character or two, full-width letters, Hebrew and
+such as `getUserName`. Text with several forms in Unicode gets one form: `é` in one character or two, full-width letters, Hebrew and
 Arabic with vowel points or without, Arabic letters with hamza or dots or without.
 """
 
@@ -141,7 +141,7 @@ def is_character(word: str) -> bool:
 
 
 def word_places(text: str) -> list[tuple[int, int]]:
-    """Return where the words of a text begin and end: what spaces divide, and every two Chinese, Japanese or Korean characters."""
+    """Return the beginnings and ends of the words of a text: words between spaces, and every two Chinese, Japanese or Korean characters."""
     return [match.span() for match in _PLACE.finditer(text)]
 
 

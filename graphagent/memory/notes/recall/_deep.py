@@ -31,7 +31,7 @@ _FUSION, _LEAST = 60, 0.01
 
 
 class _Found:
-    """What was found so far, by the question itself and by phrases.
+    """The matches so far, by the question itself and by phrases.
 
     The lists are fused by the ranks in them, since a score says how relevant a note is and not how well it answers: reciprocal rank
     fusion (Cormack, Clarke and Büttcher, SIGIR 2009), with the constant 60 of that paper. Each list counts as much as its most relevant
@@ -51,7 +51,7 @@ class _Found:
         return sorted(self._best.values(), key=lambda match: -self._ranks[match.record.id])
 
     def add(self, matches: Sequence[Match]) -> None:
-        """Add what one search found, the best first."""
+        """Add the matches of one search, the best first."""
         confidence = max(_best_relevance(matches), _LEAST)
         for rank, match in enumerate(matches, 1):
             id_ = match.record.id
@@ -74,7 +74,7 @@ class _Found:
 async def deep_recall(service: NoteService, model: ModelClient, request: RecallRequest) -> list[Match]:
     """Return the notes that fit a question best, with at most 1 + `exploration_budget` calls of the model.
 
-    What plain search finds for the question itself is always among the candidates. If the model fails, it is the result.
+    The matches of plain search for the question itself are always among the candidates. If the model fails, they are the result.
     Unless the depth is `deep`, the model is not asked about a short question, and only searches further if the result is weak.
     """
     settings, text, fits = service.settings, request.text, request.fits
@@ -146,7 +146,7 @@ async def _searched(
 async def _explored(
     service: NoteService, model: ModelClient, request: RecallRequest, fits: Filter, found: _Found
 ) -> tuple[list[str], bool]:
-    """Search for what a model says is missing. Return what of it was not found, and whether anything new was found."""
+    """Search for the information that a model calls missing. Return the part that was not found, and whether any new match was found."""
     messages = _prompts.explore_messages(request.text, found.matches[:_SHOWN])
     answer = await model.ask("explore", messages, _prompts.form(_prompts.Gaps), attempts=1)
     before = {match.record.id for match in found.matches}
@@ -175,7 +175,7 @@ def _within(suggested: Sequence[str], bounds: tuple[str, ...], scopes: Collectio
     A scope without notes stands for the nearest scope above it that has some, unless that is as wide as the bounds.
 
     Args:
-        suggested: What a model suggests, which may be no scopes, or not exist.
+        suggested: The suggestions of a model, which may not be scopes, or may not exist.
         bounds: The scopes to search at most.
         scopes: The scopes in which notes to search are kept.
     """

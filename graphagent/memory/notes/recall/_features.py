@@ -113,16 +113,16 @@ def late_around(late: LateScores, rows: Mapping[int, Row], at: Mapping[tuple[str
 
 
 def speaker(rows: Mapping[int, Row], query: Query) -> dict[int, float]:
-    """Return 1 for what the one speaker said whom a question names."""
+    """Return 1 for the notes of the one speaker whom a question names."""
     return (
         {number: 1.0 for number, row in rows.items() if row.speaker in query.speakers} if len(query.named) == 1 else {}
     )
 
 
 def dated(rows: Mapping[int, Row], query: Query) -> dict[int, float]:
-    """Return 1 for what was said at a time that the question names.
+    """Return 1 for notes from a time that the question names.
 
-    If none was, the result is the rows without a time that were saved then. So a user who never passes `at` finds what was noted
+    If none was, the result is the rows without a time that were saved then. So a user who never passes `at` finds notes that were saved
     today, whereas after an import, which saves hundreds of old notes today, the one note that was said today is not lost among them.
     """
     if not query.spans:
@@ -136,7 +136,7 @@ def dated(rows: Mapping[int, Row], query: Query) -> dict[int, float]:
 
 
 def answers(rows: Mapping[int, Row], query: Query) -> dict[str, dict[int, float]]:
-    """Return 1 for what has the kind of answer that is asked for: a `time` for "when", a `number` for "how many", a `name` for "where".
+    """Return 1 for notes with the kind of answer in question: a `time` for "when", a `number` for "how many", a `name` for "where".
 
     The idea is that of expected answer types: Li and Roth, "Learning Question Classifiers" (COLING 2002).
     """
@@ -150,7 +150,7 @@ def question(rows: Mapping[int, Row]) -> dict[int, float]:
 
 
 def role(rows: Mapping[int, Row]) -> dict[int, float]:
-    """Return 1 for messages of an assistant: what users look for later is mostly what they said themselves."""
+    """Return 1 for messages of an assistant: users mostly look for their own words later."""
     return {number: 1.0 for number, row in rows.items() if row.role and row.role != "user"}
 
 

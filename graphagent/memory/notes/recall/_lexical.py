@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _POSTINGS = 5_000
 """If the words of a question occur in more texts than this, counted for each word, only the rarest words are searched for."""
 _SCORED = 150
-"""How many notes at least get a score: those that have the most of a question."""
+"""The minimum number of notes that get a score: the notes that have the most of a question."""
 _TIED = 2_000
 """How many texts get a score if they all have the same of a question, and more than any other."""
 _TELLING = 8
@@ -131,7 +131,7 @@ def search_words(tables: NoteTables, query: Query, fits: Filter, pool: int = POO
     common = (stem for stem, count in frequencies.items() if count and stem not in places)
     silent = times.union(common, stems.values() if query.is_phrase else ())
     telling = [stem for stem in dict.fromkeys(stems.values()) if stem not in silent]
-    # The time that is asked for counts like one more word. What was said then has it by its date, a text that names it only in part.
+    # The time in a question counts like one more word. A note from that time has it by its date, a text that names the time only in part.
     loudest = max((weights[stem] for stem in telling or weights), default=1.0)
     time = loudest if query.spans else 0.0
     shares = {stem: _TIME * weight if time and stem in times else weight for stem, weight in weights.items()}
@@ -238,7 +238,7 @@ def _pairs(
 def _terms(
     tables: NoteTables, stems: Mapping[str, str], query: Query, owner: str
 ) -> tuple[dict[str, list[Phrase]], dict[str, int]]:
-    """Return what to search for each stem, any of several terms, and in how many texts these are, counted for each term.
+    """Return the terms to search for each stem, and the number of texts for each term.
 
     The first is the word as it was written. If no text has it, a word such as `getUserName` is searched by its parts, one after the
     other. The rest are the forms of the word with other stems, the whole that hyphens make of it and others, and its stems in the
@@ -274,7 +274,7 @@ def _terms(
 def _one_or_two(
     tables: NoteTables, word: str, beside: Sequence[str], fits: Filter
 ) -> tuple[list[Phrase], dict[int, float]]:
-    """Return the other ways in which a word may be written, as far as they are in some text, and the places of those that fit.
+    """Return the other ways in which a word may be written, as far as they are in some text, and the places of the matching ones.
 
     These are two words, such as `e mail` for `email`, and one with the word beside it in the question, such as `wifi` for `wi fi`.
     `beside` has the word between those beside it.

@@ -19,7 +19,7 @@ from graphagent.memory.notes.recall._times import Span, times_of
 _WORD = re.compile(WORD)
 _POSSESSIVE = re.compile(rf"(?P<word>{WORD})(?:['’]s\b)?")
 _MAYBE_NAME = re.compile(rf"(?<![\w'’])(?P<name>{NAME})(?P<of>['’]s\b|(?=,))?")
-"""A word, and what shows that it is a name, if it has a capital letter, even where a sentence begins."""
+"""A word, with the signs that it is a name if it has a capital letter, even at the beginning of a sentence."""
 _COMPOUND = re.compile(r"(?<![^\W\d_])[^\W\d_]+(?:[-\u2010][^\W\d_]+)+")
 _NEAR = 32
 """How many characters before a word are read."""
@@ -32,7 +32,7 @@ _MONTH_AFTER = re.compile(
     rf"\W+(?:the\s+)?(?:[0-3]?\d(?:st|nd|rd|th)?|(?:19|20)\d\d)\b|\W+(?:(?:and|or|to|until|till|through)\s+)?(?:{_ANY_MONTH})\b",
     re.IGNORECASE,
 )
-"""What shows that May is a month."""
+"""The signs that May is a month."""
 _TIME_LEAD = re.compile(r"\b(?:in|on|at|during|of) (?:the )?$", re.IGNORECASE)
 
 _ASKS = {
@@ -49,7 +49,7 @@ _COMMON_NAMES = frozenset(
     melody miles nick olive opal page pat patience pearl penny pierce ray reed rich rob robin rod rose ruby rusty sandy skip star
     sterling sue summer trinity victor violet ward""".split()  # noqa: SIM905  a list of so many words is read more easily
 )
-"""Names that are common words as well. Like months and stop words, they are names where they are written so: "What did Bill pay?"."""
+"""Names that are common words as well. Like months and stop words, they are names if they are written like names: "What did Bill pay?"."""
 _SAYING = frozenset(
     """ask asked discuss discussed happen happened happening know mention mentioned note noted remember say said says talk talked tell
     think thinks thought told write wrote""".split()  # noqa: SIM905  a list of so many words is read more easily

@@ -1,7 +1,7 @@
 """Ranking: a weighted sum of features, with weights that were fitted for each kind of embedder and of note.
 
 The sum is a logarithm of odds that the note answers, up to a constant of the question, so single notes, turns and messages compare. The
-rank of a note means nothing beyond one question. What can be compared from question to question is the `relevance` of a match: the
+rank of a note means nothing beyond one question. The `relevance` of a match can be compared from question to question: the
 share of the question that it has, or the cosine of its vector.
 """
 
@@ -66,11 +66,11 @@ class Ranking:
     length: float = 1.0
     """The length of notes and messages that are searched in pieces."""
     roles: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    """What is added for further roles, such as `{"tool": -2.0}`, as a logarithm of odds."""
+    """The amounts for further roles, such as `{"tool": -2.0}`, as a logarithm of odds."""
 
 
 def first(found: Candidates, most: int) -> list[int]:
-    """Return the best candidates by what was searched for and by the time that is asked for.
+    """Return the best candidates by the search itself and by the time in the question.
 
     A turn counts at least half as much as the best of the four around it. Who said it does not count, because turns of others, such as
     questions, are needed for the turns around them.
@@ -91,7 +91,7 @@ def first(found: Candidates, most: int) -> list[int]:
 def base(
     features: Mapping[str, Scores], weights: Mapping[Kind, Mapping[str, float]], kinds: Mapping[int, Kind]
 ) -> dict[int, float]:
-    """Return the score of each candidate by what was searched for, which counts for the turns around it."""
+    """Return the score of each candidate by the search itself, which counts for the turns around it."""
     return dict.fromkeys(kinds, 0.0) | _weighted(features, SEARCHED, weights, kinds)
 
 
@@ -112,7 +112,7 @@ def _weighted(
 
 
 def features_of(found: Candidates, weights: Mapping[Kind, Mapping[str, float]]) -> dict[str, Scores]:
-    """Return all features of the candidates. Those of the context are made with the weights of what was searched for."""
+    """Return all features of the candidates. Features of the context are made with the weights of the search itself."""
     rows, at, query = found.rows, found.at, found.query
     features: dict[str, Scores] = {
         **found.scores,
@@ -128,7 +128,7 @@ def features_of(found: Candidates, weights: Mapping[Kind, Mapping[str, float]]) 
 
 
 def ranked(found: Candidates, ranking: Ranking) -> dict[str, dict[int, float]]:
-    """Return what each reason adds to the rank of each candidate."""
+    """Return the amount that each reason adds to the rank of each candidate."""
     table = WEIGHTS[found.tier]
     weights: dict[Kind, dict[str, float]] = {
         kind: {
@@ -145,7 +145,7 @@ def ranked(found: Candidates, ranking: Ranking) -> dict[str, dict[int, float]]:
 
 
 def order(parts: Mapping[str, Scores], rows: Iterable[int]) -> list[int]:
-    """Return the rows by the sum of what the reasons add, the best first; of equal ones, the one saved last."""
+    """Return the rows by the sum of their reasons, the best first; of equal ones, the one saved last."""
     whole = dict.fromkeys(rows, 0.0)
     for each in parts.values():
         for row, score in each.items():

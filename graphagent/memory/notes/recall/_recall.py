@@ -36,7 +36,7 @@ async def _found(service: NoteService, request: RecallRequest) -> list[Match]:
     if not (request.fits.scopes and request.limit and request.text.strip()):
         return []
     shown = service.settings.rerank_limit if service.reranker is not None else 0
-    # The rank is not the score, so what has a score that is too low must leave room for others.
+    # The rank is not the score, so notes with too low a score must leave room for others.
     most = max(request.limit, shown, POOL if request.min_score > 0 else 0)
     found = await _searched(service, replace(request, limit=most))
     fitting = [match for match in found if match.score >= request.min_score]

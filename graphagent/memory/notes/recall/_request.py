@@ -1,4 +1,4 @@
-"""What a recall is asked: a question, and which notes may answer it."""
+"""A request of a recall: a question, and the notes that may answer it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ async def reranked(reranker: Reranker, query: str, matches: Sequence[Match]) -> 
 
 
 def _shown(record: Record) -> str:
-    """Return a note as people quote what was said, such as `Ana, 4 March 2025: We ship on Monday.`, as far as that is known."""
+    """Return a note in the form of a quotation, such as `Ana, 4 March 2025: We ship on Monday.`, as far as that is known."""
     said = [record.speaker] if record.speaker else []
     if record.at is not None:
         said.append(f"{record.at.day} {record.at:%B %Y}")

@@ -41,7 +41,7 @@ _COMPOSED = 50
 _LATE = 100
 """How many of the best candidates are compared by the vectors of their words, which takes 1 ms for short notes."""
 _WORDS = 64
-"""How many words of a question are compared by their vectors: those that say the most."""
+"""The number of words of a question that are compared by their vectors: the most telling ones."""
 _SHORT = 200
 """The length of a question up to which it is analysed on the event loop: in some tenths of a millisecond, in 2 ms if it is full of times."""
 _DATED = 10_000
@@ -69,7 +69,7 @@ class Candidates:
     cosines: Mapping[int, float]
     """The cosines of the vectors of these rows, as far as they have one, and of the question."""
     tier: Tier = "words"
-    """What was searched with."""
+    """The parts of the search."""
 
 
 async def search(
@@ -117,7 +117,7 @@ async def candidates(repository: NoteRepository, text: str, fits: Filter) -> Can
 
 
 async def _find(repository: NoteRepository, text: str, fits: Filter, pool: int, use: Callable[[Candidates], T]) -> T:
-    """Return what a function makes of the candidates, in the worker thread in which they are found."""
+    """Return the result of a function of the candidates, which is called in the worker thread in which they are found."""
     changes = await repository.catch_up(fits.owner)
     speakers = await repository.speakers(fits.owner, changes)
     there = await _analysed(speakers_in, text, speakers)
@@ -218,7 +218,7 @@ def _from_note_index(search: _Search, told: Mapping[str, Mapping[str, float]]) -
     """Return the candidates that a search engine of the user's own found."""
     owner, ids = search.fits.owner, {id_ for scores in told.values() for id_ in scores}
     rows = search.tables.rows_named(owner, ids)
-    # What does not fit must not count either: scores are relative to the highest one.
+    # Notes that do not fit must not count either, since scores are relative to the highest one.
     fitting = search.tables.rows_of(rows.values(), search.fits)
     found = {
         kind: {rows[id_]: score for id_, score in told.get(kind, {}).items() if rows.get(id_) in fitting}
@@ -226,7 +226,7 @@ def _from_note_index(search: _Search, told: Mapping[str, Mapping[str, float]]) -
     }
     lexical = _features.shares(found["lexical"])
     words = search_words(search.tables, search.query, search.fits, search.pool, search.dated)
-    # What share of the question the scores of another engine stand for is not known, so in the ranking its best one counts as all of it.
+    # The share of the question is unknown for scores of another engine, so in the ranking its best score counts as the whole question.
     scores = {
         "lexical": lexical,
         "share": lexical,
@@ -268,7 +268,7 @@ def _with_context(
 ) -> Candidates:
     """Return the candidates with the newest of the time that is asked for, and the turns before and after all of them."""
     tables, query, fits = search.tables, search.query, search.fits
-    # Some may not exist any more, and a search engine of the user's own may return what does not fit.
+    # Some may not exist any more, and a search engine of the user's own may return notes that do not fit.
     rows = tables.rows_of({*best, *cosines, *search.dated[: search.pool]}, fits)
     rows = {**tables.beside(rows.values(), fits), **rows}
     there = {name: {row: found[row] for row in found.keys() & rows.keys()} for name, found in scores.items()}
@@ -287,7 +287,7 @@ def _with_context(
 def _composed(
     found: Iterable[tuple[Record, _Ranked]], weights: tuple[float, float, float], settings: NoteSettings
 ) -> list[Match]:
-    """Return matches ranked as crewAI does, by relevance, recency and importance. What is hardly relevant comes last."""
+    """Return matches ranked as crewAI does, by relevance, recency and importance. Hardly relevant notes come last."""
     semantic, recency, importance = weights
     now = _clock.now()
     found = list(found)
@@ -310,7 +310,7 @@ def _composed(
 def _match(record: Record, score: float, parts: Mapping[str, float], relevance: float) -> Match:
     shown = {name: part for name, part in parts.items() if part or name in ("lexical", "semantic")}
     reasons = tuple(sorted((name for name in shown if shown[name] > 0), key=lambda name: -shown[name]))
-    if not reasons:  # the last of those that were found: the shares of the others are measured from it
+    if not reasons:  # the last match: the shares of the others are measured from it
         reasons = ("semantic",) if "semantic" in parts else ("lexical",)
         shown.setdefault(reasons[0], 0.0)
     return Match(record, min(score, 1.0), reasons, MappingProxyType({**shown, "relevance": relevance}))

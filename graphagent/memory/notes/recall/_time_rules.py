@@ -14,16 +14,16 @@ from datetime import date
 Period = tuple[int, int]
 """The first and the last day of a period, as ordinals of `datetime.date`."""
 Groups = dict[str, str]
-"""The named groups of a match, in lower case and without apostrophes; those that match nothing are empty."""
+"""The named groups of a match, in lower case and without apostrophes; groups that match nothing are empty."""
 Rule = Callable[[Groups, date], list[Period]]
-"""Returns what a match may mean on a day, the likeliest first. Raises ValueError if the calendar has no such day."""
+"""Returns the possible meanings of a match on a day, the likeliest first. Raises ValueError if the calendar has no such day."""
 
 
 # Names
 
 _MONTHS = "january february march april may june july august september october november december".split()  # noqa: SIM905  it reads better
 MONTHS = {name[:length]: number for number, name in enumerate(_MONTHS, 1) for length in (3, len(name))} | {"sept": 9}
-"""The number of each month, by its name in lower case and by what that is abbreviated to."""
+"""The number of each month, by its name in lower case and by its abbreviations."""
 MONTH_LEADS = frozenset("in since until during of last this next by before after early late mid".split())  # noqa: SIM905  it reads better
 """The words after which "may" is a month."""
 LEADS = (MONTH_LEADS - {"last", "this", "next"}) | {"on", "at", "over", "around", "from", "between", "throughout"}
@@ -44,7 +44,7 @@ _STRETCHES = {
     "boxing day": ((12, 26), (12, 26)), "new year": ((12, 31), (1, 1)), "new years eve": ((12, 31), (12, 31)),
     "new years day": ((1, 1), (1, 1)), "valentines day": ((2, 14), (2, 14)), "halloween": ((10, 31), (10, 31)),
 }  # fmt: skip
-"""The first and the last day of what comes once a year, each as month and day; day 0 is the last one of the month."""
+"""The first and the last day of periods that come once a year, each as month and day; day 0 is the last one of the month."""
 _DECADES = {"sixties": 1960, "seventies": 1970, "eighties": 1980, "nineties": 1990}
 UNSURE = frozenset({"jan", "mar", "march", "may", "the weekend", *_SHORT, *_STRETCHES}) - {"q1", "q2", "q3", "q4"}
 """Names of times that are also other words or belong to a topic: times only after some words, or with a day or a year."""
@@ -140,7 +140,7 @@ def _count(groups: Groups) -> tuple[int, int]:
     return (int(word), int(word)) if word.isdecimal() else _COUNTS[word]
 
 
-# Rules: what a match means
+# Rules: the meaning of a match
 
 
 def iso_dates(groups: Groups, today: date) -> list[Period]:
@@ -400,4 +400,4 @@ RULES: tuple[tuple[frozenset[str], re.Pattern[str], Rule], ...] = tuple(
         (frozenset({"weekend"}), r"\b(?P<name>the\s+weekend)\b(?!\s+of\b)", weekend),
     )
 )
-"""Words or digits that a text must have for a rule to apply, the pattern of a phrase, and what it means."""
+"""Words or digits that a text must have for a rule to apply, the pattern of a phrase, and its meaning."""

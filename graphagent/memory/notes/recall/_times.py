@@ -1,6 +1,6 @@
 """Times that a text names, such as "yesterday", "last Friday", "in early May" or "from March to June 2023".
 
-Phrases that name times are found by rules. The words before a phrase say what of a period is meant: its end in "late May", all that follows
+Phrases that name times are found by rules. The words before a phrase select a part of a period: its end in "late May", all that follows
 it in "since May". Two phrases may mean one range.
 """
 
@@ -34,7 +34,7 @@ class Times:
     """The times that a text names."""
 
     spans: tuple[Span, ...]
-    """What the times may mean, without duplicates."""
+    """The possible meanings of the times, without duplicates."""
     places: tuple[tuple[int, int], ...]
     """Where the parts of the text that name them begin and end, in their order."""
 
@@ -44,13 +44,13 @@ _LEADING = re.compile(
     r"(?:(?P<part>\b(?:early|mid|middle|late)(?=[\s-])|\b(?:beginning|start|middle|end)(?=\s+of\s))[\s-]+(?:of\s+)?(?:the\s+)?)?$",
     re.IGNORECASE,
 )
-"""What is said of a phrase before it."""
+"""The words before a phrase that modify it."""
 _NEAR = 48
 """How many characters before a phrase are read."""
 _PARTS = {"early": 0, "beginning": 0, "start": 0, "mid": 1, "middle": 1, "late": 2, "end": 2}
 _OPEN = frozenset({"since", "before", "after", "until", "till"})
 _LINK = re.compile(r"\s*[-–—/&]\s*|,?\s+(?P<word>to|and|or|until|till|through|before|on)\s+(?:the\s+)?", re.IGNORECASE)
-"""What links two phrases."""
+"""The words that link two phrases."""
 _LAST = date.max.toordinal()
 _MOST = 60
 """How many spans a text names at most."""
@@ -74,10 +74,10 @@ class _Time:
     """The count and the unit in "two days before"."""
 
     periods: list[Period]
-    """What it may mean today, the likeliest first."""
+    """Its possible meanings today, the likeliest first."""
 
     def on(self, day: date) -> list[Period]:
-        """Return what it may mean on another day, the likeliest first."""
+        """Return its possible meanings on another day, the likeliest first."""
         return _periods(self.read, self.groups, self.part, day)
 
     @property
@@ -140,7 +140,7 @@ def _found(text: str, today: date, unsure: AbstractSet[str]) -> list[_Time]:
 
 
 def _periods(read: Rule, groups: Groups, part: str, today: date) -> list[Period]:
-    """Return what a match may mean on a day, the likeliest first; nothing if the calendar has no such day."""
+    """Return the possible meanings of a match on a day, the likeliest first; none if the calendar has no such day."""
     try:
         found = read(groups, today)
     except (ValueError, OverflowError):
@@ -173,7 +173,7 @@ def _is_sure(groups: Groups, match: re.Match[str], before: str, unsure: Abstract
 
 
 def _together(first: _Time, second: _Time, between: str) -> list[Period]:
-    """Return what two times mean together, such as a range; nothing if each has a meaning of its own."""
+    """Return the meanings of two times together, such as a range; none if each has a meaning of its own."""
     link = _LINK.fullmatch(between)
     if link is None:
         return []
@@ -196,7 +196,7 @@ def _together(first: _Time, second: _Time, between: str) -> list[Period]:
 
 
 def _bounded(time: _Time, today: date) -> list[Period]:
-    """Return what a time means after words such as "since" or "two days before"."""
+    """Return the meanings of a time after words such as "since" or "two days before"."""
     periods, now = time.periods, today.toordinal()
     first, last = periods[0]
     if time.distance.get("unit") and time.bound in ("before", "after"):  # it may also have been told on the day itself

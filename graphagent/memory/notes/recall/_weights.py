@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from graphagent.memory.notes.recall._features import Kind
 
 Tier = Literal["words", "vectors", "static", "contextual"]
-"""What is searched with: `words` alone, `vectors` of texts besides, or also vectors of words, which are the same in every text (`static`)
+"""The parts of a search: `words` alone, `vectors` of texts besides, or also vectors of words, which are the same in every text (`static`)
 or depend on the words around them (`contextual`)."""
 
 WEIGHTS: Mapping[Tier, Mapping[Kind, Mapping[str, float]]] = {

@@ -35,11 +35,11 @@ async def save_conversation(
     categories: Sequence[str],
     request: SaveRequest,
 ) -> list[Record]:
-    """Save the turns of a conversation after those that are stored, all or none, and return their records.
+    """Save the turns of a conversation after the stored ones, all or none, and return their records.
 
     Args:
-        service: What the views share.
-        visibility: What the view sees.
+        service: The service that the views share.
+        visibility: The visibility of the view.
         turns: The turns.
         session: The name of the conversation.
         categories: The categories of all turns.

@@ -1,4 +1,4 @@
-"""Forgetting notes: what fits is found, also among notes that were consolidated into others, and erased."""
+"""Forgetting notes: matching notes are found, also among notes that were consolidated into others, and erased."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def sweep(service: NoteService, visibility: Visibility) -> None:
 
 
 async def _found(repository: NoteRepository, fits: Filter, ids: Iterable[str] | None) -> Iterable[Record]:
-    """Return notes that may fit, each once, with those that were consolidated into others."""
+    """Return notes that may fit, each once, with notes that were consolidated into others."""
     if not fits.scopes:
         return []
     retired = await repository.retired(fits.owner)
@@ -70,7 +70,7 @@ async def _found(repository: NoteRepository, fits: Filter, ids: Iterable[str] | 
         if record.id in wanted:
             found[record.id] = record
             now = await repository.replacement(record.owner, record.id)
-            # Whoever forgets a note does not want its words to be found in the one into which it was consolidated.
+            # The words of a forgotten note must not be found in the note into which it was consolidated.
             if now is not None and normal(now.content) == normal(record.content):
                 found[now.id] = now
     return found.values()

@@ -42,7 +42,7 @@ _FIT: dict[str, tuple[Callable[[Any], bool], str]] = {
     "metadata": (lambda value: isinstance(value, dict), "a JSON object"),
     "history": (lambda value: _is_list(value, dict), "a list of objects"),
 }
-"""For each field of a note, a check of its value, and a description of what passes it."""
+"""For each field of a note, a check of its value, and a description of valid values."""
 
 
 def _is_list(value: list[Any] | None, kind: type) -> bool:
@@ -174,7 +174,7 @@ class Collected:
         former: list[FormerNote] = []
         for old in reversed(data.get("history", [])):
             if not isinstance(old.get("action"), str):
-                raise ValueError("its history does not say what was done")  # noqa: TRY004 (it is what was given that is wrong)
+                raise ValueError("its history lacks the kind of a change")  # noqa: TRY004 (the data are wrong, not a type)
             before = _record(old.get("record"), lambda named: self._whose(named) if named else record.owner, self._now)
             if (before.id, before.owner) != (record.id, record.owner):
                 raise ValueError("its history is that of another note")
@@ -197,11 +197,11 @@ def _time_of(text: object) -> datetime | None:
 def _record(data: Any, whose: Callable[[str], str], now: str) -> Record:
     """Return the record of plain JSON data. A time that is missing is `now`."""
     if not isinstance(data, Mapping):
-        reads = "; from_export(text) reads what stands in a file" if isinstance(data, str | bytes) else ""
+        reads = "; from_export(text) reads the contents of a file" if isinstance(data, str | bytes) else ""
         raise ValueError(f"it is not a JSON object{reads}")  # noqa: TRY004 (the given text is wrong, not its type)
     given: dict[str, Any] = dict(cast("Mapping[str, Any]", data))
     if unknown := sorted(map(str, given.keys() - _KNOWN)):
-        raise ValueError(f"no note has {', '.join(map(repr, unknown))}; what has no place belongs into its metadata")
+        raise ValueError(f"no note has {', '.join(map(repr, unknown))}; further fields belong into its metadata")
     if missing := [name for name in ("id", "content") if name not in given]:
         raise ValueError(f"it lacks {' and '.join(map(repr, missing))}")
     for name, (fits, what) in _FIT.items():
@@ -216,5 +216,5 @@ def _record(data: Any, whose: Callable[[str], str], now: str) -> Record:
     given.setdefault("updated_at", given["created_at"])
     given["metadata"] = _validation.metadata(given.get("metadata", {}))
     record = _storage.from_json(given, _validation.name("owner", whose(given.get("owner", ""))))
-    _storage.pack(record)  # refuses what cannot be stored
+    _storage.pack(record)  # refuses values that cannot be stored
     return record

@@ -164,7 +164,7 @@ async def _stored(
 
 
 def _pending(service: NoteService, visibility: Visibility, request: SaveRequest, note: Note) -> Pending | None:
-    """Return what a model has to do for a note after it is saved; None if there is nothing."""
+    """Return the tasks of a model for a note after it is saved; None without tasks."""
     if service.inference is None or request.infer == "never":
         return None
     given = {"scope": note.scope if note.scope is not None else request.scope, "categories": note.categories,
@@ -176,7 +176,7 @@ def _pending(service: NoteService, visibility: Visibility, request: SaveRequest,
 
 
 async def _infer(service: NoteService, records: list[Record], infer: Infer) -> list[Record]:
-    """Have the model infer what was left out, now or later. Return the records as they are then."""
+    """Have the model infer omitted fields, now or later. Return the records as they are then."""
     assert service.inference is not None
     with service.naming_the_run():
         if infer == "now":

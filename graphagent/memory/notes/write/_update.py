@@ -97,7 +97,7 @@ def _before(visible: Filter, now: Record, past: Sequence[FormerNote]) -> Record:
             left.append(old)
     if not left:
         reason = (
-            "all its changes are undone; history() has what it was, and update() makes it that"
+            "all its changes are undone; history() has its earlier versions, and update() restores one"
             if past
             else "it was never changed"
         )
