@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from graphagent.graph._forks import Each
 from graphagent.log._bytes import plain
@@ -18,8 +18,6 @@ from graphagent.log._entries import (
     Ended,
     Expired,
     Stopped,
-    ToolsListed,
-    ValueKept,
 )
 from graphagent.log._header import OVER
 from graphagent.log._log import Log
@@ -48,6 +46,27 @@ _UNTIMED = ("timing", "seconds")
 """The parts of steps and results that do; so does the time of a verdict."""
 
 
+class _Passed(NamedTuple):
+    """A value that a node passed on."""
+
+    value: Any
+    """As it is stored."""
+    source: Source
+    places: tuple[int, ...] = ()
+    """The places of an item in it, from the outermost `each` on, if that is what was passed on."""
+
+
+class _Stored(NamedTuple):
+    """What the value of an entry is read from."""
+
+    reader: Reader
+    entry: LogEntry
+    passed: _Passed | None
+    row: bytes
+    place: int
+    """Its place in the row."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One entry of a run."""
@@ -72,11 +91,7 @@ class Entry:
     """The type and the text of the error with which something failed."""
     begins: tuple[str, ...] = field(repr=False)
     """The paths of the nodes that come next: several where branches begin."""
-    _reader: Reader = field(repr=False, compare=False)
-    _source: Source = field(repr=False, compare=False)
-    _given: tuple[Any, tuple[int, ...]] | None = field(repr=False, compare=False)
-    _entry: LogEntry = field(repr=False, compare=False)
-    _row: tuple[bytes, int] = field(repr=False, compare=False)
+    _stored: _Stored = field(repr=False, compare=False)
 
     @property
     def value(self) -> Any:
@@ -85,50 +100,47 @@ class Entry:
         Raises:
             DamagedStoreError: what was stored of it is missing, or is not what was written.
         """
-        entry = self._entry
+        entry, reader, passed = self._stored.entry, self._stored.reader, self._stored.passed
         if isinstance(entry, EffectRecorded):
             if entry.step is not None or entry.held is not None:
                 return entry.step if entry.held is None else entry.held.value
             if entry.kind == "sleep":
-                return _EPOCH + timedelta(milliseconds=self._reader.value(entry.value))
-            return self._reader.value(entry.value, self._reader.outcome_type(entry, self.where))
+                return _EPOCH + timedelta(milliseconds=reader.value(entry.value))
+            return reader.value(entry.value, reader.outcome_type(entry, self.where))
         if isinstance(entry, Expired):
-            return self._reader.value(entry.value, self._reader.answer_type(self.where)) if entry.has_default else None
+            return reader.value(entry.value, reader.answer_type(self.where)) if entry.has_default else None
         if isinstance(entry, Stopped):
             return getattr(entry.step, "output", None)
-        if isinstance(entry, ToolsListed | ValueKept):
-            return self._reader.value(entry.value)
-        if self._given is not None:
-            stored, places = self._given
-            value = self._reader.value(stored, self._reader.kind_of(self._source))
-            for place in places:
+        if passed is not None:
+            value = reader.value(passed.value, reader.kind_of(passed.source))
+            for place in passed.places:
                 value = items_of(value)[place]
             return value
-        stored = getattr(entry, "value", None)
-        return None if stored is None else self._reader.value(stored, self._reader.kind_of(self._source))
+        value = getattr(entry, "value", None)
+        return None if value is None else reader.value(value)
 
     @property
     def begun_at(self) -> str:
         """The path of the frame in which it happened."""
-        return self._entry.at
+        return self._stored.entry.at
 
     @property
     def ends_run(self) -> bool:
         """Whether it is the end of the run."""
-        return isinstance(self._entry, Ended) or (isinstance(self._entry, Stopped) and self._entry.status == "done")
+        entry = self._stored.entry
+        return isinstance(entry, Ended) or (isinstance(entry, Stopped) and entry.status == "done")
 
     @property
     def data(self) -> Mapping[str, Any]:
         """The entry as it is stored."""
-        row, place = self._row
-        return self._reader.data(row)[place]
+        return self._stored.reader.data(self._stored.row)[self._stored.place]
 
     @property
     def content(self) -> Any:
         """The entry as it is stored, without times."""
         beside = (*_TIMES, "value") if self.kind in ("effect", "kept") else _TIMES
         data = {name: value for name, value in self.data.items() if name not in beside}
-        if isinstance(self._entry, EffectRecorded) and self._entry.kind != "sleep":
+        if isinstance(self._stored.entry, EffectRecorded) and self._stored.entry.kind != "sleep":
             data["value"] = self.data.get("value")
         return _timeless(data)
 
@@ -153,12 +165,13 @@ class Reader:
         where = frame.path + (visit.node or "") if frame is not None and visit is not None else ""
         where = "" if entry.of_run else where.rstrip("/")
         begins = tuple(each.node_path for each in applied.begun if each.visit.node)
-        source, given, is_left = Source(""), None, False
-        if frame is not None and visit is not None and frame.visit is not visit:
-            source, is_left = frame.visit.source, bool(visit.outcome)
+        is_left = frame is not None and visit is not None and frame.visit is not visit and bool(visit.outcome)
         error: tuple[str, str] | None = getattr(entry, "error", None)
+        there, value, passed = state.frames.get(entry.at), getattr(entry, "value", None), None
         if frame is not None and visit is not None and getattr(entry, "tap", False):
-            given, source = _given(frame, visit)
+            passed = _input_of(frame, visit)
+        elif value is not None and there is not None and there.visit.entered == number:
+            passed = _Passed(value, there.visit.source)
         if isinstance(entry, EffectRecorded | EffectStarted):
             key = name_of_effect(entry.kind, _TASKS.sub("", entry.key))
         else:
@@ -168,8 +181,8 @@ class Reader:
         self.entries.append(
             Entry(
                 number, entry.tag_name, state.time, where if is_left and error is None else None, where,
-                begins[0] if len(begins) == 1 else "", key, getattr(entry, "edge", None), error, begins, self, source, given,
-                entry, (row, place),
+                begins[0] if len(begins) == 1 else "", key, getattr(entry, "edge", None), error, begins,
+                _Stored(self, entry, passed, row, place),
             )
         )  # fmt: skip
 
@@ -209,8 +222,8 @@ class Reader:
         return answer_type(None if node is None else node.element)
 
 
-def _given(frame: Frame, visit: Visit) -> tuple[tuple[Any, tuple[int, ...]], Source]:
-    """Return the input of a visit of a frame, as a stored value with the places of the items in it, and its origin."""
+def _input_of(frame: Frame, visit: Visit) -> _Passed:
+    """Return the input of a visit of a frame."""
     places: list[int] = []
     while visit.input is UNSET and frame.parent is not None:
         inside, frame = frame, frame.parent
@@ -219,7 +232,7 @@ def _given(frame: Frame, visit: Visit) -> tuple[tuple[Any, tuple[int, ...]], Sou
         with suppress(LookupError):
             if strategy is not None and strategy.find(path)[1].kind == "each":
                 places.insert(0, inside.place)
-    return (visit.input, tuple(places)), visit.source
+    return _Passed(visit.input, visit.source, tuple(places))
 
 
 @dataclass(slots=True)
