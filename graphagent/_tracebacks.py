@@ -23,6 +23,14 @@ _MEMBER = re.compile(rf"(?i)(['\"])({_NAMES})\1(\s*:\s*)(['\"])(?:\\.|(?!\4).)*\
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w+/=.~-]{8,}")
 
 
+def error_text(error: Exception) -> str:
+    """Return the text of an exception of users' code, whose `__str__` may raise too."""
+    try:
+        return str(error)
+    except Exception as another:  # noqa: BLE001 — whatever it raises, the exception that is being handled is this one
+        return f"(its text cannot be shown: {type(another).__name__})"
+
+
 def without_credentials(text: str) -> str:
     """Return a text without the passwords, keys and tokens of URLs, connection strings, mappings and headers in it."""
     text = _LOGIN.sub(r"\1\2:…@", text)

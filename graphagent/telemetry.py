@@ -1,22 +1,41 @@
 """Spans and metrics of runs for OpenTelemetry: `agent.install(OpenTelemetry)`, with the extra `otel`.
 
-The names are those of the semantic conventions for generative AI, version 0.1.0, which are in development: as constants here, since
-the package of the conventions changes them with each of its versions.
+The names are those of the semantic conventions for generative AI.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from time import time_ns
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
 from graphagent import _clock
+from graphagent._conventions import (
+    AGENT,
+    ANSWERED,
+    CONVENTIONS,
+    CONVERSATION,
+    ERROR,
+    INPUT,
+    MODEL,
+    NODE,
+    OPERATION,
+    OUTCOME,
+    OUTPUT,
+    TOOL,
+    is_content_wanted,
+    json_text,
+    message_part,
+    model_attributes,
+    request_attributes,
+    response_attributes,
+    whole,
+)
 from graphagent._options import check_flag
+from graphagent._tracebacks import error_text
 from graphagent._version import __version__
 from graphagent.errors import MissingExtraError, NodeFailedError
 from graphagent.events import (
@@ -28,10 +47,7 @@ from graphagent.events import (
     MemorySaveFailed,
     MemorySaveStarted,
 )
-from graphagent.llm import Message, Reasoning, Text, ToolCall, ToolResult
-from graphagent.llm._families import family_of
-from graphagent.llm._messages import error_text, sendable
-from graphagent.llm._wrappers import inner_models
+from graphagent.llm._messages import sendable
 from graphagent.protocols import Feature
 from graphagent.run._final_errors import Suspend
 
@@ -41,8 +57,7 @@ if TYPE_CHECKING:
 
     from graphagent._agent import Agent
     from graphagent.events import Event
-    from graphagent.llm import ModelRequest, ModelResponse, Tool
-    from graphagent.protocols import Model
+    from graphagent.llm import Message, ModelRequest, ModelResponse, Tool, ToolCall, ToolResult
     from graphagent.run import Context
 
 try:
@@ -52,33 +67,13 @@ try:
 except ImportError:
     raise MissingExtraError("OpenTelemetry", "otel") from None
 
-CONVENTIONS: Final = "0.1.0"
-"""The version of the semantic conventions for generative AI whose names are used."""
-_CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""The environment variable that asks for content where the program does not say whether it is wanted."""
-
-_OPERATION, _PROVIDER, _AGENT, _CONVERSATION = (
-    "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.agent.name", "gen_ai.conversation.id",
-)  # fmt: skip
-_ERROR, _MODEL, _ANSWERED = "error.type", "gen_ai.request.model", "gen_ai.response.model"
-_INPUT, _OUTPUT, _TOOL = "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.tool.name"
-_NODE, _OUTCOME = "graphagent.node", "graphagent.run.outcome"
+_SCOPE = {"graphagent.conventions": CONVENTIONS}
 _KEPT = "OpenTelemetry"
 """The name under which a run keeps the place of its last span."""
-_PARAMETERS = {
-    "temperature": "gen_ai.request.temperature", "top_p": "gen_ai.request.top_p", "seed": "gen_ai.request.seed",
-    "max_tokens": "gen_ai.request.max_tokens", "max_completion_tokens": "gen_ai.request.max_tokens",
-    "max_output_tokens": "gen_ai.request.max_tokens", "frequency_penalty": "gen_ai.request.frequency_penalty",
-    "presence_penalty": "gen_ai.request.presence_penalty", "reasoning_effort": "gen_ai.request.reasoning.level",
-}  # fmt: skip
-_PROVIDERS = {"google": "gcp.gemini", "mistral": "mistral_ai", "moonshot": "moonshot_ai", "xai": "x_ai"}
-"""The names of families of servers in the conventions, if they differ."""
 _SECONDS = [0.01 * 2**number for number in range(14)]
 _LONG = [0.1 * 2**number for number in range(13)]
 _CALLS = [2**number for number in range(8)]
 _PLACES = TraceContextTextMapPropagator()
-_MOST = 2**63 - 1
-"""The largest number that the protocol of OpenTelemetry carries."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,6 +86,9 @@ class _Active:
     conversation: str
     inference_calls: int = 0
     tool_calls: int = 0
+
+    def told(self, ctx: Context[Any]) -> dict[str, Any]:
+        return {AGENT: self.agent, CONVERSATION: self.conversation, NODE: ctx.node}
 
 
 _UNHEARD = _Active(None, "", "", "")
@@ -133,18 +131,18 @@ class OpenTelemetry(Feature):
             check_flag("OpenTelemetry: content", content)
         if type(clip) is not int or clip < 1:
             raise ValueError(f"OpenTelemetry: clip={clip!r} is a number of characters; pass an integer above 0")
-        self.content = _is_asked_for() if content is None else content
+        self.content = is_content_wanted() if content is None else content
         """Whether spans have texts."""
         self.clip = clip
         """The maximum number of characters of one attribute with texts."""
         self._provider, self._meter_provider = tracer_provider, meter_provider
-        self._tracer = trace.get_tracer("graphagent", __version__, tracer_provider)
+        self._tracer = trace.get_tracer("graphagent", __version__, tracer_provider, attributes=_SCOPE)
         self._metrics = _Metrics(meter_provider)
 
     def install(self, agent: Agent[Any, Any]) -> None:
         """Listen to the events of memory."""
-        agent.on(MemoryQueryStarted, _query_began)
-        agent.on(MemorySaveStarted, _save_began)
+        agent.on(MemoryQueryStarted, _began)
+        agent.on(MemorySaveStarted, _began)
         agent.on(MemoryQueryCompleted, self._searched)
         agent.on(MemoryQueryFailed, self._searched)
         agent.on(MemorySaveCompleted, self._saved)
@@ -167,7 +165,7 @@ class OpenTelemetry(Feature):
         conversation = around.conversation if around is not None and is_part else ctx.thread or ctx.run_id
         active = _Active(self, ctx.run_id, ctx.agent, conversation)
         operation = "invoke_agent" if ctx.model is not None else "invoke_workflow"
-        told = {_OPERATION: operation, _AGENT: active.agent, _CONVERSATION: active.conversation}
+        told = {OPERATION: operation, AGENT: active.agent, CONVERSATION: active.conversation}
         span = self._tracer.start_span(
             f"{operation} {active.agent}", kind=SpanKind.INTERNAL, attributes={**told, "graphagent.run.id": ctx.run_id},
             links=_links(ctx.kept(_KEPT)),
@@ -180,11 +178,11 @@ class OpenTelemetry(Feature):
         try:
             with _current(span):
                 await proceed()
-            span.set_attribute(_OUTCOME, "done")
+            span.set_attribute(OUTCOME, "done")
         except BaseException as error:
-            span.set_attribute(_OUTCOME, _outcome_of(error))
+            span.set_attribute(OUTCOME, _outcome_of(error))
             if isinstance(error, Exception):
-                told[_ERROR] = self._fail(span, error)
+                told[ERROR] = self._fail(span, error)
             raise
         finally:
             _ACTIVE.reset(token)
@@ -199,27 +197,27 @@ class OpenTelemetry(Feature):
         """Ask a model within a span."""
         if _ACTIVE.get() is _UNHEARD:
             return await proceed(request)
-        active, told = self._active(ctx), _told_of(ctx.model)
+        active, told = self._active(ctx), model_attributes(ctx.model)
         span = self._tracer.start_span(
-            f"chat {told.get(_MODEL, '')}".rstrip(), kind=SpanKind.CLIENT, attributes={**told, **_told_by(active, ctx)}
+            f"chat {told.get(MODEL, '')}".rstrip(), kind=SpanKind.CLIENT, attributes={**told, **active.told(ctx)}
         )
         if span.is_recording():
-            span.set_attributes(_asked(ctx.model, request))
+            span.set_attributes(request_attributes(ctx.model, request))
             if self.content:
-                self._set_messages(span, _INPUT, request.messages)
+                self._set_messages(span, INPUT, request.messages)
         active.inference_calls += 1
         began = _clock.ticks()
         try:
             with _current(span):
                 response = await proceed(request)
-            told[_ANSWERED] = response.model or told.get(_MODEL, "")
+            told[ANSWERED] = response.model or told.get(MODEL, "")
             if span.is_recording():
-                span.set_attributes({_ANSWERED: told[_ANSWERED], **_answered(response)})
+                span.set_attributes({ANSWERED: told[ANSWERED], **response_attributes(response)})
                 if self.content:
-                    self._set_messages(span, _OUTPUT, (response.message,), finish=response.finish_reason)
+                    self._set_messages(span, OUTPUT, (response.message,), finish=response.finish_reason)
             self._metrics.count_tokens(response, told)
         except Exception as error:
-            told[_ERROR] = self._fail(span, error)
+            told[ERROR] = self._fail(span, error)
             raise
         finally:
             span.end()
@@ -236,7 +234,7 @@ class OpenTelemetry(Feature):
             return await proceed(call)
         active = self._active(ctx)
         tool = next((each for each in ctx.tools if each.name == call.name), None)
-        told: dict[str, Any] = {_OPERATION: "execute_tool", _TOOL: call.name, "gen_ai.tool.type": "function"}
+        told: dict[str, Any] = {OPERATION: "execute_tool", TOOL: call.name, "gen_ai.tool.type": "function"}
         by_mcp = self._is_told_by_mcp(tool)
         span = trace.INVALID_SPAN if by_mcp else self._tool_span(tool, call, told, active, ctx)
         active.tool_calls += 1
@@ -245,12 +243,12 @@ class OpenTelemetry(Feature):
             with nullcontext() if by_mcp else _current(span):
                 result = await proceed(call)
             if result.is_error:
-                told[_ERROR] = self._fail(span, result.value)
+                told[ERROR] = self._fail(span, result.value)
             if span.is_recording() and self.content:
                 span.set_attribute("gen_ai.tool.call.result", self._clipped(result.content))
         except BaseException as error:
             if isinstance(error, Exception):
-                told[_ERROR] = self._fail(span, error)
+                told[ERROR] = self._fail(span, error)
             elif isinstance(error, Suspend):  # the call is made again when the run continues
                 span.set_attribute("graphagent.tool.suspended", value=True)
                 active.tool_calls -= 1
@@ -265,14 +263,14 @@ class OpenTelemetry(Feature):
         self, tool: Tool | None, call: ToolCall, told: Mapping[str, Any], active: _Active, ctx: Context[Any]
     ) -> Span:
         span = self._tracer.start_span(
-            f"execute_tool {call.name}", kind=SpanKind.INTERNAL, attributes={**told, **_told_by(active, ctx)}
+            f"execute_tool {call.name}", kind=SpanKind.INTERNAL, attributes={**told, **active.told(ctx)}
         )
         if span.is_recording():
             span.set_attribute("gen_ai.tool.call.id", call.id)
             if tool is not None:
                 span.set_attribute("gen_ai.tool.description", tool.description)
             if self.content:
-                span.set_attribute("gen_ai.tool.call.arguments", self._clipped(_json(call.arguments)))
+                span.set_attribute("gen_ai.tool.call.arguments", self._clipped(json_text(call.arguments)))
         return span
 
     def _is_told_by_mcp(self, tool: Tool | None) -> bool:
@@ -311,13 +309,13 @@ class OpenTelemetry(Feature):
         active = _ACTIVE.get()
         if active is not None and active.telemetry is not self:  # that of the agent itself reports it
             return
-        whose = {} if active is None else {_AGENT: active.agent, _CONVERSATION: active.conversation}
+        whose = {} if active is None else {AGENT: active.agent, CONVERSATION: active.conversation}
         span = self._tracer.start_span(
             operation, kind=SpanKind.INTERNAL, start_time=began or None,
-            attributes={_OPERATION: operation, "graphagent.run.id": event.run_id, **whose, **told},
+            attributes={OPERATION: operation, "graphagent.run.id": event.run_id, **whose, **told},
         )  # fmt: skip
         if error:
-            span.set_attribute(_ERROR, error)
+            span.set_attribute(ERROR, error)
             span.set_status(StatusCode.ERROR)
         span.end()
 
@@ -345,7 +343,7 @@ class OpenTelemetry(Feature):
         if span.is_recording():
             told = self._clipped(error_text(error)) if self.content and isinstance(error, Exception) else None
             span.set_status(Status(StatusCode.ERROR, told))
-            span.set_attribute(_ERROR, name)
+            span.set_attribute(ERROR, name)
             if self.content and isinstance(error, BaseException):
                 span.record_exception(error, {"exception.message": told or ""})
         return name
@@ -362,7 +360,7 @@ class OpenTelemetry(Feature):
             content = sendable(str(each["content"])[:left])
             left -= len(content)
             told.append({**each, "content": content})
-        return _json(told)
+        return json_text(told)
 
     def _set_messages(self, span: Span, name: str, messages: tuple[Message, ...], *, finish: str = "") -> None:
         """Set messages as an attribute, the last ones if not all have room."""
@@ -373,11 +371,11 @@ class OpenTelemetry(Feature):
                 break
             parts = list[dict[str, Any]]()
             for part in message.parts:
-                made, size = _part(part, max(left, 0))
+                made, size = message_part(part, max(left, 0))
                 left -= size
                 parts.append(made)
             told.append({"role": message.role, "parts": parts} | ({"finish_reason": finish} if finish else {}))
-        span.set_attribute(name, _json(told[::-1]))
+        span.set_attribute(name, json_text(told[::-1]))
 
 
 class _Metrics:
@@ -415,29 +413,21 @@ class _Metrics:
 
     def count_run(self, seconds: float, told: Mapping[str, Any], active: _Active) -> None:
         """Count a run of an agent."""
-        of = {name: value for name, value in told.items() if name != _CONVERSATION}
+        of = {name: value for name, value in told.items() if name != CONVERSATION}
         self._run.record(seconds, of)
-        self._inference_calls.record(active.inference_calls, {_AGENT: active.agent})
-        self._tool_calls.record(active.tool_calls, {_AGENT: active.agent})
+        self._inference_calls.record(active.inference_calls, {AGENT: active.agent})
+        self._tool_calls.record(active.tool_calls, {AGENT: active.agent})
 
     def count_tokens(self, response: ModelResponse, told: Mapping[str, Any]) -> None:
         """Count the tokens of an answer."""
         for name, counter in self._tokens.items():
             number = getattr(response.usage, name)
             if number > 0:
-                counter.add(_whole(number), told)
+                counter.add(whole(number), told)
 
 
-def _query_began(_: MemoryQueryStarted) -> None:
-    _QUERY.set(time_ns())
-
-
-def _save_began(_: MemorySaveStarted) -> None:
-    _SAVE.set(time_ns())
-
-
-def _is_asked_for() -> bool:
-    return os.environ.get(_CAPTURE, "").strip().lower() in ("true", "1", "span_only", "span_and_event")
+def _began(event: MemoryQueryStarted | MemorySaveStarted) -> None:
+    (_QUERY if isinstance(event, MemoryQueryStarted) else _SAVE).set(time_ns())
 
 
 def _current(span: Span) -> Any:
@@ -457,82 +447,3 @@ def _outcome_of(error: BaseException) -> str:
     if isinstance(error, Exception):
         return "failed"
     return "suspended" if isinstance(error, Suspend) else "cancelled"
-
-
-def _told_by(active: _Active, ctx: Context[Any]) -> dict[str, Any]:
-    return {_AGENT: active.agent, _CONVERSATION: active.conversation, _NODE: ctx.node}
-
-
-def _told_of(model: Model | None) -> dict[str, Any]:
-    """Return the attributes of the conventions for a model that is asked."""
-    if model is None:
-        return {_OPERATION: "chat"}
-    asked = inner_models(model)[0]
-    address = urlsplit(getattr(asked, "base_url", "") or "")
-    told: dict[str, Any] = {_OPERATION: "chat", _MODEL: model.name}
-    host = address.hostname
-    if host is None:
-        return told | {_PROVIDER: type(asked).__name__}
-    family = family_of(host, "")
-    name = host if family is None else family.name
-    port = address.port or (80 if address.scheme == "http" else 443)
-    return told | {_PROVIDER: _PROVIDERS.get(name, name), "server.address": host, "server.port": port}
-
-
-def _asked(model: Model | None, request: ModelRequest) -> dict[str, Any]:
-    asked = getattr(inner_models(model)[0], "parameters", {}) if model is not None else {}
-    given: dict[str, Any] = {**asked, **request.parameters}
-    told = {
-        attribute: given[name]
-        for name, attribute in _PARAMETERS.items()
-        if isinstance(given.get(name), int | float | str) and -_MOST <= _number(given[name]) <= _MOST
-    }
-    return told | {"gen_ai.output.type": "text" if request.output is None else "json"}
-
-
-def _answered(response: ModelResponse) -> dict[str, Any]:
-    usage = response.usage
-    told: dict[str, Any] = {
-        "gen_ai.response.finish_reasons": (response.finish_reason,),
-        "gen_ai.usage.input_tokens": _whole(usage.input_tokens),
-        "gen_ai.usage.output_tokens": _whole(usage.output_tokens),
-    }
-    if usage.cached_tokens:
-        told["gen_ai.usage.cache_read.input_tokens"] = _whole(usage.cached_tokens)
-    if usage.reasoning_tokens:
-        told["gen_ai.usage.reasoning.output_tokens"] = _whole(usage.reasoning_tokens)
-    if usage.cost:
-        told["graphagent.usage.cost"] = float(usage.cost)
-    if response.failed:
-        told["graphagent.requests.failed"] = len(response.failed)
-    return told
-
-
-def _part(part: object, left: int) -> tuple[dict[str, Any], int]:
-    """Return a part of a message as the conventions have it, and the number of characters that it takes."""
-    if isinstance(part, ToolCall):
-        text = sendable(part.malformed or _json(part.arguments))
-        told: dict[str, Any] = {"type": "tool_call", "id": part.id, "name": part.name, "arguments": text[:left]}
-    elif isinstance(part, ToolResult):
-        text = sendable(part.content)
-        told = {"type": "tool_call_response", "id": part.call_id, "response": text[:left]}
-    elif isinstance(part, Text | Reasoning):
-        text = sendable(part.text)
-        told = {"type": "text" if isinstance(part, Text) else "reasoning", "content": text[:left]}
-    else:
-        text, told = "", {"type": "image"}
-    return told, min(len(text), left)
-
-
-def _json(value: Any) -> str:
-    from pydantic_core import to_json
-
-    return to_json(value, fallback=lambda other: f"<{type(other).__name__}>", inf_nan_mode="strings").decode()
-
-
-def _whole(number: int) -> int:
-    return min(number, _MOST)
-
-
-def _number(value: object) -> float:
-    return value if isinstance(value, int | float) else 0

@@ -115,14 +115,6 @@ def sendable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def error_text(error: Exception) -> str:
-    """Return the text of an exception of users' code, whose `__str__` may raise too."""
-    try:
-        return str(error)
-    except Exception as another:  # noqa: BLE001 — whatever it raises, the exception that is being handled is this one
-        return f"(its text cannot be shown: {type(another).__name__})"
-
-
 Part = Text | Image | Reasoning | ToolCall | ToolResult
 PART_KINDS: Mapping[str, type[Part]] = {
     "text": Text,

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias, cast
 
 from graphagent._article import kind_of
-from graphagent._tracebacks import without_credentials
-from graphagent.errors import FeatureError
-from graphagent.llm._messages import error_text
+from graphagent._tracebacks import error_text, without_credentials
 
 ErrorText: TypeAlias = Literal["message", "type"] | Callable[[Exception], str]
 """The text by which a model is told of an exception of a tool: `message`, its type and its message without the passwords, keys and
@@ -33,7 +31,7 @@ def text_of_error(error: Exception, errors: ErrorText, tool: str) -> str:
     """Return the text by which a model is told of an exception.
 
     Raises:
-        FeatureError: the function of `errors` returned something other than text.
+        TypeError: the function of `errors` returned something other than text.
     """
     if errors == "type":
         return type(error).__name__
@@ -42,6 +40,6 @@ def text_of_error(error: Exception, errors: ErrorText, tool: str) -> str:
     text: object = cast("Callable[[Exception], object]", errors)(error)
     if isinstance(text, str):
         return text
-    raise FeatureError(
+    raise TypeError(
         f"tool {tool!r}: errors= returned {kind_of(text)}; return the text by which the model is told of the exception"
     )

@@ -23,11 +23,11 @@ from graphagent._functions import in_thread
 from graphagent._options import check_flag, check_mapping, check_text, check_word, check_zone
 from graphagent._policies import CachePolicy, Retry, cache_policy, repeated
 from graphagent._raised import translate
-from graphagent._tracebacks import traceback_text
+from graphagent._tracebacks import error_text, traceback_text
 from graphagent.errors import RunError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.llm._images import Image, has_pillow, with_images
 from graphagent.llm._json_text import unnested
-from graphagent.llm._messages import Message, ModelResponse, ToolCall, ToolResult, error_text, sendable
+from graphagent.llm._messages import Message, ModelResponse, ToolCall, ToolResult, sendable
 from graphagent.llm._tool_arguments import ToolArguments, read_docstring, why_malformed
 from graphagent.llm._tool_errors import ErrorText, check_error_text, text_of_error
 from graphagent.llm._tool_limits import SHORTEST, capped

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent import _clock
 from graphagent._functions import abandoned
 from graphagent._raised import leaves
+from graphagent._tracebacks import error_text
 from graphagent.errors import FeatureError, RunError, ScriptError, ToolError
 from graphagent.events import CacheUsed, ToolCalled, ToolFailed, ToolReturned
 from graphagent.llm import Approve, Deny, ToolResult
-from graphagent.llm._messages import error_text
 from graphagent.llm._tools import BROKEN_OFF, because
 from graphagent.llm._tools import call_tool as execute_tool
 from graphagent.run._callbacks import call_all

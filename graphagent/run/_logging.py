@@ -1,4 +1,4 @@
-"""What is logged of runs: a tool that raised in any case, and the course of runs where the feature `Logging` is installed."""
+"""The log of runs: a tool that raised in any case, and the course of runs where the feature `Logging` is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is logged of runs, what a model is told of an exception of a tool, and where it was raised."""
+"""The log of runs, the text by which a model is told of an exception of a tool, and the place where it was raised."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent._tracebacks import traceback_text, without_credentials
-from graphagent.errors import FeatureError, NodeFailedError, ToolError
+from graphagent.errors import NodeFailedError, ToolError
 from graphagent.events import ToolFailed, ToolReturned
 from graphagent.llm import ToolCall, ToolResult
 from graphagent.memory import ActionStep
@@ -127,8 +127,8 @@ async def test_options_for_errors_that_do_not_fit_are_refused():
         Logging(content="yes")
     with pytest.raises(NodeFailedError) as failed:
         await agent(book, errors=lambda _: 3).run("go")
-    assert isinstance(failed.value.__cause__, FeatureError)
-    assert "errors= returned an int" in str(failed.value)
+    assert isinstance(failed.value.__cause__, TypeError)
+    assert "errors= returned an int" in str(failed.value.__cause__)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Spans and metrics of runs: what is in them, and where in the tree they are."""
+"""Spans and metrics of runs: their attributes, and their places in the tree."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ async def test_without_an_sdk_nothing_is_kept_or_reported():
 
 
 async def test_a_rerun_and_a_fork_report_nothing_that_was_done_before(collected):
-    """The place of a span is no difference between two runs. A fork is linked to the run that it continues."""
+    """Runs do not differ by the places of their spans. A fork is linked to the run that it continues."""
     model = ScriptedModel(["one", "two", "three"])
     two = Strategy(
         "s", START >> llm_request(tools=False, name="first") >> llm_request(tools=False, name="second") >> END
