@@ -30,6 +30,7 @@ DERIVED = frozenset(
         "_summaries",
         "_visible",
         "_ends",
+        "_indexed",
         "_latest",
         "_messages",
         "_numbers",

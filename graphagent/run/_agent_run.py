@@ -1,6 +1,7 @@
 """One run of an agent: its part of a log, with the configuration, handlers, limits and times that are gone with the process.
 
 The run of a sub-agent is an `AgentRun` too, over a frame of the same log. What all runs in a log have in common is in their session.
+The file is long because what one run has beside its log is the state of one object.
 """
 
 from __future__ import annotations

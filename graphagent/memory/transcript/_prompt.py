@@ -21,6 +21,9 @@ Range: TypeAlias = tuple[int, int] | tuple[int, int, int]
 """The first and the last of consecutive steps in their latest versions, or one step twice and an earlier version of it."""
 
 
+_NOTHING_MADE: tuple[list[int], list[Message]] = [], []
+
+
 @final
 class Versions(list["Step"]):
     """Every version of every step of a transcript, in order of creation.
@@ -28,28 +31,35 @@ class Versions(list["Step"]):
     Their messages are derived once for all prompts that begin with the same versions.
     """
 
-    __slots__ = ("_begun", "_ends", "_latest", "_messages", "_numbers", "_of", "_rules", "ids", "made")
+    __slots__ = ("_begun", "_ends", "_indexed", "_latest", "_messages", "_numbers", "_of", "_rules", "ids", "made")
+
+    # Few runs ask a model, so each of these is made when it is needed first.
+    _latest: list[int]
+    """For each number, the latest version of the step whose first version has this number; -1 if no step began there."""
+    _begun: list[int]
+    """How many steps began before each number."""
+    _of: dict[int, list[int]]
+    """The versions of each step with several, by the number of the first."""
+    _numbers: list[int]
+    _messages: list[Message]
+    _ends: list[tuple[int, int]]
+    """The number of versions and of messages up to each model turn."""
 
     def __init__(self, steps: Iterable[Step] = (), ids: Iterable[int] | None = None) -> None:
         super().__init__(steps)
         self.ids = [*range(len(self))] if ids is None else [*ids]
         """For each version, the number of the first version of its step; -1 if the version was removed."""
-        self._latest: list[int] = []
-        """For each number, the latest version of the step whose first version has this number; -1 if no step began there."""
-        self._begun = [0]
-        """How many steps began before each number."""
-        self._of: dict[int, list[int]] = {}
-        """The versions of each step with several, by the number of the first."""
-        self._forget("")
+        self._indexed = False
+        self._rules: str | None = None
+        """The system prompt with which messages were derived; None before that."""
+        self.made: tuple[list[int], list[Message]] = _NOTHING_MADE
+        """The last versions whose messages were derived, and the messages; a new object when the content of a version changes."""
 
     def _forget(self, rules: str) -> None:
-        self._rules = rules
-        self._numbers: list[int] = []
-        self._messages: list[Message] = [Message.system(rules)] if rules else []
-        self._ends: list[tuple[int, int]] = [(0, len(self._messages))]
-        """The number of versions and of messages up to each model turn."""
-        self.made: tuple[list[int], list[Message]] = [], self._messages
-        """The last versions whose messages were derived, and the messages; a new object when the content of a version changes."""
+        self._rules, self._numbers = rules, []
+        self._messages = [Message.system(rules)] if rules else []
+        self._ends = [(0, len(self._messages))]
+        self.made = [], self._messages
 
     def add(self, step: Step, id_: int | None = None) -> int:
         """Add the first or a further version of a step, and return its number."""
@@ -61,7 +71,8 @@ class Versions(list["Step"]):
     def show(self, number: int, step: Step) -> None:
         """Replace a version by the same version with its facts and notes looked up again."""
         self[number] = step
-        self._forget(self._rules)
+        if self._rules is not None:
+            self._forget(self._rules)
 
     def copied(self) -> Versions:
         """Return a copy."""
@@ -69,6 +80,8 @@ class Versions(list["Step"]):
 
     def _look(self) -> list[int]:
         """Index the versions that were added since the last call, and return the latest versions."""
+        if not self._indexed:
+            self._indexed, self._latest, self._begun, self._of = True, [], [0], {}
         latest, ids = self._latest, self.ids
         for number in range(len(latest), len(ids)):
             id_ = ids[number]

@@ -148,12 +148,12 @@ class Transcript:
         """How far the task can be trusted; the task of a sub-agent, as far as everything that its caller had read."""
         self.changes: list[Change] = []
         self._shared = False
-        self._projection = Projection()
+        self._projection: Projection | None = None
         self._prompted: tuple[object, list[Message], Prompt] | None = None
         """The last prompt, reused until a change; its first item is `versions.made` at that time."""
         self._summaries: int = -1
         self._settled: int = 0
-        self._forget_messages()
+        # The rest of what messages need is made with the first prompt: few runs ask a model.
 
     # ---- reading
 
@@ -170,6 +170,8 @@ class Transcript:
     def projection(self) -> Projection:
         """The selection of steps that a model sees."""
         found = self._projection
+        if found is None:
+            found = self._projection = Projection()
         for item in self.items[found.count :]:
             found.add(self.versions[item.version])
         return found
@@ -344,7 +346,7 @@ class Transcript:
         if start < len(self.items) - len(added) or removed:
             self._forget_messages()
             if not (len(removed) == len(steps) == 1 and _changes_alike(self.versions[removed[0].version], steps[0])):
-                self._projection = Projection()
+                self._projection = None
 
     def add(self, number: int, step: Step, *, lasting: bool = False) -> None:
         """Add a step at the end: `change` for the most frequent case."""
@@ -412,7 +414,7 @@ class Transcript:
         if self.changes and self.changes[-1].number > number:
             self._own()
             self._forget_messages()
-            self._projection = Projection()
+            self._projection = None
         while self.changes and self.changes[-1].number > number:
             change = self.changes.pop()
             self.lower(trust_of(self.versions[item.version] for item in change.added))
@@ -424,7 +426,7 @@ class Transcript:
             self._again(change)
         if lasting:
             self._forget_messages()
-            self._projection = Projection()
+            self._projection = None
 
     def _again(self, change: Change) -> None:
         """Apply a lasting change again that was undone together with others."""
