@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
+
+import anyio
 
 from graphagent._article import a, kind_of
 from graphagent._options import check_flag, check_store
+from graphagent._raised import ungrouped
 from graphagent._version import __version__
-from graphagent.errors import MissingExtraError
+from graphagent.errors import GraphAgentError, MissingExtraError
 from graphagent.memory import TRUST_LEVELS, NoteView, Scope, Subject
 from graphagent.memory.facts._types import UNTRUSTED, checked_owner
 
@@ -94,6 +98,7 @@ class MemoryServer:
             )
         if trust not in TRUST_LEVELS:
             raise ValueError(f"trust={trust!r} is not a level of trust; there are {', '.join(map(repr, TRUST_LEVELS))}")
+        self._notes = notes
         read_only = read_only or (notes is not None and notes.read_only)
         served = None if facts is None else ServedFacts(facts, owner, subject, scope)
         tools = MemoryTools(served, notes, runs, tuple(agents), owner, trust, read_only)
@@ -105,7 +110,8 @@ class MemoryServer:
 
     async def serve_stdio(self) -> None:
         """Serve the client that has started this process, over stdin and stdout, until it closes them."""
-        await self.mcp.run_stdio_async()
+        async with self._opening():
+            await self.mcp.run_stdio_async()
 
     def app(
         self,
@@ -154,4 +160,20 @@ class MemoryServer:
                 `hosts` are named; or as for `app`.
             OSError: the address cannot be listened at.
         """
-        await _http.serve(self.mcp, host, port, token, hosts, origins, on_started)
+        async with self._opening():
+            await _http.serve(self.mcp, host, port, token, hosts, origins, on_started)
+
+    @asynccontextmanager
+    async def _opening(self) -> AsyncGenerator[None]:
+        """Open the notes meanwhile, so that the first call need not wait until an index in memory is built."""
+
+        async def open_notes(notes: NoteView) -> None:
+            with suppress(GraphAgentError):  # each call gets the error too
+                await notes.list_records(limit=1)
+
+        with ungrouped():
+            async with anyio.create_task_group() as group:
+                if self._notes is not None:
+                    group.start_soon(open_notes, self._notes)
+                yield
+                group.cancel_scope.cancel()
