@@ -245,7 +245,7 @@ SERVERS = [
     (
         lambda: OpenAIModel("m", num_ctx=9),
         TypeError,
-        "did you mean extra_body={'num_ctx': …}, for what only your server",
+        "did you mean extra_body={'num_ctx': …}, for parameters that only your server",
     ),
     (lambda: OpenAIModel("m", messages=[]), TypeError, "no option 'messages'"),
     (lambda: OpenAIModel("m", extra_headers={}), TypeError, "no option 'extra_headers'; did you mean headers="),
