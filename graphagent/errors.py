@@ -105,8 +105,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from decimal import Decimal
 
-    from graphagent.graph import Problem
-    from graphagent.llm import FailedRequest, Usage
+    from graphagent._details import FailedRequest, Problem, Usage
     from graphagent.run import RunResult
 
 _CANDIDATES = 4

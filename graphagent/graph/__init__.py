@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from graphagent._details import Problem as Problem
 from graphagent._policies import CachePolicy as CachePolicy
 from graphagent._policies import Retry as Retry
-from graphagent.graph._check import Problem as Problem
 from graphagent.graph._decorators import node as node
 from graphagent.graph._decorators import tap as tap
 from graphagent.graph._forks import each as each

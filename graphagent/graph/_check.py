@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Never, get_args
 
+from graphagent._details import Problem
 from graphagent.graph import _types
 from graphagent.graph._declarations import MOST_LEVELS
 from graphagent.graph._forks import Each
@@ -14,19 +15,6 @@ from graphagent.graph._node import END, START, End, Node, Rule, Start, Tap, TapO
 from graphagent.graph._strategy import Edge, Element
 
 Point = Element | Start | End
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong with a strategy."""
-
-    node: str
-    """The name of the node or tap that has the problem; START or END."""
-    message: str
-    """The problem, the existing alternatives, and the remedy."""
-
-    def __str__(self) -> str:
-        return f"{self.node!r}: {self.message}"
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from graphagent.graph._signatures import misplaced
 from graphagent.graph._types import show
 
 if TYPE_CHECKING:
-    from graphagent.graph._check import Problem
+    from graphagent._details import Problem
     from graphagent.graph._rules import PathRule
     from graphagent.protocols import Model
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphagent._details import FailedRequest as FailedRequest
+from graphagent._details import Usage as Usage
 from graphagent._lazy import lazy as _lazy
 from graphagent.llm._families import MODEL_FAMILIES as MODEL_FAMILIES
 from graphagent.llm._families import ModelFamily as ModelFamily
 from graphagent.llm._images import Image as Image
 from graphagent.llm._images import ImageLike as ImageLike
-from graphagent.llm._messages import FailedRequest as FailedRequest
 from graphagent.llm._messages import Message as Message
 from graphagent.llm._messages import ModelRequest as ModelRequest
 from graphagent.llm._messages import ModelResponse as ModelResponse
@@ -22,7 +23,6 @@ from graphagent.llm._messages import ToolCall as ToolCall
 from graphagent.llm._messages import ToolCalls as ToolCalls
 from graphagent.llm._messages import ToolResult as ToolResult
 from graphagent.llm._messages import ToolResults as ToolResults
-from graphagent.llm._messages import Usage as Usage
 from graphagent.llm._output import OutputFormat as OutputFormat
 from graphagent.llm._tool_errors import ErrorText as ErrorText
 from graphagent.llm._tools import Approve as Approve

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import counted, kind_of
+from graphagent._details import FailedRequest
 from graphagent._policies import Retry, before_another, check_errors, is_repeated, may_pass, repeated
 from graphagent.errors import (
     AllModelsFailedError,
@@ -20,11 +21,11 @@ from graphagent.errors import (
     Veto,
 )
 from graphagent.llm._context_overflow import is_overflow
-from graphagent.llm._messages import FailedRequest, ModelRequest, ModelResponse
 from graphagent.llm._whole import response_of
 from graphagent.llm._wrappers import TextRelay, check_model, tells_cost
 
 if TYPE_CHECKING:
+    from graphagent.llm._messages import ModelRequest, ModelResponse
     from graphagent.protocols import Model
 
 _NEVER = (RunError, ScriptError, Veto)

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from graphagent._details import Usage
 from graphagent._options import check_can
 from graphagent.llm._json_form import digest_of, dumps, model_json, read_response, request_json, response_json
-from graphagent.llm._messages import ModelResponse, Usage
 from graphagent.llm._whole import is_empty
 from graphagent.llm._wrappers import check_model, tells_cost
 from graphagent.store._cache import Cache, asker, erase_expired
 
 if TYPE_CHECKING:
-    from graphagent.llm._messages import ModelRequest
+    from graphagent.llm._messages import ModelRequest, ModelResponse
     from graphagent.protocols import Model, Store
 
 _FORMAT = 1

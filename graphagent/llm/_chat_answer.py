@@ -8,21 +8,12 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, cast
 
+from graphagent._details import MONEY, Usage
 from graphagent._openai_http import safe_codes
 from graphagent.errors import ContentFilterError, ModelRequestError
 from graphagent.llm._content_filter import categories_of, objection
 from graphagent.llm._endpoint import DONE, request_error
-from graphagent.llm._messages import (
-    MONEY,
-    Message,
-    ModelResponse,
-    Part,
-    ProviderData,
-    Reasoning,
-    Text,
-    ToolCall,
-    Usage,
-)
+from graphagent.llm._messages import Message, ModelResponse, Part, ProviderData, Reasoning, Text, ToolCall
 from graphagent.llm._wire import mapping, money, number, read_arguments
 
 if TYPE_CHECKING:

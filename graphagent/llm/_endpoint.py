@@ -14,12 +14,12 @@ from anyio import CancelScope, current_time
 from openai import AsyncOpenAI, AsyncStream
 
 from graphagent._article import kind_of
+from graphagent._details import FailedRequest
 from graphagent._policies import before_another
 from graphagent.errors import ContentFilterError, ModelRequestError
 from graphagent.llm._content_filter import filter_of, objection
 from graphagent.llm._context_overflow import is_overflow
 from graphagent.llm._json_text import read_json
-from graphagent.llm._messages import FailedRequest
 from graphagent.llm._output import has_json
 from graphagent.llm._whole import is_empty
 from graphagent.llm._wire import paired, unicode

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
+from graphagent._details import Usage
 from graphagent.errors import SerializationError
 from graphagent.llm._images import Image
 from graphagent.llm._messages import (
@@ -22,7 +23,6 @@ from graphagent.llm._messages import (
     ProviderData,
     Text,
     ToolResult,
-    Usage,
     part_fields,
 )
 

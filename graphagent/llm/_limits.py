@@ -18,7 +18,8 @@ from graphagent.llm._attempts import failures
 from graphagent.llm._wrappers import check_model, tells_cost
 
 if TYPE_CHECKING:
-    from graphagent.llm._messages import FailedRequest, ModelRequest, ModelResponse
+    from graphagent._details import FailedRequest
+    from graphagent.llm._messages import ModelRequest, ModelResponse
     from graphagent.protocols import Model
 
 _MINUTE = 60_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 from graphagent._article import kind_of
+from graphagent._details import FailedRequest, Usage
 from graphagent.llm._images import Image, image_of, images_of
 
 if TYPE_CHECKING:
@@ -263,48 +263,6 @@ class ToolResults(Sequence[ToolResult]):
         return len(self.results)
 
 
-_FREE = Decimal(0)
-MONEY = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
-"""The context of calculations with money, independent of the program's own: more digits than amounts have."""
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens, as the server counted them, and their cost."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    """Of the input: read from the server's cache."""
-    reasoning_tokens: int = 0
-    """Of the output: spent on reasoning."""
-    cost: Decimal = _FREE
-    """Money, in the currency of the prices; 0 if none are known. Exact, so that sums are the same in any order."""
-
-    @property
-    def total_tokens(self) -> int:
-        """Input and output together."""
-        return self.input_tokens + self.output_tokens
-
-    def __sub__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input_tokens - other.input_tokens,
-            self.output_tokens - other.output_tokens,
-            self.cached_tokens - other.cached_tokens,
-            self.reasoning_tokens - other.reasoning_tokens,
-            MONEY.subtract(self.cost, other.cost),
-        )
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.reasoning_tokens + other.reasoning_tokens,
-            MONEY.add(self.cost, other.cost),
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """Everything a model is sent for one answer."""
@@ -320,23 +278,11 @@ class ModelRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class FailedRequest:
-    """A request that failed, such as that of the first model of a FallbackModel."""
-
-    model: str
-    """The model that was asked."""
-    reason: str
-    """The text of its error, without anything that was sent."""
-    usage: Usage | None = None
-    """The tokens that it took nevertheless, where the server counted them."""
-
-
-@dataclass(frozen=True, slots=True)
 class ModelResponse:
     """A model's answer."""
 
     message: Message
-    usage: Usage = Usage()
+    usage: Usage = Usage()  # noqa: RUF009  it is frozen
     finish_reason: str = "stop"
     """Why the model stopped: `stop`, `tool_calls`, `length` (at its limit of tokens, so the answer is cut off), `content_filter` (the
     server withheld it), `refusal` (the model says why it does not answer), or another reason that the server states."""

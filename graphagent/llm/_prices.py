@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import kind_of
 from graphagent._clock import now
+from graphagent._details import MONEY, FailedRequest, Usage
 from graphagent.errors import MissingExtraError, ModelError
 from graphagent.llm._attempts import failures
-from graphagent.llm._messages import MONEY, FailedRequest, Message, ModelRequest, ModelResponse, Usage
+from graphagent.llm._messages import Message, ModelRequest, ModelResponse
 from graphagent.llm._wrappers import check_model, inner_models
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
+from graphagent._details import Usage
 from graphagent._openai_http import safe_codes
 from graphagent.errors import ModelRequestError, TruncatedError
 from graphagent.llm._endpoint import request_error
-from graphagent.llm._messages import Message, ModelResponse, Part, Reasoning, ToolCall, Usage
+from graphagent.llm._messages import Message, ModelResponse, Part, Reasoning, ToolCall
 from graphagent.llm._responses_items import part_of, pieces_of, text_of
 from graphagent.llm._wire import mapping, money, number, paired
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from graphagent._article import counted
+from graphagent._details import Usage
 from graphagent._raised import translate
 from graphagent.errors import (
     ContentFilterError,
@@ -16,7 +17,7 @@ from graphagent.errors import (
     OutputError,
     TruncatedError,
 )
-from graphagent.llm._messages import Message, ModelRequest, ModelResponse, Reasoning, Text, Usage
+from graphagent.llm._messages import Message, ModelRequest, ModelResponse, Reasoning, Text
 from graphagent.llm._output import OutputFormat
 
 

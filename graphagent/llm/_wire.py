@@ -9,10 +9,11 @@ from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from graphagent._details import MONEY
 from graphagent.llm._families import is_openai, is_service
 from graphagent.llm._images import Image
 from graphagent.llm._json_text import read_answer
-from graphagent.llm._messages import MONEY, Part, Text, ToolCall, ToolResult
+from graphagent.llm._messages import Part, Text, ToolCall, ToolResult
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from graphagent._details import Problem
 from graphagent._policies import Retry
 from graphagent.errors import StrategyError
 from graphagent.graph import _types
-from graphagent.graph._check import Problem
 from graphagent.graph._forks import Each, Parallel, Race
 from graphagent.graph._node import START, End, Node, Start
 from graphagent.graph._outline import Outline
