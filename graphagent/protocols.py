@@ -645,6 +645,11 @@ class Feature(Protocol):
         """
         return await proceed(call)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the middleware of the feature only passes on, so that a run that begins or continues leaves it out. False by default."""
+        return False
+
     async def around_run(self, ctx: Context[Any], proceed: Callable[[], Awaitable[None]]) -> None:
         """Execute a run: `await proceed()` executes it until it ends, waits, sleeps, is paused or fails.
 

@@ -80,7 +80,7 @@ _PLACES = TraceContextTextMapPropagator()
 class _Active:
     """The run of an agent to which everything in the current context belongs."""
 
-    telemetry: OpenTelemetry | None
+    telemetry: OpenTelemetry
     run_id: str
     agent: str
     conversation: str
@@ -91,8 +91,6 @@ class _Active:
         return {AGENT: self.agent, CONVERSATION: self.conversation, NODE: ctx.node}
 
 
-_UNHEARD = _Active(None, "", "", "")
-"""Stands for all runs that are not reported."""
 _ACTIVE: ContextVar[_Active | None] = ContextVar("graphagent_telemetry", default=None)
 _QUERY: ContextVar[int] = ContextVar("graphagent_telemetry_query", default=0)
 """When the search for notes began that goes on in this context, in nanoseconds UTC."""
@@ -151,16 +149,19 @@ class OpenTelemetry(Feature):
 
     # ---- runs
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no provider reports anything: those of the API do not."""
+        providers = (
+            self._provider or trace.get_tracer_provider(), self._meter_provider or metrics.get_meter_provider()
+        )  # fmt: skip
+        return all(
+            type(each).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics")) for each in providers
+        )
+
     async def around_run(self, ctx: Context[Any], proceed: Callable[[], Awaitable[None]]) -> None:
         """Execute a run within a span, which is linked to that of the run before it was resumed."""
         around = _ACTIVE.get()
-        if not self._is_heard():
-            token = _ACTIVE.set(_UNHEARD)
-            try:
-                await proceed()
-            finally:
-                _ACTIVE.reset(token)
-            return
         is_part = around is not None and ctx.run_id.startswith(f"{around.run_id}/")
         conversation = around.conversation if around is not None and is_part else ctx.thread or ctx.run_id
         active = _Active(self, ctx.run_id, ctx.agent, conversation)
@@ -195,8 +196,6 @@ class OpenTelemetry(Feature):
         self, ctx: Context[Any], request: ModelRequest, proceed: Callable[[ModelRequest], Awaitable[ModelResponse]]
     ) -> ModelResponse:
         """Ask a model within a span."""
-        if _ACTIVE.get() is _UNHEARD:
-            return await proceed(request)
         active, told = self._active(ctx), model_attributes(ctx.model)
         span = self._tracer.start_span(
             f"chat {told.get(MODEL, '')}".rstrip(), kind=SpanKind.CLIENT, attributes={**told, **active.told(ctx)}
@@ -230,8 +229,6 @@ class OpenTelemetry(Feature):
         self, ctx: Context[Any], call: ToolCall, proceed: Callable[[ToolCall], Awaitable[ToolResult]]
     ) -> ToolResult:
         """Call a tool within a span. The SDK of MCP makes one for the tools of its servers."""
-        if _ACTIVE.get() is _UNHEARD:
-            return await proceed(call)
         active = self._active(ctx)
         tool = next((each for each in ctx.tools if each.name == call.name), None)
         told: dict[str, Any] = {OPERATION: "execute_tool", TOOL: call.name, "gen_ai.tool.type": "function"}
@@ -320,15 +317,6 @@ class OpenTelemetry(Feature):
         span.end()
 
     # ---- texts
-
-    def _is_heard(self) -> bool:
-        """Return whether a provider reports anything: those of the API do not."""
-        own: tuple[object, ...] = (self._provider, self._meter_provider)
-        given = (trace.get_tracer_provider, metrics.get_meter_provider)
-        return any(
-            not type(mine or global_()).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
-            for mine, global_ in zip(own, given, strict=True)
-        )
 
     def _active(self, ctx: Context[Any]) -> _Active:
         """Return the run to which a request or a call belongs; a separate one for learning after the end of a run."""

@@ -96,7 +96,7 @@ class AgentRun:
         self.lineage: tuple[str, ...] = (run_id,) if parent is None else (run_id, *parent.lineage)
         """Its id, and those of the runs around it."""
         self.handlers: Handlers = config.handlers
-        self.plan: Plan = config.plan
+        self.plan: Plan = config.plan.of_run()
         """What its features, callbacks and checks decide."""
         self.features: Features = config.plan.features
         self.limits = Limits(self, frame, config.budgets, limits)

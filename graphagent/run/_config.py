@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from graphagent.log._visits import Activation
     from graphagent.memory.steps._types import Step
     from graphagent.memory.transcript._memory import RunMemory
-    from graphagent.protocols import Dispatcher, Model, Store, ToolServer
+    from graphagent.protocols import Dispatcher, Feature, Model, Store, ToolServer
     from graphagent.run._callbacks import Callback, Check
     from graphagent.run._compiled import Call, CompiledNode
     from graphagent.run._migration import Migration
@@ -93,8 +94,8 @@ class Plan:
     """What the features, the callbacks and the checks of an agent decide for all of its runs."""
 
     __slots__ = (
-        "around_model", "around_node", "around_run", "around_tool", "callbacks", "checks", "checks_answer", "features", "guards",
-        "step_callbacks",
+        "_busy", "_may_be_idle", "around_model", "around_node", "around_run", "around_tool", "callbacks", "checks", "checks_answer",
+        "features", "guards", "step_callbacks",
     )  # fmt: skip
 
     def __init__(self, features: Features, callbacks: Sequence[Callback], checks: Sequence[Check]) -> None:
@@ -106,6 +107,9 @@ class Plan:
         self.around_model = features.having("around_model")
         self.around_node = features.having("around_node")
         self.around_tool = features.having("around_tool")
+        self._may_be_idle = features.having("is_idle")
+        self._busy: dict[tuple[Feature, ...], Plan] = {}
+        """The plans without the middleware of idle features."""
         self.guards = tuple(each for each in callbacks if ToolCall in each.kinds)
         """The callbacks for tool calls."""
         self.step_callbacks = tuple(each for each in callbacks if any(kind is not ToolCall for kind in each.kinds))
@@ -115,6 +119,18 @@ class Plan:
     def calls_back(self, kind: type[Step]) -> bool:
         """Return whether callbacks see a step of a type before it is among the steps."""
         return any(issubclass(kind, each.kinds) for each in self.step_callbacks)
+
+    def of_run(self) -> Plan:
+        """Return the plan of a run that begins or continues: without the middleware of the features that are idle."""
+        idle = tuple(each for each in self._may_be_idle if each.is_idle)
+        if not idle:
+            return self
+        found = self._busy.get(idle)
+        if found is None:
+            found = self._busy[idle] = copy(self)
+            for method in ("around_run", "around_model", "around_node", "around_tool"):
+                setattr(found, method, tuple(each for each in getattr(self, method) if each not in idle))
+        return found
 
     def within(self, around: Plan) -> Plan:
         """Return the plan of an agent whose runs are parts of others: the features of the agent that calls it hold for it too."""

@@ -967,3 +967,26 @@ async def test_middleware_around_a_run_executes_it_once(times):
     agent.install(Wrong)
     with pytest.raises(FeatureError, match=rf"around_run \(Wrong\) executed the run {times} times"):
         await agent.run("go")
+
+
+async def test_a_run_leaves_out_the_middleware_of_a_feature_that_is_idle():
+    """It is asked at each beginning, and the others stay; the feature is there all the same."""
+    seen = []
+
+    class Idle(Seen):
+        is_idle = True
+
+        async def around_run(self, ctx, proceed):
+            seen.append("idle: around the run")
+            await proceed()
+
+    agent = Agent(Strategy("s", START >> llm_request() >> END), model=ScriptedModel(["x", "y"]))
+    idle = agent.install(Idle, seen, "idle")
+    agent.install(Seen, seen)
+    await agent.run("go")
+    assert not [each for each in seen if each.startswith("idle")]
+    assert [each for each in seen if each.startswith("seen")]
+    idle.is_idle = False
+    await agent.run("go")
+    assert seen.count("idle: around the run") == 1
+    assert "idle: asks go" in seen
