@@ -497,6 +497,13 @@ def _everything():
     return [*built, *(("model", number) for number in range(6))]
 
 
+def _without_tracebacks(data):
+    """Return decoded data without the frames of tools' exceptions, which name code for people and are never looked up."""
+    if isinstance(data, dict):
+        return {key: _without_tracebacks(value) for key, value in data.items() if key != "traceback"}
+    return list(map(_without_tracebacks, data)) if isinstance(data, list) else data
+
+
 async def test_entries_say_what_they_are_and_name_no_code():
     """MessagePack with a checksum, a time and kinds; the first entry is the start; no class path, no module, no pickle."""
     with fixed_clock(step_ms=0):
@@ -506,9 +513,10 @@ async def test_entries_say_what_they_are_and_name_no_code():
         for change in changes:
             if not isinstance(change, Put):
                 continue
-            assert CODE.findall(change.value) == []
             is_payload = len(change.key) > 6  # as it was given
-            assert not _has_pickle(change.value[4:] if is_payload else msgpack.decode(change.value[4:]))
+            value = change.value[4:] if is_payload else msgpack.decode(change.value[4:])
+            assert not _has_pickle(value)
+            assert CODE.findall(value if is_payload else msgpack.encode(_without_tracebacks(value))) == []
             assert zlib.crc32(change.value[4:]).to_bytes(4, "big") == change.value[:4]
             if change.key[:-1] == ROWS_OF_R:
                 time, ran, entries = msgpack.decode(change.value[4:])
