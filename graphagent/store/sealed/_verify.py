@@ -61,7 +61,7 @@ def _beside_plain(session: SealedSession, plain: Counter[object]) -> DamagedStor
     return DamagedStoreError(
         session.where,
         f"besides the sealed rows, there are rows in plain text ({rooms}), put there by someone who opened it without its key",
-        remedy="The sealed data are sound: export them with the key, import it into a new store, and delete this one with its plain "
+        remedy="The sealed data are sound: export them with the key, import them into a new store, and delete this one with its plain "
         "text. Of a SqliteStore, scan(()) still returns the plain rows",
     )
 

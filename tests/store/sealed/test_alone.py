@@ -392,7 +392,7 @@ async def test_verify_says_what_stands_there_in_plain(tmp_path):
             await store.verify()
         said = str(raised.value)
         assert "rows in plain text (1 in room 'facts', 2 in room 'notes')" in said
-        assert "export them with the key, import it into a new store, and delete this one" in said
+        assert "export them with the key, import them into a new store, and delete this one" in said
         assert "backup" not in said
         assert "in the open" not in said
         assert [item.value for item in await listed(store, ())] == [b"secret"]
