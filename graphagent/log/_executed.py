@@ -145,7 +145,7 @@ class Executed:
         return None if known is None else known.before
 
     def is_inside(self, scope: RuleScope, name: str, path: str, node: str, visit: Visit) -> bool:
-        """Return whether something at a path is a part of what is being executed under a name: of a node, or of its call of a tool."""
+        """Return whether an element at a path is part of an execution under a name: of a node, or of its call of a tool."""
         known = self.scopes.get(scope, {}).get(name)
         return known is not None and any(
             (each == node or path.startswith(f"{each}/")) and continues(running.since, each == node, visit)

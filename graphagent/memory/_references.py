@@ -1,4 +1,4 @@
-"""Facts and notes in runs: references to what is stored elsewhere, in the place of its text.
+"""Facts and notes in runs: references to stored versions, in place of their texts.
 
 A kind of them is one entry in `KINDS`: how it is written, read and found in JSON data. The functions for facts are in
 `facts/_references.py`, those for notes here.
@@ -105,7 +105,7 @@ def reference_to(known: Known) -> Reference:
 
 
 def references_in(data: Json) -> Iterator[Known]:
-    """Yield what references anywhere in JSON data refer to, without its text; for a combined fact, its parts."""
+    """Yield the targets of references anywhere in JSON data, without their texts; for a combined fact, its parts."""
     if isinstance(data, dict):
         found = cast("dict[str, Json]", data)
         for kind in KINDS.values():

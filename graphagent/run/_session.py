@@ -1,6 +1,6 @@
 """One log in this process: who executes it, why it is to stop, what it asks, and the runs in it.
 
-The state of a run is in its log. A session has what is gone with the process: the claim, tasks and timers, answers that are not recorded
+The state of a run is in its log. A session has the state that ends with the process: the claim, tasks and timers, answers that are not recorded
 yet. The log of a session has the run of an agent, and the runs of sub-agents inside of it: each is an `AgentRun`.
 
 While a run is executed, a heartbeat renews its claim, and ends the execution of a run that lost it.

@@ -58,7 +58,7 @@ class Target(Protocol):
 
     @property
     def refers(self) -> Collection[str]:
-        """The kinds of what is written as references to what is stored: `fact`, `note`."""
+        """The kinds of values that are written as references to stored data: `fact`, `note`."""
         ...
 
 

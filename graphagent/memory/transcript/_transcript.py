@@ -4,7 +4,7 @@ Only `joined_by` and the methods below "changing" modify it, and only entries of
 inverse under the number of its entry until the node that owns the transcript ends. This one list serves two purposes: the entry
 that records a retry undoes the changes of the failed attempt, and a node that is executed again after its process died reads the
 transcript as the node read it the first time. Looking up the facts and notes of steps again (`_again`) is not a change.
-The file is long because each change also decides what a model still sees, and what is derived anew.
+The file is long because each change also decides which steps a model still sees, and which data are derived anew.
 """
 
 from __future__ import annotations
