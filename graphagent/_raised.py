@@ -112,6 +112,14 @@ def leak_of_task(raised: BaseException, where: str) -> LeakedCancellationError |
     return _leaked(raised, where)
 
 
+def is_cancelled() -> bool:
+    """Return whether the current task was asked to end, which it may not have noticed."""
+    import asyncio
+
+    task = asyncio.current_task() if anyio.get_cancelled_exc_class() is asyncio.CancelledError else None
+    return task is not None and task.cancelling() > 0
+
+
 def one_of(error: BaseException) -> BaseException:
     """Return the first exception of a group if all have the same type, otherwise the group; or the error if it is not a group."""
     first, *others = leaves(error)

@@ -88,7 +88,8 @@ async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  long because eac
     session, log, around, recorded = run.session, run.log, run.plan.around_node, run.session.recorded
     told, alone, counted, state = _listeners(walk), not around, limits.frame, log.state
     visits, visit = frame.visits, frame.visit
-    node, value = walk.strategy.node(visit.node or ""), walk.input()
+    node = walk.strategy.node(visit.node or "")
+    value: Any = walk.input()
     assert node is not None
     following = cast("CompiledNode | None", None)
     number, latest, source = state.number if frame.is_new else -1, visit.latest, visit.source
@@ -104,77 +105,78 @@ async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  long because eac
                 check_rules(walk, node.rules)
             if counted.nodes >= limits.until:
                 await limits.enter_next_node(node.counts)
-            if told is not None:
-                told.started(node, value)
             taken: CompiledEdge | None = None
+            if function is None and not node.counts:  # the nodes inside have places of their own
+                limits.count_running(-1)
             try:
+                if told is not None:
+                    told.started(node, value)
                 try:
-                    if function is not None:
-                        returned = await function(Context(walk, visit, latest), value)
-                    else:
-                        if not node.counts:  # the nodes inside have places of their own
-                            limits.count_running(-1)
-                        returned = await (
-                            execute_around(node, walk, value, around) if around else node.call(walk, value)
-                        )
-                except BaseException as raised:
-                    await translate(raised, f"node {run.node_of(frame)!r}")
-                    raise
-                if type(returned) is not node.kind and node.kinds and not isinstance(returned, node.kinds):
-                    raise wrong_output(node.declared, returned)
-            except Exception as error:  # noqa: BLE001  raised again there, if no edge takes it
-                following, passed = _after_error(node, walk, error, value)
-                returned = passed
-                visit, ended = frame.visit, False
-                number, latest, source = state.number, visit.latest, visit.source
-            except BaseException as interruption:
-                _interrupted(node, walk, interruption)
-                raise
-            else:
-                if node.passes_input:
-                    returned = value
-                passed, following, ended = returned, node.following, True
-                if following is None:
                     try:
-                        for taken in node.edges:
-                            test = taken.test
-                            if test is None:
-                                passed = _offer(taken, walk, returned)
-                                if passed is not _REFUSED:
-                                    break
-                            else:
-                                try:
-                                    if test(returned):
-                                        passed = returned
-                                        break
-                                except Exception as error:
-                                    raise _rule_failed(taken, taken.rules[0], walk, error) from error
+                        if function is not None:
+                            returned = await function(Context(walk, visit, latest), value)
                         else:
-                            raise _no_path(node, walk, returned)
-                    except BaseException as error:
-                        _failed(node, walk, error)
-                        if told is not None:
-                            with limits.without_one():
-                                told.finished(node, returned)
+                            returned = await (
+                                execute_around(node, walk, value, around) if around else node.call(walk, value)
+                            )
+                    except BaseException as raised:
+                        await translate(raised, f"node {run.node_of(frame)!r}")
                         raise
-                    following = taken.target
-                if state.number == number:
-                    state.number = latest = number = number + 1
-                    frame.nodes += 1
-                    if counts_too:
-                        for each in counts_too:
-                            each.nodes += 1
-                    name = following.name
-                    frame.visit = visit = Visit(name, passed, source, number, number, number)
-                    if name:
-                        visits[name] += 1
-                    else:
-                        frame.ended = number
-                else:
-                    tap = node.passes_input and (taken is None or not taken.changes)
-                    log.finish_node(frame, following.name, passed, None, tap, node.counts)
-                    visit = frame.visit
+                    if type(returned) is not node.kind and node.kinds and not isinstance(returned, node.kinds):
+                        raise wrong_output(node.declared, returned)
+                except Exception as error:  # noqa: BLE001  raised again there, if no edge takes it
+                    following, passed = _after_error(node, walk, error, value)
+                    returned = passed
+                    visit, ended = frame.visit, False
                     number, latest, source = state.number, visit.latest, visit.source
+                except BaseException as interruption:
+                    _interrupted(node, walk, interruption)
+                    raise
+                else:
+                    if node.passes_input:
+                        returned = value
+                    passed, following, ended = returned, node.following, True
+                    if following is None:
+                        try:
+                            for taken in node.edges:
+                                test = taken.test
+                                if test is None:
+                                    passed = _offer(taken, walk, returned)
+                                    if passed is not _REFUSED:
+                                        break
+                                else:
+                                    try:
+                                        if test(returned):
+                                            passed = returned
+                                            break
+                                    except Exception as error:
+                                        raise _rule_failed(taken, taken.rules[0], walk, error) from error
+                            else:
+                                raise _no_path(node, walk, returned)
+                        except BaseException as error:
+                            _failed(node, walk, error)
+                            if told is not None:
+                                with limits.without_one():
+                                    told.finished(node, returned)
+                            raise
+                        following = taken.target
+                    if state.number == number:
+                        state.number = latest = number = number + 1
+                        frame.nodes += 1
+                        if counts_too:
+                            for each in counts_too:
+                                each.nodes += 1
+                        name = following.name
+                        frame.visit = visit = Visit(name, passed, source, number, number, number)
+                        if name:
+                            visits[name] += 1
+                        else:
+                            frame.ended = number
+                    else:
+                        tap = node.passes_input and (taken is None or not taken.changes)
+                        log.finish_node(frame, following.name, passed, None, tap, node.counts)
+                        visit = frame.visit
+                        number, latest, source = state.number, visit.latest, visit.source
             finally:
                 if function is None and not node.counts:
                     limits.count_running(1)

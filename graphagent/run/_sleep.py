@@ -7,10 +7,12 @@ the store, which all processes have in common; without a store, of the process.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Generator
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, nullcontext
+from contextvars import Context, copy_context
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import anyio
 from anyio import move_on_after
@@ -18,7 +20,7 @@ from anyio.lowlevel import checkpoint
 
 from graphagent import _clock
 from graphagent._concurrency import Reply
-from graphagent._raised import awaited, leak_of_task
+from graphagent._raised import awaited, is_cancelled, leak_of_task
 from graphagent.errors import JournalError, LeakedCancellationError, StoreError
 from graphagent.log._entries import EffectRecorded
 from graphagent.log._header import time_of as store_time
@@ -27,6 +29,8 @@ from graphagent.run._times import milliseconds_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
+
+    from anyio.abc import TaskGroup
 
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._effects import Effects
@@ -174,44 +178,99 @@ async def together(
 ) -> None:
     """Await `work(0)` to `work(total - 1)`, at most `limit` at once, begun in this order. Return when all have returned.
 
+    A task costs more than a small work. So one task does those that never wait, one after the other, and the others get tasks of their
+    own as soon as one waits. What a work leaves in its task, such as a context variable, no other work sees.
+
     Args:
         work: What is done, with the number of the call.
         total: How many calls there are.
         limit: How many are made at once; None: all.
         of: The tasks of the run to which these belong, if one of them may wait for a time.
     """
-    failed: list[BaseException] = []
-    returned: list[bool] = []
-    waiting = iter(range(total))
+    tasks = total if limit is None else min(limit, total)
+    group = anyio.create_task_group()
+    with nullcontext(_nothing) if of is None else of.split(tasks) as ended:
+        workers = _Workers(work, total, tasks, group, ended)
+        async with group:
+            if tasks:
+                workers.begin(workers.first)
+    if workers.failed:
+        raise workers.failed[0]
+    if workers.returned < workers.begun:  # one was cancelled before it began
+        raise LeakedCancellationError(f"one of {total} tasks")
 
-    async def worker() -> None:
-        for number in waiting:
-            where = f"task {number + 1} of {total}"
+
+@final
+class _Workers:
+    """The tasks that do several works."""
+
+    def __init__(
+        self,
+        work: Callable[[int], Awaitable[None]],
+        total: int,
+        tasks: int,
+        group: TaskGroup,
+        ended: Callable[[], None],
+    ) -> None:
+        self._work, self._total, self._tasks, self._group, self._ended = work, total, tasks, group, ended
+        self._waiting, self._context = deque(range(total)), copy_context()
+        self.failed: list[BaseException] = []
+        self.begun = self.returned = 0
+
+    def begin(self, task: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begin a task."""
+        self.begun += 1
+        self._context.run(self._group.start_soon, task)
+
+    async def first(self) -> None:
+        """Be the first task, with which the second begins."""
+        if self._tasks > 1:
+            self.begin(self._second)
+        await self._worker()
+
+    async def _second(self) -> None:
+        """Be the second task, which has its first turn when the first one waits: all others begin with it, if something is left to do."""
+        others = min(self._tasks - 2, max(len(self._waiting) - 1, 0))
+        for _ in range(self._tasks - 2 - others):
+            self._ended()
+        for _ in range(others):
+            self.begin(self._worker)
+        await self._worker()
+
+    async def _worker(self) -> None:
+        waiting = self._waiting
+        while waiting:
+            number = waiting.popleft()
+            where = f"task {number + 1} of {self._total}"
             try:
-                await awaited(work(number), where)
+                await awaited(self._work(number), where)
             except anyio.get_cancelled_exc_class() as cancelled:
                 leaked = leak_of_task(cancelled, where)
                 if leaked is None:
                     raise
-                failed.append(leaked)
-                group.cancel_scope.cancel()
+                self._fail(leaked)
                 return
-            except BaseException as error:  # noqa: BLE001  raised again below, outside the group
-                failed.append(error)
-                group.cancel_scope.cancel()
+            except BaseException as error:  # noqa: BLE001  raised again by `together`, outside the group
+                self._fail(error)
                 return
-        returned.append(True)
-        ended()
+            if waiting and _is_changed(self._context):
+                self.begin(self._worker)
+                self.returned += 1
+                return
+        self.returned += 1
+        self._ended()
 
-    tasks = total if limit is None else min(limit, total)
-    with nullcontext(_nothing) if of is None else of.split(tasks) as ended:
-        async with anyio.create_task_group() as group:
-            for _ in range(tasks):
-                group.start_soon(worker)
-    if failed:
-        raise failed[0]
-    if len(returned) < tasks:  # one was cancelled before it began
-        raise LeakedCancellationError(f"one of {total} tasks")
+    def _fail(self, error: BaseException) -> None:
+        self.failed.append(error)
+        self._group.cancel_scope.cancel()
+
+
+def _is_changed(before: Context) -> bool:
+    """Return whether the current task has other context variables than before, or is to be cancelled."""
+    now = copy_context()
+    if len(now) != len(before) or any(before.get(variable, before) is not value for variable, value in now.items()):
+        return True
+    return is_cancelled()
 
 
 def _nothing() -> None:

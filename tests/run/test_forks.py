@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextvars import ContextVar
 from typing import Any
 
 import anyio
@@ -123,6 +125,22 @@ async def test_each_of_nothing_is_an_empty_list(given):
     """An empty iterable of any kind gives an empty list, executes nothing, and counts as one node."""
     result = await only(each(upper), store=None).run(given)  # none keeps an iterator
     assert (result.output, result.nodes) == ([], 1)
+
+
+@pytest.mark.parametrize("limit", [None, 1])
+async def test_what_a_branch_leaves_in_its_task_no_other_branch_sees(limit):
+    """A context variable, and a request of asyncio that its task be cancelled, of which it did not know itself."""
+    left = ContextVar("left", default="nothing")
+
+    @node
+    async def leave(ctx: Context, name: str) -> str:
+        found = left.get()
+        left.set(name)
+        if anyio.get_cancelled_exc_class() is asyncio.CancelledError and name == "b":
+            asyncio.current_task().cancel()
+        return found
+
+    assert (await only(each(leave, limit=limit), store=None).run(list("abcde"))).output == ["nothing"] * 5
 
 
 async def test_a_loop_around_an_each_of_nothing_ends():
