@@ -126,7 +126,7 @@ async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  long because eac
                         raise wrong_output(node.declared, returned)
                 except Exception as error:  # noqa: BLE001  raised again there, if no edge takes it
                     following, passed = _after_error(node, walk, error, value)
-                    returned = passed
+                    returned = None
                     visit, ended = frame.visit, False
                     number, latest, source = state.number, visit.latest, visit.source
                 except BaseException as interruption:
@@ -135,7 +135,8 @@ async def _execute_in_memory(walk: Walk) -> Any:  # noqa: C901  long because eac
                 else:
                     if node.passes_input:
                         returned = value
-                    passed, following, ended = returned, node.following, True
+                    passed = returned
+                    following, ended = node.following, True
                     if following is None:
                         try:
                             for taken in node.edges:
