@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
 import time
 import traceback
+from pathlib import Path
 
 import anyio
 
 from graphagent.store import backup
-from tests.faults.subjects import SUBJECTS, closed, do
+from tests.faults.subjects import SUBJECTS, Stored, closed, do
 
 PROCESSES, THREADS, SAVES = 8, 8, 4
 LATEST_KILL_SECONDS = 0.6
@@ -91,9 +93,14 @@ async def _forget(subject, handle, folder):
 
 
 async def _back_up(subject, folder):
+    anchored = isinstance(subject, Stored) and subject.anchored
     for number in range(ROUNDS):
-        source, copy = f"{folder}/at", f"{folder}-copy-{number}"
-        if os.path.isdir(source):  # noqa: ASYNC240  each thread has a loop of its own
+        source, copy, anchor = f"{folder}/at", f"{folder}-copy-{number}", Path(folder, "anchor")
+        # Each thread has a loop of its own.
+        if os.path.isdir(source) and anchor.is_file() is anchored:  # noqa: ASYNC240
+            if anchored:  # first: a store may be ahead of its anchor, and not behind it
+                os.mkdir(copy)
+                shutil.copy(anchor, f"{copy}/anchor")
             await backup(source, f"{copy}/at")
             async with closed(subject, copy) as handle:
                 await subject.records(handle)  # says if it is not of one moment

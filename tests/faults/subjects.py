@@ -60,11 +60,11 @@ class Stored:
 
     def __init__(self, name, *, sealed=False, anchored=False, steps=STEPS):
         self.name, self.steps = name, steps
-        self._sealed, self._anchored = sealed, anchored
+        self._sealed, self.anchored = sealed, anchored
 
     def open(self, folder):
         store = SqliteStore(f"{folder}/at/store.db")
-        anchor = f"{folder}/anchor" if self._anchored else None
+        anchor = f"{folder}/anchor" if self.anchored else None
         return EncryptedStore(store, KEY, anchor=anchor) if self._sealed else store
 
     async def close(self, store):

@@ -82,6 +82,9 @@ class Anchoring:
         base = rows.base if rows.base.anchored else None
         if known is None:
             if base is not None and base.count:
+                if await self.held.read() is not None:
+                    await self.check()  # the store was anchored between the two looks
+                    return
                 raise AnchorError(repr(self.held), f"it is missing, and {self.session.where} is anchored; {_REMEDY}")
             if base is not None:  # nothing was committed since the store was anchored
                 await self._make(base)
@@ -109,6 +112,14 @@ class Anchoring:
             return AnchorState.opened(content, anchor_key(self.session.sum_key))
         except UnreadableError as error:
             raise AnchorError(repr(self.held), f"it {error}; {_REMEDY}") from None
+
+    def _has_line(self, content: bytes, line: bytes) -> bool:
+        """Return whether an anchor is one of this store with this line."""
+        try:
+            known = AnchorState.opened(content, anchor_key(self.session.sum_key))
+        except UnreadableError:
+            return False
+        return known.keys > 0 and known.line == line
 
     def _rolled_back(self, reason: str) -> RolledBackError:
         return RolledBackError(self.session.where, reason)
@@ -166,8 +177,10 @@ class Anchoring:
         if self.held is not None:
             known = AnchorState.of(self.session.store_id, base, self.session.keys_version, {})
 
-            def made(content: bytes | None) -> bytes:
+            def made(content: bytes | None) -> bytes | None:
                 self._check_own(content)
+                if content and self._has_line(content, base.line):
+                    return None  # another process has committed since, and has written more
                 return known.to_bytes(anchor_key(self.session.sum_key))
 
             await self._sync()
@@ -207,7 +220,10 @@ class Anchoring:
             StoreError: the store or the anchor cannot be written.
         """
         while self.is_due:
-            if await self._anchored_anew():
+            await self._begin_anchor()
+            rows = await self.writers.renew()
+            # Another process may have anchored it meanwhile, and may not find another line than its own.
+            if rows.base.anchored or await self._anchored_anew(rows):
                 return
 
     async def anew(self) -> None:
@@ -217,17 +233,18 @@ class Anchoring:
             StoreError: the store or the anchor cannot be written, or others write all the time.
         """
         for _ in range(_TRIES):
-            if await self._anchored_anew():
+            await self._begin_anchor()
+            if await self._anchored_anew(await self.writers.renew()):
                 return
         raise self.session.restless("(all)")
 
-    async def _anchored_anew(self) -> bool:
-        session = self.session
+    async def _begin_anchor(self) -> None:
         if self.held is not None:  # an anchored store has an anchor at any moment
             await self._sync()
             await self.held.update(self._begun_anchor, make=True)
-        rows = await self.writers.renew()
-        depths = rows.base.depths
+
+    async def _anchored_anew(self, rows: Rows) -> bool:
+        session, depths = self.session, rows.base.depths
         domains = {item.key: item.version async for item in session.store.scan(("d",))}
         begun = [Changed(row, 0, version) for row, version in domains.items()]
         sums = difference(session.sum_key, begun, anchored=True).plus(rooms_sums(session.sum_key, depths))

@@ -685,9 +685,7 @@ async def folded(rows: AsyncIterator[Item], fold: Callable[[list[Item]], None]) 
 
 
 async def _is_empty(store: Store, *prefix: Segment) -> bool:
-    async for _ in store.scan(prefix, limit=1):
-        return False
-    return True
+    return not await collect(store.scan(prefix, limit=1))
 
 
 def _place(entry: tuple[Key, int]) -> bytes:

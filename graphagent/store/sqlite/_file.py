@@ -179,6 +179,8 @@ def exists(path: Path) -> bool:
     try:
         if not has_log(path):
             return False
+        if path.exists():  # another process has made it between the two looks
+            return True
     except OSError as error:
         raise as_store_error(error, path) from error
     # SQLite would apply the commits of the lost file to a new one.

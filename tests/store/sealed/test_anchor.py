@@ -483,6 +483,58 @@ async def test_keys_changed_while_a_store_is_opened_are_not_taken_for_older_ones
         assert await store.verify() == 2
 
 
+class Seen(Elsewhere):
+    """An anchor at which something else may happen as well whenever it is read or written."""
+
+    def __init__(self, held, between):
+        self.held, self.between = held, between
+
+    async def read(self):
+        await self.between.step()
+        content = self.held.content
+        await self.between.step()
+        return content
+
+    async def write(self, content):
+        await self.between.step()
+        await self.held.write(content)
+        await self.between.step()
+
+
+@pytest.mark.parametrize("begins", ["a new store", "a store without an anchor"])
+@pytest.mark.parametrize("leaves", [True, False])
+@pytest.mark.parametrize("use", ["commit", "scan"])
+async def test_processes_that_begin_at_once_have_one_anchor(use, leaves, begins):
+    """At each moment at which one of them waits, another one makes its first commits: both go on, and a third one finds all that is acknowledged."""
+    at, calls = 0, 1
+    while at < calls:
+        at += 1
+        inner, anchor, others = MemoryStore(), Elsewhere(), []
+        if begins == "a store without an anchor":
+            await opened(inner).commit(Put((*BOB, 0), b"old"))
+        between = Between(inner)
+
+        async def meddle(inner=inner, anchor=anchor, others=others):
+            others.append(opened(inner, anchor))
+            for number in range(2):
+                await others[0].commit(Put((*ANN, number), b"theirs"))
+            if leaves:
+                await others[0].aclose()
+
+        between.at, between.meddle = at, meddle
+        store = opened(between, Seen(anchor, between))
+        await USES[use](store)
+        await store.commit(Put((*ANN, 2), b"mine"))
+        calls = between.calls
+        if others and not leaves:
+            await others[0].commit(Put((*ANN, 3), b"theirs"))
+        async with opened(inner, anchor) as third:
+            found = {item.key[2] async for item in third.scan(ANN)}
+            assert found == {2, *((0, 1) if others else ()), *((3,) if others and not leaves else ())}
+            await third.verify()
+    assert calls > 10
+
+
 # Files
 
 
