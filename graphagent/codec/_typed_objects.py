@@ -96,7 +96,9 @@ def _names(owner: Any) -> tuple[str, ...]:
 
 def _extra(value: object, owner: Any) -> _Fields:
     """Return the attributes of an object that are not fields, without cached properties, which can be computed again."""
-    held: _Fields = getattr(value, "__dict__", {})
+    held: _Fields | None = getattr(value, "__dict__", None)
+    if not held:
+        return {}
     fields = set(_names(owner))
     return {
         name: part
@@ -238,15 +240,15 @@ def read_object(fields: Mapping[str, Any], kind: Any, inner: Inner) -> Any:
     if form == "model":
         return _read_model(owner, held, extra, _inside(fields, "p", kinds, inner), fields.get("set"))
     names = _names(owner)
-    if not held.keys() <= set(names):
-        raise DecodeError(f"{a(owner.__name__)} was kept with other fields than it has")
-    missing = [name for name in names if name not in held]
-    defaults = defaults_of(owner)
-    held |= {name: made(owner, name, defaults) for name in missing}
+    if held.keys() != set(names):
+        if not held.keys() <= set(names):
+            raise DecodeError(f"{a(owner.__name__)} was kept with other fields than it has")
+        defaults = defaults_of(owner)
+        held |= {name: made(owner, name, defaults) for name in names if name not in held}
     if is_subclass(owner, tuple):
         return cast("Any", tuple).__new__(owner, [held[name] for name in names])
     again = object.__new__(owner)
-    for name, part in {**held, **(extra or {})}.items():
+    for name, part in (held | extra if extra else held).items():
         object.__setattr__(again, name, part)
     return again
 

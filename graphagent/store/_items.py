@@ -98,7 +98,10 @@ def version_after(change: Put, version: int) -> int:
 
 def only_removes(changes: Iterable[Change]) -> bool:
     """Return whether changes only remove items without conditions, so that a store that does not exist need not be created for them."""
-    return all(isinstance(each, DeleteAll) or (isinstance(each, Delete) and each.expected is None) for each in changes)
+    for each in changes:  # noqa: SIM110  a generator would cost each commit more than this loop
+        if not (isinstance(each, DeleteAll) or (isinstance(each, Delete) and each.expected is None)):
+            return False
+    return True
 
 
 def check_before(change: Put, item: Item) -> None:
@@ -269,20 +272,34 @@ def check_change(change: Change) -> bytes:
     Raises:
         ValueError: the key is not a key, the value is not bytes or too large, or no item can have the version.
     """
+    # A union for isinstance would be made at each call, and a run with a store makes two calls for each of its steps.
     if isinstance(change, Put):
-        for what, value in (("a value", change.value), ("Put(before=)", change.before or b"")):
-            if not isinstance(value, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ValueError(f"{what} is bytes, not {type(value).__name__}")  # noqa: TRY004 - as for keys
-        if len(change.value) > MAX_VALUE:
-            raise ValueError(f"a value has {len(change.value)} bytes; at most {MAX_VALUE} can be kept under one key")
-        if change.before is not None and not change.expected:
-            raise ValueError("Put(before=) says which bytes a version has; give expected=, the version of the item")
-    version = change.version if isinstance(change, Put | Exists) else None
+        _check_put(change)
+        version: Any = change.version
+    elif isinstance(change, Exists):
+        version = change.version
+    elif isinstance(change, Delete):
+        return encode_key(change.key)
+    elif isinstance(change, DeleteAll):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return encode(change.prefix)
+    else:
+        raise ValueError(f"a change is a Put, a Delete, a DeleteAll or an Exists, not {kind_of(change)}")  # noqa: TRY004 - as for keys
     if version is not None and (type(version) is not int or version < 1):
         name = type(change).__name__
         raise ValueError(f"{name}(version={version!r}): the version of an item is an int of 1 or more")
-    if isinstance(change, Put | Delete | Exists):
-        return encode_key(change.key)
-    if isinstance(change, DeleteAll):  # pyright: ignore[reportUnnecessaryIsInstance]
-        return encode(change.prefix)
-    raise ValueError(f"a change is a Put, a Delete, a DeleteAll or an Exists, not {kind_of(change)}")
+    return encode_key(change.key)
+
+
+def _check_put(change: Put) -> None:
+    value: Any = change.value
+    if not isinstance(value, bytes):
+        raise ValueError(f"a value is bytes, not {type(value).__name__}")  # noqa: TRY004 - as for keys
+    if len(value) > MAX_VALUE:
+        raise ValueError(f"a value has {len(value)} bytes; at most {MAX_VALUE} can be kept under one key")
+    before: Any = change.before
+    if before is None:
+        return
+    if not isinstance(before, bytes):
+        raise ValueError(f"Put(before=) is bytes, not {type(before).__name__}")  # noqa: TRY004 - as for keys
+    if not change.expected:
+        raise ValueError("Put(before=) says which bytes a version has; give expected=, the version of the item")

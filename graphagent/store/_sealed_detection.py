@@ -29,6 +29,14 @@ def is_plain(key: Key) -> bool:
     return not key or key[0] not in ROOMS
 
 
+def seals(changes: Iterable[Change]) -> bool:
+    """Return whether one of the changes puts the key row."""
+    for each in changes:  # noqa: SIM110  a generator would cost each commit more than this loop
+        if isinstance(each, Put) and each.key == KEYS and each.value.startswith(MAGIC):
+            return True
+    return False
+
+
 def sealed_after(changes: Iterable[Change], where: str, *, sealed: bool, has_rows: Callable[[], bool]) -> bool:
     """Return whether a store is sealed after these changes; `sealed` is whether it was sealed before.
 
@@ -37,7 +45,7 @@ def sealed_after(changes: Iterable[Change], where: str, *, sealed: bool, has_row
         PlainStoreError: they would seal it, but it is not empty.
     """
     if not sealed:
-        if not any(isinstance(each, Put) and each.key == KEYS and each.value.startswith(MAGIC) for each in changes):
+        if not seals(changes):
             return False
         if has_rows():
             raise PlainStoreError(where)

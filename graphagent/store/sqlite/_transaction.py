@@ -20,7 +20,7 @@ from graphagent.store._items import (
     check_expected,
     version_after,
 )
-from graphagent.store._sealed_detection import sealed_after
+from graphagent.store._sealed_detection import sealed_after, seals
 from graphagent.store.sqlite._file import SEALED_ID, SHORT, Connection, as_store_error, sum_of
 
 if TYPE_CHECKING:
@@ -130,11 +130,14 @@ def make_all(
 
 
 def _sealed_after(connection: Connection, job: Job, path: Path, *, sealed: bool) -> bool:
+    changes = [change for change, _ in job.changes]
+    if not sealed and not seals(changes):
+        return False
     where = os.fspath(path)
     if sealed and job.along is not None:
         raise SealedStoreError(where)
     return sealed_after(
-        [change for change, _ in job.changes],
+        changes,
         where,
         sealed=sealed,
         has_rows=lambda: connection.execute("SELECT 1 FROM items LIMIT 1").fetchall() != [],
