@@ -31,8 +31,37 @@ V = TypeVar("V")
 UNSET: Any = object()
 """The input of a visit that its caller passes: that of the enclosing node, or an item of it."""
 
-UNDONE_BY_RETRY = frozenset(("add", "decision", "edit", "out", "results", "settle", "sleep", "turn"))
-"""The kinds of effects that a retry of the node discards. All others are kept, and the next attempt finds them."""
+
+class EffectKind(NamedTuple):
+    """How effects of a kind are done again."""
+
+    undone_by_retry: bool
+    """Whether a retry of the node discards them; the next attempt finds the others."""
+    taken_by_rerun: bool
+    """Whether a run that does another one again takes their outcomes. What follows from outcomes, such as steps, comes about anew."""
+
+
+EFFECT_KINDS: Mapping[str, EffectKind] = MappingProxyType({
+    "add": EffectKind(undone_by_retry=True, taken_by_rerun=False),
+    "answer": EffectKind(undone_by_retry=False, taken_by_rerun=True),
+    "cached": EffectKind(undone_by_retry=False, taken_by_rerun=True),
+    "check": EffectKind(undone_by_retry=False, taken_by_rerun=False),
+    "decision": EffectKind(undone_by_retry=True, taken_by_rerun=True),
+    "edit": EffectKind(undone_by_retry=True, taken_by_rerun=False),
+    "join": EffectKind(undone_by_retry=False, taken_by_rerun=False),
+    "once": EffectKind(undone_by_retry=False, taken_by_rerun=True),
+    "out": EffectKind(undone_by_retry=True, taken_by_rerun=False),
+    "proceed": EffectKind(undone_by_retry=False, taken_by_rerun=False),
+    "results": EffectKind(undone_by_retry=True, taken_by_rerun=False),
+    "settle": EffectKind(undone_by_retry=True, taken_by_rerun=False),
+    "sleep": EffectKind(undone_by_retry=True, taken_by_rerun=True),
+    "suspended": EffectKind(undone_by_retry=False, taken_by_rerun=False),
+    "tool": EffectKind(undone_by_retry=False, taken_by_rerun=True),
+    "turn": EffectKind(undone_by_retry=True, taken_by_rerun=True),
+})  # fmt: skip
+"""The kinds of effects that nodes record; none but these can be recorded."""
+
+UNDONE_BY_RETRY = frozenset(name for name, kind in EFFECT_KINDS.items() if kind.undone_by_retry)
 
 _NAMES_OF_KINDS = {"turn": "model", "tool": "call"}
 _NONE: Mapping[Any, Any] = MappingProxyType({})

@@ -22,6 +22,7 @@ from graphagent.log._entries import (
     StepFinished,
     TranscriptEdited,
 )
+from graphagent.log._visits import EFFECT_KINDS
 from graphagent.memory.steps._types import ActionStep, PlanningStep, StepFailure
 from graphagent.memory.transcript._fields import check_step
 from graphagent.memory.transcript._memory import RunMemory
@@ -152,7 +153,11 @@ class Effects:
         if visit is not self.walk.frame.visit:
             raise self._ended()
         found = visit.effects.get((kind, key))
-        if found is not None and found.number > self.position:
+        if found is None:
+            assert kind in EFFECT_KINDS, (
+                f"{kind!r} is not in EFFECT_KINDS, so neither retries nor reruns know what to do"
+            )
+        elif found.number > self.position:
             self.position = found.number
         return found
 

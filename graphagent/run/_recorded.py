@@ -18,7 +18,7 @@ from graphagent.errors import DivergedError
 from graphagent.llm import Approve, Deny, ModelResponse, ToolCalls, Usage
 from graphagent.log._bytes import payloads_in
 from graphagent.log._entries import EffectStarted, Spent, ToolsListed
-from graphagent.log._visits import UNDONE_BY_RETRY, UNSET, Charge, Effect, name_of_effect, spent
+from graphagent.log._visits import EFFECT_KINDS, UNDONE_BY_RETRY, UNSET, Charge, Effect, name_of_effect, spent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from graphagent.memory.steps._types import Step
     from graphagent.run._config import RunConfig
 
-_ASKED = frozenset(("turn", "decision", "once", "tool", "sleep", "answer", "cached"))
-"""The kinds of effects whose outcomes are taken. What follows from them, such as steps, comes about anew."""
+_ASKED = frozenset(name for name, kind in EFFECT_KINDS.items() if kind.taken_by_rerun)
 _JOIN, _NOT_JOINED = ("join", ""), Effect(0)
 _Place = tuple[str, str]
 

@@ -98,9 +98,11 @@ class Session:
     idle = False
     """Whether the run waits for answers, and there is nothing to execute without one."""
     token: Token | None = None
+    """What keeps the claim of this process: the claim ends when nothing refers to the token any more."""
     unlearned: tuple[str, ...] = ()
     """Who had failed to learn from the run when it was resumed, as the log names them."""
     thread: str = ""
+    """The id of the thread to which the run belongs; empty if there is none."""
     recorded: Recording | None = None
     """What another run did, which this one does again: it takes the recorded outcomes."""
     by_worker = False
@@ -277,6 +279,7 @@ async def with_heartbeat(run: AgentRun, execute: Callable[[], Awaitable[T]]) -> 
     if lost:
         raise lost.pop()
     if failed:
+        failed.sort(key=lambda error: isinstance(error, Exception))  # an interruption first
         raise failed.pop(0)  # nothing here keeps it, or it would be in a circle with its own traceback
     if not given:  # the task of the heartbeat was cancelled before it began, and took the group with it
         raise LeakedCancellationError("the heartbeat")

@@ -161,12 +161,12 @@ def limited_to(seconds: float, owner: Walk | AgentRun) -> Generator[Callable[[],
 CHOSEN = "tools"
 """The key of the effect that holds the names of the tools that a model chose for a subgraph."""
 _UNLIMITED = float("inf")
-_LOOKS = 128
-"""After so many nodes the time is looked at, since nodes may never wait themselves."""
+_FIRST_LOOK, _LOOKS = 16, 128
+"""After so many nodes the time is looked at first, and again at the latest, since nodes may never wait themselves."""
 _TURN = 0.001
 """After so many seconds other tasks have a turn: it costs as much as some nodes."""
 _MOST = 4096
-"""After so many nodes other tasks have a turn in any case, such as where a test has stopped the clock. A power of two."""
+"""After so many nodes other tasks have a turn in any case, such as where a test has stopped the clock."""
 _PASSES = 3
 """How many turns of an event loop it takes at the most until a time limit that has passed cancels the task."""
 
@@ -176,7 +176,8 @@ class Limits:
     """The budgets of a run, or of a subgraph that has its own, beside what the frame has spent."""
 
     __slots__ = (
-        "asking", "cost", "frame", "looks", "max_cost", "max_nodes", "max_tokens", "max_turns", "parent", "run", "running", "since", "until", "where", "within",
+        "asking", "cost", "frame", "looks", "max_cost", "max_nodes", "max_tokens", "max_turns", "parent", "run", "running", "since", "step",
+        "until", "where", "within", "yielded",
     )  # fmt: skip
 
     def __init__(
@@ -197,10 +198,14 @@ class Limits:
         self.max_tokens: float = _UNLIMITED if tokens is None else tokens
         self.max_cost: Decimal | float = _UNLIMITED if cost is None else Decimal(str(cost))
         self.cost = cost
-        self.looks = frame.nodes + _LOOKS
+        self.step = _FIRST_LOOK
+        """After so many nodes the time is looked at again: fewer, the longer nodes take."""
+        self.looks = frame.nodes + _FIRST_LOOK
         """When so many nodes are counted, the time is looked at."""
-        self.since = 0
-        """When other tasks had their last turn, in ticks of the clock, as far as the time was looked at."""
+        self.yielded = frame.nodes
+        """How many nodes were counted when other tasks had their last turn."""
+        self.since = ticks()
+        """The moment of that turn, in ticks of the clock."""
         self.until: float = 0
         """Until so many nodes are counted, the next one begins in the place of one that has ended, and nothing is to be asked."""
 
@@ -254,12 +259,16 @@ class Limits:
 
     async def let_others(self) -> None:
         """Let other tasks have a turn now and then, since nodes may never wait themselves."""
-        nodes = self.frame.nodes
-        self.looks = nodes + _LOOKS
-        if self.since and (seconds_since(self.since) >= _TURN or nodes & (_MOST - 1) < _LOOKS):
+        nodes, seconds = self.frame.nodes, seconds_since(self.since)
+        if seconds < _TURN and nodes - self.yielded < _MOST:
+            self.step = min(2 * self.step, _LOOKS)
+        else:
+            # As many as fit between two turns, if the next ones take as long as those since the last turn.
+            fitting = (nodes - self.yielded) * _TURN / max(seconds, _TURN)
+            self.step = max(1, min(int(fitting), _LOOKS))
             await checkpoint()
-            self.since = 0
-        self.since = self.since or ticks()
+            self.since, self.yielded = ticks(), nodes
+        self.looks = nodes + self.step
 
     @contextmanager
     def without_one(self) -> Generator[None]:

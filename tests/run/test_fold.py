@@ -41,7 +41,7 @@ LIVE = {
     },
     Limits: {
         "run", "frame", "parent", "where", "within", "max_nodes", "max_turns", "max_tokens", "max_cost", "cost", "running", "asking",
-        "looks", "since", "until",
+        "looks", "since", "step", "until", "yielded",
     },
     Walk: {"run", "frame", "strategy", "limits", "model", "declared", "given", "deadline", "held_back"},
     Effects: {
