@@ -15,6 +15,7 @@ from graphagent.cli._ready_made import names_beginning
 from graphagent.cli.anchor import anchor
 from graphagent.cli.facts import Memory, facts
 from graphagent.cli.forget import forget
+from graphagent.cli.inspect import inspect
 from graphagent.cli.keys import keys
 from graphagent.cli.mcp import mcp
 from graphagent.cli.notes.commands import notes
@@ -132,6 +133,11 @@ app.command(
     epilog="Example: graphagent worker app.py:agents --store runs.db --concurrency 20",
 )(expand_options(worker))
 
+app.command(
+    "inspect",
+    short_help="Look at runs in a browser.",
+    epilog="Example: graphagent inspect --store runs.db --open",
+)(inspect)
 app.command(
     "mcp",
     short_help="Serve a memory to assistants, editors and agents.",

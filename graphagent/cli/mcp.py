@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, redirect_stdout
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import typer
-from anyio.abc import TaskStatus
 
-from graphagent._raised import ungrouped
 from graphagent.cli import _stores
 from graphagent.cli._options import (
     AGENT_NAME,
@@ -32,6 +28,7 @@ from graphagent.cli._options import (
     value_of,
 )
 from graphagent.cli._output import aside
+from graphagent.cli._serving import address_of, serve_until_stopped, token_at
 from graphagent.cli._store_place import StorePlace
 from graphagent.cli._user_code import work_at
 from graphagent.cli.notes._target import EmbedderName, notes_in
@@ -127,7 +124,7 @@ def mcp(
         finally:
             signal.signal(signal.SIGINT, before)
     else:
-        address, secret = _address_of(http), _token_at(token)
+        address, secret = address_of(http, "--http"), token_at(token)
         anyio.run(_over_http, served, address, {"token": secret, "hosts": host or (), "origins": origin or ()})
 
 
@@ -137,37 +134,11 @@ async def _over_stdio(served: Served) -> None:
 
 
 async def _over_http(served: Served, address: tuple[str, int], options: dict[str, Any]) -> None:
+    def started(url: str) -> None:
+        aside(f"Serving the memory at {url}; Ctrl-C ends it.")
+
     async with _server_of(served) as server:
-        with ungrouped():
-            async with anyio.create_task_group() as group:
-
-                async def listen(*, task_status: TaskStatus[None]) -> None:
-                    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-                        task_status.started()
-                        async for _ in signals:
-                            group.cancel_scope.cancel()
-
-                await group.start(listen)
-                await _serve(server, address, options)
-                group.cancel_scope.cancel()
-
-
-async def _serve(server: MemoryServer, address: tuple[str, int], options: dict[str, Any]) -> None:
-    """Serve until it is cancelled.
-
-    Raises:
-        BadParameter: the address cannot be listened at, or not without further options.
-    """
-    try:
-        with value_of("--http"):
-            await server.serve_http(
-                *address, **options, on_started=lambda url: aside(f"Serving the memory at {url}; Ctrl-C ends it.")
-            )
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise typer.BadParameter(
-            f"{address[0]}:{address[1]} cannot be listened at: {reason}", param_hint="--http"
-        ) from None
+        await serve_until_stopped(lambda: server.serve_http(*address, **options, on_started=started), address, "--http")
 
 
 @asynccontextmanager
@@ -237,42 +208,3 @@ def _scopes(given: list[str] | tuple[()]) -> tuple[str | None, Scope | None]:
             param_hint="--scope",
         )
     return (paths[0] if paths else None), (scope_of(others[0]) if others else None)
-
-
-def _address_of(text: str) -> tuple[str, int]:
-    """Return the host and the port that a text such as `127.0.0.1:8765` names; by default this machine alone."""
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65_535:
-        raise typer.BadParameter(
-            f"{text!r} is not an address; write a port, or a host and a port: 127.0.0.1:8765", param_hint="--http"
-        )
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def _token_at(place: str | None) -> str | None:
-    """Return the token at a place.
-
-    Raises:
-        BadParameter: nothing is there, or it is not a place. The message does not contain the value, which may be a token.
-    """
-    if place is None:
-        return None
-    kind, _, where = place.partition(":")
-    found = ""
-    if kind == "env":
-        found = os.environ.get(where, "")
-    elif kind == "file":
-        try:
-            found = Path(where).expanduser().read_text("utf-8", "replace")
-        except OSError as error:
-            raise typer.BadParameter(
-                f"the token cannot be read from {where!r}: {os.strerror(error.errno or 0)}", param_hint="--token"
-            ) from None
-    else:
-        raise typer.BadParameter(
-            "everybody on this machine can see the arguments of a command; write where the token is: env:NAME or file:PATH",
-            param_hint="--token",
-        )
-    if not found.strip():
-        raise typer.BadParameter(f"{place!r} has no token", param_hint="--token")
-    return found.strip()

@@ -40,6 +40,7 @@ from graphagent.history._rules import broken_rules as broken_rules
 from graphagent.history._runs import RunSize as RunSize
 from graphagent.history._runs import Thread as Thread
 from graphagent.history._runs import choose_runs as choose_runs
+from graphagent.history._runs import family as family
 from graphagent.history._runs import list_threads as list_threads
 from graphagent.history._runs import measure_runs as measure_runs
 from graphagent.history._runs import run_head as run_head

@@ -12,6 +12,7 @@ from graphagent._article import a, kind_of
 from graphagent._options import check_flag, check_store
 from graphagent._raised import ungrouped
 from graphagent._version import __version__
+from graphagent._web import OF_THIS_MACHINE, serve
 from graphagent.errors import GraphAgentError, MissingExtraError
 from graphagent.memory import TRUST_LEVELS, NoteView, Scope, Subject
 from graphagent.memory.facts._types import UNTRUSTED, checked_owner
@@ -117,7 +118,7 @@ class MemoryServer:
         self,
         *,
         token: str | None = None,
-        hosts: Sequence[str] = ("127.0.0.1:*", "localhost:*", "[::1]:*"),
+        hosts: Sequence[str] = OF_THIS_MACHINE,
         origins: Sequence[str] = (),
     ) -> ASGIApp:
         """Return an ASGI application that serves clients over streamable HTTP at `/mcp`.
@@ -161,7 +162,10 @@ class MemoryServer:
             OSError: the address cannot be listened at.
         """
         async with self._opening():
-            await _http.serve(self.mcp, host, port, token, hosts, origins, on_started)
+            await serve(
+                lambda accepted: _http.guarded(self.mcp, token, accepted, origins), host, port, token=token, hosts=hosts,
+                on_started=lambda url: None if on_started is None else on_started(f"{url}/mcp"),
+            )  # fmt: skip
 
     @asynccontextmanager
     async def _opening(self) -> AsyncGenerator[None]:

@@ -1,0 +1,85 @@
+"""`graphagent inspect`: the runs of a store, in a browser."""
+
+from __future__ import annotations
+
+import logging
+import webbrowser
+from dataclasses import dataclass
+from typing import Annotated
+
+import anyio
+
+from graphagent.cli import _stores
+from graphagent.cli._options import AnyOwner, expand_options, flag, option
+from graphagent.cli._output import aside
+from graphagent.cli._serving import address_of, serve_until_stopped, token_at
+from graphagent.cli._store_place import StorePlace
+from graphagent.cli.runs._target import RunsStore
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected(RunsStore):
+    """The runs that are shown."""
+
+    owner: AnyOwner = None
+
+
+@expand_options
+def inspect(
+    *,
+    inspected: Inspected,
+    http: Annotated[
+        str,
+        option("--http", "[HOST:]PORT", "Where to serve the pages. Default: 127.0.0.1:8766. Port 0 takes a free one."),
+    ] = "127.0.0.1:8766",
+    token: Annotated[
+        str | None,
+        option(
+            "--token",
+            "env:NAME|file:PATH",
+            "Where the token is that a browser is asked for. Only this machine is served without one.",
+        ),
+    ] = None,
+    host: Annotated[
+        list[str] | None,
+        option(
+            "--host",
+            "NAME",
+            "A further name under which browsers reach the pages, such as that of a proxy; can be repeated.",
+        ),
+    ] = None,
+    prefix: Annotated[
+        str, option("--prefix", "PATH", "The path below which a proxy serves the pages, such as /inspect.")
+    ] = "",
+    browser: Annotated[bool, flag("--open", text="Open the pages in the browser of this machine.")] = False,
+) -> None:
+    """Show runs in a browser: which are there, what became of each, when it did what, and with which prompts. Nothing is changed."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    address, secret = address_of(http, "--http"), token_at(token)
+
+    def started(url: str) -> None:
+        aside(f"The runs are at {url}; Ctrl-C ends it.")
+        if browser:
+            webbrowser.open(url)
+
+    async def main() -> None:
+        from graphagent.inspect import Inspector
+
+        place = _stores.place_of("runs", inspected.store, new=False)
+        async with _stores.open_store("runs", inspected.store, inspected.key, inspected.anchor) as store:
+            pages = Inspector(
+                store, owner=inspected.owner, sealed=inspected.key is not None,
+                name=_name_of(place),
+            )  # fmt: skip
+            await serve_until_stopped(
+                lambda: pages.serve(*address, token=secret, hosts=host or (), prefix=prefix, on_started=started),
+                address,
+                "--http",
+            )
+
+    anyio.run(main)
+
+
+def _name_of(place: StorePlace) -> str:
+    """Return what the pages call a store: not where it is, which is nobody's business."""
+    return "PostgreSQL" if place.is_server else place.path.name

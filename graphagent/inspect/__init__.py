@@ -1,0 +1,10 @@
+"""Web pages that show the runs of a store to one person: `graphagent inspect`.
+
+Headers and entries of runs come in, pages come out; the whole room needs the extra `inspect`. Read the files in this order: `_html` (elements, in which
+all text is escaped), `_layout` and `_words` (what all pages have), `_spans` and `_time` (what a run did when), `_list`, `_shape` and `_run`
+(the pages), `_doors` (who may see them), `_inspector`.
+"""
+
+from __future__ import annotations
+
+from graphagent.inspect._inspector import Inspector as Inspector

@@ -1,0 +1,228 @@
+"""The pages over one store, as an application and as a server."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import quote
+
+from graphagent._options import check_store
+from graphagent._web import OF_THIS_MACHINE, Guard, check_token, serve
+from graphagent.errors import (
+    DamagedStoreError,
+    GraphAgentError,
+    MissingExtraError,
+    RunNotFoundError,
+    RunQueuedError,
+    StoreError,
+)
+from graphagent.history import StoredRun, read_run
+
+try:
+    import uvicorn as _  # noqa: F401  serve() needs it, and should not be the first to say so
+    from starlette.applications import Starlette
+    from starlette.responses import HTMLResponse, RedirectResponse, Response
+    from starlette.routing import Route
+
+    from graphagent.inspect._access import Below, SignedIn, WithHeaders
+except ImportError:
+    raise MissingExtraError("the inspector", "inspect") from None
+from graphagent.inspect._html import tag
+from graphagent.inspect._layout import Site, nothing, page
+from graphagent.inspect._list import Chosen, runs_page, threads_page
+from graphagent.inspect._run import entry_page, now_of, prompt_page, run_page
+from graphagent.inspect._shape import shape
+from graphagent.inspect._spans import spans_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+    from graphagent.protocols import Store
+
+_Answering: TypeAlias = "Callable[[Request], Awaitable[Response]]"
+_FILES = {"inspect.css": "text/css", "inspect.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_DRAWING_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""What a drawing of a strategy may do: it has its style inside, and no page around it."""
+_SHAPES = 1000
+"""Shapes that are kept, each of some kB at most. That of a run that goes on is drawn again after each entry."""
+_STATUSES: tuple[tuple[type[Exception], int], ...] = (
+    (RunNotFoundError, 404),
+    (RunQueuedError, 404),
+    (LookupError, 404),
+    (DamagedStoreError, 500),
+    (StoreError, 503),
+    (GraphAgentError, 500),
+)
+
+
+class Inspector:
+    """Web pages that show the runs of a store: lists, and for each run what became of it, its timeline, its prompts, its journal.
+
+    The pages only read. The store is opened and closed by whoever made it.
+
+    Args:
+        runs: The store of the runs.
+        owner: Whose runs are shown; None: those of all owners.
+        name: What the pages call the store, such as the name of its file.
+        sealed: Whether the pages say that the store is encrypted.
+
+    Raises:
+        TypeError: `runs` is not a store.
+    """
+
+    def __init__(self, runs: Store, *, owner: str | None = None, name: str = "", sealed: bool = False) -> None:
+        check_store(runs)
+        self._store, self._owner, self._name, self._sealed = runs, owner, name, sealed
+        self._shapes: OrderedDict[tuple[str, str, int], str] = OrderedDict()
+
+    def app(self, *, token: str | None = None, hosts: Sequence[str] = OF_THIS_MACHINE, prefix: str = "") -> ASGIApp:
+        """Return an ASGI application, for a server of your own, on asyncio or trio.
+
+        Args:
+            token: What a person types to see the pages, and a program sends as `Authorization: Bearer …`. Without one, everybody who can reach
+                the application sees all runs.
+            hosts: The values of the header `Host` that are accepted; `:*` stands for any port. By default, those of this machine.
+            prefix: The path below which it is reached through a proxy, such as `/inspect`.
+
+        Raises:
+            ValueError: the token has fewer than 16 characters, or others than printable ASCII characters; or the prefix is not a path.
+        """
+        check_token(token)
+        if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
+            raise ValueError(
+                f"prefix={prefix!r} is not a path; it begins with a slash, and does not end with one: /inspect"
+            )
+        routes = [
+            Route("/", self._home),
+            *(Route(f"/{name}", _file(name, kind)) for name, kind in _FILES.items()),
+            *(
+                Route(f"/{path}", self._saying(answer))
+                for path, answer in (
+                    ("runs", self._runs), ("threads", self._threads), ("run", self._run), ("entry", self._entry), ("prompt", self._prompt),
+                    ("shape.svg", self._shape), ("graph.svg", self._graph),
+                )
+            ),
+        ]  # fmt: skip
+        app: ASGIApp = Starlette(routes=routes)
+        if token is not None:
+            app = SignedIn(app, token, self._name)
+        return WithHeaders(Guard(Below(app, prefix), hosts))
+
+    async def serve(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8766,
+        *,
+        token: str | None = None,
+        hosts: Sequence[str] = (),
+        prefix: str = "",
+        on_started: Callable[[str], object] | None = None,
+    ) -> None:
+        """Serve the pages until the task is cancelled. It works on asyncio alone.
+
+        Args:
+            host: The address to listen at.
+            port: The port to listen at; 0 takes a free one.
+            token: As for `app`. An address that other machines can reach wants one.
+            hosts: Further names under which browsers reach the server, such as that of a proxy.
+            prefix: As for `app`.
+            on_started: Called with the URL of the pages once it listens.
+
+        Raises:
+            ValueError: the address can be reached by other machines, and no token is given; or it stands for all addresses, and no
+                `hosts` are named; or as for `app`.
+            OSError: the address cannot be listened at.
+        """
+        await serve(
+            lambda accepted: self.app(token=token, hosts=accepted, prefix=prefix), host, port, token=token, hosts=hosts,
+            on_started=lambda url: None if on_started is None else on_started(f"{url}{prefix}/"),
+        )  # fmt: skip
+
+    def _site(self, request: Request) -> Site:
+        return Site(quote(request.scope.get("root_path", "")), self._name, self._sealed)
+
+    def _saying(self, answer: _Answering) -> _Answering:
+        """Return what answers a request, and says what is wrong with the store or the address where something is."""
+
+        async def answering(request: Request) -> Response:
+            try:
+                return await answer(request)
+            except (GraphAgentError, LookupError) as error:
+                status = next(status for kind, status in _STATUSES if isinstance(error, kind))
+                title = "Not found" if status == 404 else "The store cannot be shown"
+                said = [
+                    tag("h1", title),
+                    nothing(str(error.args[0] if error.args else error)),
+                    tag("p", tag("a", "All runs", href=self._site(request).url("runs"))),
+                ]
+                return HTMLResponse(page(self._site(request), title, said), status)
+
+        return answering
+
+    async def _home(self, request: Request) -> Response:
+        return RedirectResponse(self._site(request).url("runs"), 303)
+
+    async def _runs(self, request: Request) -> Response:
+        chosen = Chosen.of(request.query_params)
+        return HTMLResponse(await runs_page(self._store, self._site(request), chosen, only=self._owner))
+
+    async def _threads(self, request: Request) -> Response:
+        return HTMLResponse(await threads_page(self._store, self._site(request), only=self._owner))
+
+    async def _run(self, request: Request) -> Response:
+        stored, query = await self._stored(request), request.query_params
+        shown = run_page(
+            self._site(request),
+            stored,
+            spans_from=_number(query.get("spans")),
+            entries_from=_number(query.get("entries")),
+        )
+        return HTMLResponse(shown)
+
+    async def _entry(self, request: Request) -> Response:
+        return HTMLResponse(
+            entry_page(self._site(request), await self._stored(request), _number(request.query_params.get("n")))
+        )
+
+    async def _prompt(self, request: Request) -> Response:
+        return HTMLResponse(
+            prompt_page(self._site(request), await self._stored(request), _number(request.query_params.get("step")))
+        )
+
+    async def _graph(self, request: Request) -> Response:
+        drawing = (await self._stored(request)).strategy.to_svg()
+        return Response(drawing, headers={"Content-Security-Policy": _DRAWING_POLICY}, media_type="image/svg+xml")
+
+    async def _shape(self, request: Request) -> Response:
+        query = request.query_params
+        key = query.get("owner", ""), query.get("id", ""), _number(query.get("at"))
+        drawn = self._shapes.get(key)
+        if drawn is None:
+            stored = await self._stored(request)
+            drawn = self._shapes[key] = shape(spans_of(stored.entries, now_of(stored)))
+            if len(self._shapes) > _SHAPES:
+                self._shapes.popitem(last=False)
+        return Response(drawn, media_type="image/svg+xml")
+
+    async def _stored(self, request: Request) -> StoredRun:
+        run_id, owner = request.query_params.get("id", ""), request.query_params.get("owner", "")
+        if self._owner is not None and owner != self._owner:
+            raise RunNotFoundError(run_id, owner)
+        return await read_run(self._store, run_id, owner=owner)
+
+
+def _file(name: str, kind: str) -> _Answering:
+    content = (Path(__file__).parent / name).read_bytes()
+
+    async def answer(request: Request) -> Response:
+        return Response(content, media_type=kind)
+
+    return answer
+
+
+def _number(text: str | None) -> int:
+    """Return a number of an address; 0 if it is not one."""
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 16 else 0

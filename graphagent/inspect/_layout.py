@@ -1,0 +1,82 @@
+"""What all pages have: the head, the bar on top, the keys at the bottom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from graphagent.inspect._html import Child, Html, tag
+
+_VIEWS = (("runs", "Runs"), ("threads", "Threads"))
+_KEYS = (
+    ("j k", "move"),
+    ("Enter", "open"),
+    ("/", "search"),
+    ("n", "next problem"),
+    ("g r", "runs"),
+    ("g t", "threads"),
+)
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+"""What pages may load: files of this server, and nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The server, as a page sees it."""
+
+    base: str
+    """The prefix of all paths, without a slash at its end."""
+    name: str
+    """What is shown, such as the file of the store."""
+    sealed: bool = False
+    """Whether the store is encrypted."""
+
+    def url(self, view: str, **query: str | int) -> str:
+        """Return the address of a view. Ids of runs stand in queries: in a path, a browser would resolve `..`."""
+        given = {key: value for key, value in query.items() if value != ""}
+        return f"{self.base}/{view}{'?' if given else ''}{urlencode(given)}"
+
+
+def page(site: Site, title: str, *body: Child, view: str = "", wide: bool = False) -> str:
+    """Return a whole page."""
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", f"{title} · graphagent"),
+        tag("link", rel="stylesheet", href=site.url("inspect.css")),
+        tag("link", rel="icon", href=site.url("icon.svg")),
+        tag("script", src=site.url("inspect.js"), defer=True),
+    )
+    views = [
+        tag("a", label, href=site.url(name), aria_current="page" if name == view else None, data_view=name)
+        for name, label in _VIEWS
+    ]
+    bar = tag(
+        "header",
+        tag("a", "Skip to the content", href="#content", class_="skip"),
+        tag("a", "graphagent", href=site.url("runs"), class_="brand"),
+        tag("nav", views, aria_label="Views"),
+        tag(
+            "span", tag("span", "sealed", class_="tag") if site.sealed else None, tag("code", site.name), class_="store"
+        ),
+        class_="top",
+    )
+    keys = [tag("span", [tag("kbd", key) for key in pressed.split()], f" {what}") for pressed, what in _KEYS]
+    foot = tag("footer", keys, class_="keys")
+    main = tag("main", *body, id="content", tabindex="-1", class_="wide" if wide else None)
+    return f"<!doctype html>\n{tag('html', head, tag('body', bar, main, foot), lang='en').text}\n"
+
+
+def nothing(text: str, *more: Child) -> Html:
+    """Return what stands where there is nothing to show: it says why."""
+    return tag("p", text, *more, class_="empty")
+
+
+def told(pairs: list[tuple[str, Child]]) -> Html:
+    """Return names with values in a row."""
+    return tag("dl", [tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs], class_="facts")

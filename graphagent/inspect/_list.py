@@ -1,0 +1,304 @@
+"""The pages with lists: runs, and threads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from graphagent._article import counted
+from graphagent.history import family, list_threads, run_owners
+from graphagent.inspect import _words
+from graphagent.inspect._html import Child, Html, tag
+from graphagent.inspect._layout import Site, nothing, page
+from graphagent.run import list_runs
+
+if TYPE_CHECKING:
+    from graphagent.history import Thread
+    from graphagent.protocols import Store
+    from graphagent.run import RunHeader
+
+ROWS = 50
+_PARTS = 3
+"""Runs of sub-agents that are shown below the run of which they are parts; the page of the run has the others."""
+_ORDER = (
+    "waiting",
+    "failed",
+    "interrupted",
+    "damaged",
+    "running",
+    "queued",
+    "sleeping",
+    "paused",
+    "done",
+    "ended",
+    "cancelled",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which runs a page shows. All of it is in the address."""
+
+    status: str = ""
+    owner: str | None = None
+    """None: of all owners."""
+    thread: str = ""
+    strategy: str = ""
+    q: str = ""
+    """Words in the title, the id, the strategy, the thread or the reason of a run."""
+    before: str = ""
+    """The run after which an older page begins: the time of its start, and its id."""
+
+    @staticmethod
+    def of(query: Mapping[str, str]) -> Chosen:
+        """Return what an address asks for."""
+        given = {name: query.get(name, "") for name in ("status", "thread", "strategy", "q", "before")}
+        return Chosen(**given, owner=query.get("owner"))
+
+    def query(self) -> dict[str, str]:
+        """Return it as it stands in an address."""
+        own = {
+            "status": self.status,
+            "thread": self.thread,
+            "strategy": self.strategy,
+            "q": self.q,
+            "before": self.before,
+        }
+        return own if self.owner is None else {**own, "owner": self.owner}
+
+    def fits(self, head: RunHeader) -> bool:
+        """Return whether a run is among them, whatever its status is."""
+        if (self.thread and head.thread != self.thread) or (self.strategy and head.strategy != self.strategy):
+            return False
+        text = f"{head.title}\n{head.run_id}\n{head.strategy}\n{head.thread}\n{head.owner}\n{head.reason}".casefold()
+        return all(word in text for word in self.q.casefold().split())
+
+
+async def runs_page(store: Store, site: Site, chosen: Chosen, *, only: str | None) -> str:
+    """Return a page of runs, the newest first.
+
+    Args:
+        store: Where they are.
+        site: The server.
+        chosen: Which.
+        only: The owner whose runs are shown; None: all.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    owners = await run_owners(store) if only is None else [only]
+    wanted = [each for each in owners if chosen.owner in (None, each)]
+    heads = [head for owner in wanted for head in await list_runs(store, owner=owner)]
+    parts = {
+        (owner, run_id): below
+        for owner in wanted
+        for run_id, below in family(each for each in heads if each.owner == owner).items()
+    }
+    whole = [head for owner in wanted for head in parts.get((owner, ""), [])]
+    found = sorted((head for head in whole if chosen.fits(head)), key=_mark, reverse=True)
+    counts = Counter[str](head.status for head in found)
+    rows = [head for head in found if not chosen.status or head.status == chosen.status]
+    later = [head for head in rows if not chosen.before or _mark(head) < _mark_in(chosen.before)]
+    shown = later[:ROWS]
+    several = len(owners) > 1
+    body: list[Child] = [_head(site, chosen, counts, owners if several else [])]
+    if shown:
+        body.append(_table(site, shown, parts, owners=several))
+    else:
+        body.append(_empty(site, chosen, len(whole)))
+    if len(later) > len(shown):
+        older = replace(chosen, before=f"{shown[-1].started}:{shown[-1].run_id}")
+        body.append(
+            tag("p", tag("a", "Older", href=_url(site, older), rel="next", class_="button"), f" {counted(len(later) - len(shown), 'run')} more", class_="more")
+        )  # fmt: skip
+    return page(site, "Runs", body, view="runs")
+
+
+def _mark(head: RunHeader) -> tuple[int, str]:
+    return head.started, head.run_id
+
+
+def _mark_in(text: str) -> tuple[int, str]:
+    started, _, run_id = text.partition(":")
+    return (int(started) if started.isdecimal() and len(started) < 16 else 0), run_id
+
+
+def _url(site: Site, chosen: Chosen) -> str:
+    url = site.url("runs", **chosen.query())
+    return f"{url}{'&' if '?' in url else '?'}owner=" if chosen.owner == "" else url
+
+
+def _head(site: Site, chosen: Chosen, counts: Counter[str], owners: Sequence[str]) -> Html:
+    kept = [
+        tag("input", type="hidden", name=name, value=value)
+        for name, value in chosen.query().items()
+        if value and name not in ("q", "before")
+    ]
+    field = tag(
+        "input",
+        type="search",
+        name="q",
+        value=chosen.q,
+        placeholder="Task, id, strategy, thread, error",
+        aria_label="Search runs",
+    )
+    search = tag("form", field, kept, role="search", action=site.url("runs"), method="get")
+    states = [
+        ("", "all", counts.total()),
+        *((each, each, counts[each]) for each in _ORDER if counts[each] or each == chosen.status),
+    ]
+    chips = [
+        tag(
+            "a", word, " ", tag("span", f"{number:,}", class_="number"), href=_url(site, replace(chosen, status=name, before="")),
+            aria_current="true" if name == chosen.status else None, class_=name or None,
+        )
+        for name, word, number in states
+    ]  # fmt: skip
+    filters: list[Child] = []
+    for name, value in (("thread", chosen.thread), ("strategy", chosen.strategy)):
+        if value:
+            left = replace(
+                chosen,
+                before="",
+                thread="" if name == "thread" else chosen.thread,
+                strategy="" if name == "strategy" else chosen.strategy,
+            )
+            filters.append(
+                tag("a", f"{name}: {value} ✕", href=_url(site, left), class_="tag", title="Show others, too")
+            )
+    if owners:
+        choices = [("everybody", None), *((each or "nobody", each) for each in owners)]
+        listed = [
+            tag("a", word, href=_url(site, replace(chosen, owner=owner, before="")), aria_current="true" if owner == chosen.owner else None)
+            for word, owner in choices
+        ]  # fmt: skip
+        filters.append(
+            tag(
+                "details",
+                tag("summary", f"Runs of {'everybody' if chosen.owner is None else chosen.owner or 'nobody'}"),
+                tag("div", listed, class_="choices"),
+            )
+        )
+    return tag(
+        "div", tag("h1", "Runs"), search, tag("nav", chips, class_="chips", aria_label="States"), filters, class_="head"
+    )
+
+
+def _empty(site: Site, chosen: Chosen, others: int) -> Html:
+    if not others:
+        return nothing("This store has no runs yet. Give an agent this store, and what it does is shown here.")
+    everything = tag("a", f"Show all {counted(others, 'run')}", href=site.url("runs"))
+    return nothing("No run fits what you chose. ", everything) if chosen != Chosen() else nothing("There are no runs.")
+
+
+def _table(
+    site: Site, heads: Sequence[RunHeader], parts: Mapping[tuple[str, str], list[RunHeader]], *, owners: bool
+) -> Html:
+    names = ("Task", "State", "Shape", "Worked", "Turns", "Tokens", "Cost")
+    head = tag(
+        "tr", [tag("th", name, scope="col", class_="n" if place > 2 else None) for place, name in enumerate(names)]
+    )
+    body: list[Child] = []
+    for day, of_day in groupby(heads, key=_words.day):
+        body.append(tag("tr", tag("th", day, colspan=len(names), scope="rowgroup"), class_="day"))
+        for each in of_day:
+            body.append(_row(site, each, owners=owners))
+            below = parts.get((each.owner, each.run_id), [])
+            body += [_row(site, part, owners=False) for part in below[:_PARTS]]
+            if len(below) > _PARTS:
+                more = counted(len(below) - _PARTS, "sub-agent")
+                link = tag("a", f"{more} more", href=_run_url(site, each))
+                body.append(tag("tr", tag("td", link, colspan=len(names)), class_="part"))
+    return tag(
+        "table",
+        tag("caption", "Runs, the newest first", class_="unseen"),
+        tag("thead", head),
+        tag("tbody", body),
+        class_="runs",
+    )
+
+
+def _run_url(site: Site, head: RunHeader) -> str:
+    return site.url("run", id=head.run_id, owner=head.owner)
+
+
+def _row(site: Site, head: RunHeader, *, owners: bool) -> Html:
+    below: list[Child] = [tag("code", head.run_id.removeprefix(f"{head.parent}/") if head.parent else head.run_id)]
+    if head.strategy:
+        below.append(tag("a", head.strategy, href=site.url("runs", strategy=head.strategy)))
+    if head.thread:
+        below.append(tag("a", f"thread {head.thread}", href=site.url("runs", thread=head.thread), class_="tag"))
+    if owners and head.owner:
+        below.append(tag("span", f"of {head.owner}", class_="tag"))
+    said = _words.reason(head)
+    why = tag("div", said, class_=f"why {head.status}") if said else None
+    title = tag("a", _words.title(head), href=_run_url(site, head), class_="title")
+    image = tag(
+        "img",
+        src=site.url("shape.svg", id=head.run_id, owner=head.owner, at=head.updated),
+        width=148,
+        height=16,
+        alt="",
+        loading="lazy",
+    )
+    return tag(
+        "tr", tag("td", title, tag("div", below, class_="sub"), why, class_="what"),
+        tag("td", _words.state(head), tag("div", _words.moment(head.started), class_="sub"), class_="when"),
+        tag("td", None if head.damaged or not head.begun else image, class_="shape"),
+        *(tag("td", text, class_="n", data_name=name) for name, text in (
+            ("worked", _words.duration(head.seconds) if head.seconds else "–"), ("turns", _words.amount(head.turns)),
+            ("tokens", _words.amount(head.tokens)), ("cost", _words.money(head.cost)),
+        )),
+        class_=" ".join(filter(None, ("part" if head.parent else "", "problem" if head.status in _words.PROBLEMS else ""))) or None,
+    )  # fmt: skip
+
+
+async def threads_page(store: Store, site: Site, *, only: str | None) -> str:
+    """Return a page of threads, the one that was continued last first.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    owners = await run_owners(store) if only is None else [only]
+    found: list[Thread] = [each for owner in owners for each in await list_threads(store, owner=owner)]
+    found.sort(key=lambda each: each.updated, reverse=True)
+    if not found:
+        said = nothing(
+            'No run belongs to a thread yet: agent.run(…, thread="ada") begins one, and the next run continues it.'
+        )
+        return page(site, "Threads", tag("div", tag("h1", "Threads"), class_="head"), said, view="threads")
+    rows = [_thread(site, each, owners=len(owners) > 1) for each in found[:_THREADS]]
+    names = ("Thread", "State", "Runs")
+    head = tag("tr", [tag("th", name, scope="col", class_="n" if name == "Runs" else None) for name in names])
+    left = len(found) - len(rows)
+    rest = nothing(f"{counted(left, 'thread')} more; graphagent runs threads lists all.") if left else None
+    table = tag(
+        "table",
+        tag("caption", "Threads, the latest first", class_="unseen"),
+        tag("thead", head),
+        tag("tbody", rows),
+        class_="runs",
+    )
+    return page(site, "Threads", tag("div", tag("h1", "Threads"), class_="head"), table, rest, view="threads")
+
+
+_THREADS = 200
+
+
+def _thread(site: Site, thread: Thread, *, owners: bool) -> Html:
+    query = {"thread": thread.name} | ({"owner": thread.last.owner} if thread.last.owner else {})
+    title = tag("a", thread.title or "(no text)", href=site.url("runs", **query), class_="title")
+    below: list[Child] = [
+        tag("code", thread.name),
+        tag("span", f"of {thread.last.owner}", class_="tag") if owners and thread.last.owner else None,
+    ]
+    said = _words.reason(thread.last)
+    why = tag("div", said, class_=f"why {thread.last.status}") if said else None
+    last = tag("a", _words.state(thread.last), href=_run_url(site, thread.last))
+    return tag(
+        "tr", tag("td", title, tag("div", below, class_="sub"), why, class_="what"),
+        tag("td", last, tag("div", _words.moment(thread.updated), class_="sub"), class_="when"), tag("td", f"{thread.runs:,}", class_="n", data_name="runs"),
+    )  # fmt: skip

@@ -1,0 +1,409 @@
+"""The page of one run: what became of it, when it did what, its graph, its transcript, its journal."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from graphagent import _clock
+from graphagent._article import counted
+from graphagent.inspect import _words
+from graphagent.inspect._html import Child, Html, tag
+from graphagent.inspect._layout import Site, nothing, page, told
+from graphagent.inspect._spans import Span, spans_of
+from graphagent.inspect._time import Scale
+from graphagent.inspect._values import as_json, line_of, text_of
+from graphagent.memory import ActionStep
+
+if TYPE_CHECKING:
+    from graphagent.history import Entry, StoredRun
+    from graphagent.llm import ToolCall, ToolResult
+    from graphagent.memory import Step
+    from graphagent.run import RunHeader
+
+ROWS = 250
+"""Rows of a timeline or of a journal on one page."""
+_LIBRARY = "graphagent"
+
+
+def run_page(site: Site, stored: StoredRun, *, spans_from: int = 0, entries_from: int = 0) -> str:
+    """Return the page of a run.
+
+    Args:
+        site: The server.
+        stored: The run.
+        spans_from: The first row of its timeline that is shown.
+        entries_from: The first row of its journal that is shown.
+    """
+    head = stored.head
+    spans = spans_of(stored.entries, now_of(stored))
+    body: list[Child] = [
+        _head(site, stored, spans),
+        _failure(stored),
+        _questions(stored),
+        tag("div", _graph(site, stored), _timeline(site, stored, spans, spans_from), class_="two"),
+        _parts(site, stored),
+        _transcript(site, stored),
+        _journal(site, stored, entries_from),
+    ]
+    return page(site, head.title or head.run_id, body, wide=True)
+
+
+def now_of(stored: StoredRun) -> int:
+    """Return until when what has not ended lasts: now, or the last entry of a run that nobody executes and nobody is asked in."""
+    return _clock.now() if stored.head.status in ("running", "waiting", "sleeping") else stored.entries[-1].at
+
+
+def url_of(site: Site, head: RunHeader, view: str = "run", **more: str | int) -> str:
+    """Return the address of a run, or of something of it."""
+    return site.url(view, id=head.run_id, owner=head.owner, **more)
+
+
+def _head(site: Site, stored: StoredRun, spans: Sequence[Span]) -> Html:
+    head = stored.head
+    waited = sum(end - begin for begin, end in Scale(spans).silences) / 1000
+    facts: list[tuple[str, Child]] = [
+        ("state", _words.state(head)), ("started", _words.moment(head.started)), ("worked", _words.duration(stored.seconds)),
+        *([("silent", _words.duration(waited))] if waited else []),
+        ("nodes", f"{stored.nodes:,}"), ("turns", f"{stored.turns:,}"), ("tokens", _tokens(stored)), ("cost", _words.money(stored.usage.cost)),
+        ("entries", f"{len(stored.entries):,}"),
+    ]  # fmt: skip
+    links: list[tuple[str, Child]] = [
+        ("strategy", tag("a", head.strategy, href=site.url("runs", strategy=head.strategy))),
+        *([("version", head.version)] if head.version else []),
+        *([("owner", head.owner)] if head.owner else []),
+        *([("thread", tag("a", head.thread, href=site.url("runs", thread=head.thread)))] if head.thread else []),
+        *([("continues", tag("a", head.previous, href=site.url("run", id=head.previous, owner=head.owner)))] if head.previous else []),
+        *([("part of", tag("a", head.parent, href=site.url("run", id=head.parent, owner=head.owner)))] if head.parent else []),
+        *([("fork of", tag("a", f"{head.origin[0]}, after entry {head.origin[1]}", href=site.url("run", id=head.origin[0], owner=head.owner)))] if head.origin else []),
+        *([("executed by", head.claim.holder)] if head.claim is not None and head.running else []),
+    ]  # fmt: skip
+    crumb = tag("p", tag("a", "Runs", href=site.url("runs")), " / ", tag("code", head.run_id), class_="crumb")
+    said = _words.reason(head)
+    why = (
+        tag("p", said, class_=f"why {head.status}")
+        if said and stored.failure is None and not stored.questions
+        else None
+    )
+    return tag("header", crumb, tag("h1", _words.title(head)), told(facts), told(links), why, class_="runhead")
+
+
+def _tokens(stored: StoredRun) -> Html:
+    usage = stored.usage
+    parts = f"{usage.input_tokens:,} in, {usage.cached_tokens:,} of them cached, {usage.output_tokens:,} out"
+    return tag("span", f"{usage.total_tokens:,}", title=parts)
+
+
+def _failure(stored: StoredRun) -> Html | None:
+    failure = stored.failure
+    if failure is None:
+        return None
+    said = tag("p", tag("b", failure.type), f": {failure.message}" if failure.message else "", class_="error")
+    frames = tag(
+        "pre", [tag("span", line, class_=None if kind else "pale") for line, kind in frames_of(failure.traceback)]
+    )
+    where = [tag("code", each) for each in stored.at]
+    return tag(
+        "section", tag("h2", "Why it failed"), said, tag("p", "At ", where) if where else None,
+        tag("details", tag("summary", "Traceback"), frames, open=True),
+        tag("p", "Resuming it executes again what had not ended, from the last entry on: ", tag("code", f"graphagent runs resume {shlex.quote(stored.head.run_id)}")),
+        class_="problem", tabindex="-1",
+    )  # fmt: skip
+
+
+def frames_of(traceback: str) -> Iterable[tuple[str, bool]]:
+    """Yield the lines of a traceback, each with whether it is of the user's own code, or of the error itself."""
+    own = True
+    for line in traceback.splitlines(keepends=True):
+        if line.startswith('  File "'):
+            path = line.split('"')[1].replace("\\", "/")
+            own = f"/{_LIBRARY}/" not in path and "/site-packages/" not in path and "/lib/python" not in path
+        elif not line.startswith(" "):
+            own = True
+        yield line, own
+
+
+def _questions(stored: StoredRun) -> Html | None:
+    if not stored.questions:
+        return None
+    shown = [
+        tag(
+            "div", tag("p", each.question, class_="question"),
+            tag("pre", text_of(each.about)) if each.about not in (None, "") else None,
+            tag("p", "Asked by ", tag("code", each.node), None if each.deadline is None else f", until {each.deadline:%Y-%m-%d %H:%M} UTC", class_="sub"),
+        )
+        for each in stored.questions
+    ]  # fmt: skip
+    ids = stored.questions[0].id + "=ANSWER" if len(stored.questions) > 1 else "ANSWER"
+    command = tag("code", f"graphagent runs answer {shlex.quote(stored.head.run_id)} {ids}")
+    return tag(
+        "section",
+        tag("h2", "It waits for you"),
+        shown,
+        tag("p", "Answer it with ", command),
+        class_="question problem",
+        tabindex="-1",
+    )
+
+
+def _graph(site: Site, stored: StoredRun) -> Html:
+    name = stored.head.strategy
+    drawing = tag(
+        "img", src=url_of(site, stored.head, "graph.svg"), alt=f"The graph of {name}; the list below has its nodes"
+    )
+    rows = [
+        tag("li", tag("code", each.path), f" {counted(each.ended, 'time')}" if each.ended else "", " – the run is here" if each.here else "",
+            " not reached" if not (each.here or each.ended) else "", class_="here" if each.here else None if each.ended else "pale")
+        for each in stored.graph
+    ]  # fmt: skip
+    nodes = tag("details", tag("summary", "Nodes, and how often each came to its end"), tag("ul", rows))
+    return tag("section", tag("h2", "Graph"), tag("figure", drawing), nodes, class_="graph")
+
+
+def _timeline(site: Site, stored: StoredRun, spans: Sequence[Span], first: int) -> Html:
+    scale, shown = Scale(spans), spans[first : first + ROWS]
+    rows = [_lane(site, stored, span, scale) for span in shown]
+    silent = [
+        tag("li", f"{_words.duration((end - begin) / 1000)} of silence, drawn short")
+        for begin, end in scale.silences[:5]
+    ]
+    head = tag(
+        "tr",
+        tag("th", "What", scope="col"),
+        tag("th", "When", scope="col"),
+        tag("th", "How long", scope="col", class_="n"),
+    )
+    table = tag(
+        "table",
+        tag("caption", "What the run did, and when", class_="unseen"),
+        tag("thead", head),
+        tag("tbody", rows),
+        class_="timeline",
+    )
+    more = _pages(site, stored, "spans", first, len(spans))
+    return tag("section", tag("h2", "Timeline"), table, tag("ul", silent, class_="sub") if silent else None, more)
+
+
+def _lane(site: Site, stored: StoredRun, span: Span, scale: Scale) -> Html:
+    x, width = scale.bar(span, 0.6)
+    kind = "failed" if span.problem else "around" if span.inside else span.kind
+    bar = tag("rect", x=f"{x}%", width=f"{width}%", y="5", height="10", rx="2", class_=kind)
+    label: Child = [span.label, tag("span", f" {span.problem}", class_="error") if span.problem else None]
+    link = (
+        tag("a", label, href=url_of(site, stored.head, "entry", n=span.entry))
+        if span.entry
+        else tag("span", label, " – not ended")
+    )
+    return tag(
+        "tr", tag("th", link, scope="row", class_=f"at{min(span.depth, 6)} {span.kind}", title=span.path),
+        tag("td", tag("svg", bar, class_="lane", aria_hidden="true")), tag("td", _words.duration(span.seconds), class_="n"),
+        class_="problem" if span.problem else None,
+    )  # fmt: skip
+
+
+def _pages(site: Site, stored: StoredRun, name: str, first: int, total: int) -> Html | None:
+    if total <= ROWS:
+        return None
+    links: list[Child] = [f"{first + 1:,} to {min(first + ROWS, total):,} of {total:,} "]
+    if first:
+        links.append(
+            tag(
+                "a",
+                "Earlier",
+                href=url_of(site, stored.head, "run", **{name: max(first - ROWS, 0)}),
+                rel="prev",
+                class_="button",
+            )
+        )
+    if first + ROWS < total:
+        links.append(
+            tag(
+                "a", "Later", href=url_of(site, stored.head, "run", **{name: first + ROWS}), rel="next", class_="button"
+            )
+        )
+    return tag("p", links, class_="more")
+
+
+def _parts(site: Site, stored: StoredRun) -> Html | None:
+    if not stored.children:
+        return None
+    rows = [
+        tag("li", _words.state(each.head), " ", tag("a", _words.title(each.head), href=url_of(site, each.head)),
+            f" {counted(each.turns, 'turn')}, {counted(each.usage.total_tokens, 'token')}")
+        for each in stored.children
+    ]  # fmt: skip
+    return tag("section", tag("h2", "Sub-agents"), tag("ul", rows))
+
+
+def _transcript(site: Site, stored: StoredRun) -> Html:
+    steps = [*stored.memory.run_steps, *filter(None, [stored.memory.open])]
+    shown = [_step(site, stored, place, step) for place, step in enumerate(steps[-ROWS:], max(len(steps) - ROWS, 0))]
+    left = len(steps) - len(shown)
+    said = nothing(f"{counted(left, 'earlier step')} left out here.") if left else None
+    return tag("section", tag("h2", "Transcript"), said, shown or nothing("No step has been taken yet."))
+
+
+def _step(site: Site, stored: StoredRun, place: int, step: Step) -> Html:
+    if isinstance(step, ActionStep):
+        return _turn(site, stored, place, step)
+    said = [tag("pre", text_of(message)) for message in step.to_messages()] or [
+        tag("p", "Nothing of it is sent to a model.", class_="sub")
+    ]
+    return tag("article", tag("h3", step.kind.replace("_", " ")), said, class_=f"step {step.kind}")
+
+
+def _turn(site: Site, stored: StoredRun, place: int, step: ActionStep) -> Html:
+    about = [_words.duration(step.timing.duration)] if step.timing is not None else []
+    if step.token_usage is not None:
+        usage = step.token_usage
+        about.append(
+            f"{usage.input_tokens:,} tokens in, {usage.cached_tokens:,} of them cached, {usage.output_tokens:,} out"
+        )
+    prompt = (
+        tag("a", "prompt as it was sent", href=url_of(site, stored.head, "prompt", step=place)) if step.prompt else None
+    )
+    message = step.model_output_message
+    results = {each.call_id: each for each in step.results}
+    body: list[Child] = []
+    if message is not None:
+        body += [tag("pre", message.reasoning, class_="pale")] if message.reasoning else []
+        body += [tag("pre", message.text)] if message.text else []
+        body += [_call(call, results.pop(call.id, None)) for call in message.tool_calls]
+    body += [_result(each) for each in results.values()]
+    if step.error is not None:
+        body.append(tag("p", str(step.error), class_="error problem", tabindex="-1"))
+    return tag(
+        "article",
+        tag("h3", f"turn {step.step_number} ", tag("span", " · ".join(about), " ", prompt, class_="sub")),
+        body,
+        class_="step action",
+    )
+
+
+def _call(call: ToolCall, result: ToolResult | None) -> Html:
+    given = tag("pre", call.malformed or as_json(call.arguments))
+    return tag(
+        "div",
+        tag("h4", "calls ", tag("code", call.name)),
+        given,
+        None if result is None else _result(result),
+        class_="call",
+    )
+
+
+def _result(result: ToolResult) -> Html:
+    about = f"{_words.duration(result.seconds)}, {len(result.content):,} characters"
+    frames = (
+        tag("details", tag("summary", "Where it raised"), tag("pre", result.traceback)) if result.traceback else None
+    )
+    name = "error of" if result.is_error else "result of"
+    return tag(
+        "div", tag("h4", f"{name} ", tag("code", result.name), tag("span", f" {about} · untrusted", class_="sub")), tag("pre", result.content), frames,
+        class_="result problem" if result.is_error else "result", tabindex="-1" if result.is_error else None,
+    )  # fmt: skip
+
+
+def _journal(site: Site, stored: StoredRun, first: int) -> Html:
+    rows = [_entry(site, stored, each) for each in stored.entries[first : first + ROWS]]
+    names = ("Entry", "Kind", "Node", "What", "When")
+    head = tag("tr", [tag("th", each, scope="col") for each in names])
+    table = tag(
+        "table",
+        tag("caption", "Entries of the journal", class_="unseen"),
+        tag("thead", head),
+        tag("tbody", rows),
+        class_="journal",
+    )
+    more = _pages(site, stored, "entries", first, len(stored.entries))
+    inside = tag(
+        "details", tag("summary", f"Journal, {counted(len(stored.entries), 'entry')}"), table, more, open=bool(first)
+    )
+    return tag("section", inside, id="journal")
+
+
+def _entry(site: Site, stored: StoredRun, entry: Entry) -> Html:
+    link = tag("a", f"{entry.number:,}", href=url_of(site, stored.head, "entry", n=entry.number))
+    cells = (link, entry.kind, tag("code", entry.where), line_of(entry), _words.moment(entry.at))
+    return tag("tr", [tag("td", each) for each in cells], class_="error" if entry.error is not None else None)
+
+
+def entry_page(site: Site, stored: StoredRun, number: int) -> str:
+    """Return the page of an entry.
+
+    Raises:
+        LookupError: the run has no such entry.
+    """
+    found = next((each for each in stored.entries if each.number == number), None)
+    if found is None:
+        raise LookupError(
+            f"run {stored.head.run_id!r} has no entry {number}; its last one is {stored.entries[-1].number}"
+        )
+    numbers = [each.number for each in stored.entries]
+    place = numbers.index(number)
+    links = [
+        tag("a", word, href=url_of(site, stored.head, "entry", n=numbers[other]), rel=rel, class_="button")
+        for word, rel, other in (("Entry before", "prev", place - 1), ("Entry after", "next", place + 1))
+        if 0 <= other < len(numbers)
+    ]
+    facts: list[tuple[str, Child]] = [
+        ("kind", found.kind), ("node", tag("code", found.where or "–")), ("leads to", tag("code", ", ".join(found.begins) or "–")),
+        ("key", tag("code", found.key or "–")), ("written", _words.moment(found.at)),
+    ]  # fmt: skip
+    error = (
+        tag(
+            "p",
+            tag("b", found.error[0]),
+            f": {found.error[1]}" if found.error[1] else "",
+            class_="error problem",
+            tabindex="-1",
+        )
+        if found.error
+        else None
+    )
+    value = text_of(found.value)
+    return page(
+        site, f"Entry {number}", _crumb(site, stored, f"entry {number}"), tag("h1", f"Entry {number}"), told(facts), tag("p", links), error,
+        tag("section", tag("h2", "Value"), tag("pre", value)) if value else None,
+        tag("section", tag("h2", "As it is stored"), tag("pre", as_json(found.data))),
+    )  # fmt: skip
+
+
+def _crumb(site: Site, stored: StoredRun, what: str) -> Html:
+    run = tag("a", tag("code", stored.head.run_id), href=url_of(site, stored.head))
+    return tag("p", tag("a", "Runs", href=site.url("runs")), " / ", run, f" / {what}", class_="crumb")
+
+
+def prompt_page(site: Site, stored: StoredRun, place: int) -> str:
+    """Return the page of a prompt, with what is new in it since the one before.
+
+    Raises:
+        LookupError: the step at this place is not a model turn whose prompt is known.
+    """
+    steps = [*stored.memory.run_steps, *filter(None, [stored.memory.open])]
+    step = steps[place] if 0 <= place < len(steps) else None
+    if not isinstance(step, ActionStep) or step.prompt is None:
+        raise LookupError(f"step {place} of run {stored.head.run_id!r} is not a model turn")
+    before = next(
+        (each.prompt for each in reversed(steps[:place]) if isinstance(each, ActionStep) and each.prompt), None
+    )
+    kept, messages = step.prompt.kept_of(before), step.prompt.messages()
+    lost = before is not None and kept < len(before.messages())
+    old, new = ([_message(each) for each in part] for part in (messages[:kept], messages[kept:]))
+    said = (
+        nothing(
+            "The beginning is not the same as in the turn before, so nothing after that can come from the model's cache."
+        )
+        if lost
+        else None
+    )
+    same = tag("details", tag("summary", f"{counted(kept, 'message')} as in the turn before"), old) if old else None
+    return page(
+        site, f"Prompt of turn {step.step_number}", _crumb(site, stored, f"prompt of turn {step.step_number}"),
+        tag("h1", f"Prompt of turn {step.step_number}"), said, same, tag("div", new, class_="new"),
+    )  # fmt: skip
+
+
+def _message(message: object) -> Html:
+    role = str(getattr(message, "role", ""))
+    return tag("article", tag("h3", role), tag("pre", text_of(message)), class_=f"message {role}")

@@ -1,0 +1,52 @@
+"""The shape of a run: what it did when, as small bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphagent.inspect._html import tag
+from graphagent.inspect._spans import WAITS, Span
+from graphagent.inspect._time import Scale, is_leaf
+
+_COLOURS = {"node": "#7b8798", "model": "#7c5ce0", "tool": "#0f8b93", "person": "#c1821a", "sleep": "#c1821a"}
+"""Colours that are seen on light and on dark grounds, since the picture does not know the ground."""
+_FAILED = "#d9473e"
+_LANES = 4
+_HEIGHT = 16
+_BARS = 400
+"""Of more bars than these, neighbours in a lane are drawn as one."""
+
+
+def shape(spans: Sequence[Span]) -> str:
+    """Return the picture of the shape, without any text of the run: no style, no script, nothing loaded."""
+    scale, lanes = Scale(spans), list[int]()
+    around = {each.path.rpartition("/")[0] for each in spans}
+    bars: list[tuple[int, float, float, str]] = []
+    for span in spans:
+        if not is_leaf(span) or (span.kind == "node" and span.path in around):
+            continue
+        lane = next((n for n, free in enumerate(lanes) if free <= span.began), len(lanes))
+        if lane == len(lanes) < _LANES:
+            lanes.append(0)
+        lane = min(lane, _LANES - 1)
+        lanes[lane] = max(lanes[lane], span.ended)
+        bars.append((lane, *scale.bar(span, 1.0), _FAILED if span.problem else _COLOURS[span.kind]))
+    height = _HEIGHT / max(len(lanes), 2)
+    drawn = [
+        tag("rect", x=f"{x}%", width=f"{width}%", y=round(lane * height + 0.5, 2), height=round(height - 1, 2), rx=1, fill=colour,
+            fill_opacity="0.55" if colour == _COLOURS[WAITS[0]] else None)
+        for lane, x, width, colour in _merged(bars)
+    ]  # fmt: skip
+    ground = tag("rect", width="100%", height=_HEIGHT, rx=2, fill=_COLOURS["node"], fill_opacity="0.15")
+    return tag("svg", ground, drawn, xmlns="http://www.w3.org/2000/svg", width=148, height=_HEIGHT).text
+
+
+def _merged(bars: list[tuple[int, float, float, str]]) -> list[tuple[int, float, float, str]]:
+    if len(bars) <= _BARS:
+        return bars
+    found: dict[tuple[int, int], tuple[int, float, float, str]] = {}
+    for bar in bars:
+        place = bar[0], round(bar[1])
+        if place not in found or bar[3] == _FAILED:  # a failure is not hidden by what is beside it
+            found[place] = bar
+    return list(found.values())

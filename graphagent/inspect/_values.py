@@ -1,0 +1,59 @@
+"""Stored values, as people read them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import to_jsonable_python
+
+from graphagent.llm import Image, Message, Reasoning, Text, ToolCall, ToolCalls, ToolResult, ToolResults
+
+if TYPE_CHECKING:
+    from graphagent.history import Entry
+
+_LINE = 160
+
+
+def text_of(value: object) -> str:
+    """Return a value as text: text as it is, calls with their arguments, other values as JSON."""
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case ToolCall():
+            return f"{value.name}({value.malformed or as_json(value.arguments, indent=None)})"
+        case ToolCalls():
+            return "\n".join(filter(None, (value.text, *map(text_of, value.calls))))
+        case ToolResult():
+            return f"{value.name}: {value.content}"
+        case ToolResults():
+            return "\n".join(map(text_of, value))
+        case Message():
+            return "\n".join(filter(None, map(text_of, value.parts)))
+        case Text() | Reasoning():
+            return value.text
+        case Image():
+            return f"[image: {value.media_type}, {len(value.data):,} bytes]" if value.data else f"[image: {value.url}]"
+        case _:
+            message = getattr(value, "model_output_message", None) or getattr(value, "message", None)
+            return text_of(message) if isinstance(message, Message) else as_json(value)
+
+
+def as_json(value: object, *, indent: int | None = 2) -> str:
+    """Return a value as JSON; what JSON cannot have is text."""
+    plain: Any = to_jsonable_python(value, fallback=str, serialize_unknown=True)
+    return json.dumps(plain, ensure_ascii=False, indent=indent, default=str)
+
+
+def line_of(entry: Entry) -> str:
+    """Return what an entry says, in a line."""
+    if entry.kind in ("stopped", "ended"):
+        said = ": ".join(filter(None, (entry.data.get("status", ""), entry.data.get("reason", "").removeprefix("it "))))
+    elif entry.error is not None:
+        said = ": ".join(filter(None, (entry.key, *entry.error)))
+    else:
+        said = f"{entry.key} {text_of(entry.value)}"
+    said = " ".join(said.split())
+    return said if len(said) <= _LINE else f"{said[:_LINE]}…"

@@ -1,0 +1,110 @@
+"""Times, durations, amounts and states, as people read them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from graphagent import _clock
+from graphagent.inspect._html import Html, tag
+
+if TYPE_CHECKING:
+    from graphagent.run import RunHeader
+
+_TITLE = 80
+"""Characters that a header has of a task."""
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
+_MARKS = {
+    "done": "✓",
+    "ended": "■",
+    "failed": "✕",
+    "damaged": "✕",
+    "waiting": "◷",
+    "running": "▶",
+    "paused": "‖",
+    "sleeping": "☾",
+    "queued": "…",
+    "cancelled": "⊘",
+    "interrupted": "⌁",
+}
+"""A mark beside the word of each state, so that colour is never alone."""
+_BEGINNING = re.compile(r"it waits for an answer: |(it )?(failed with NodeFailedError: )?")
+"""What the state says already."""
+PROBLEMS = ("failed", "damaged", "interrupted")
+"""The states that somebody has to look at."""
+
+
+def duration(seconds: float) -> str:
+    """Return how long something took: `840 ms`, `2.4 s`, `4 h 12 min`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    left, parts = round(seconds), list[str]()
+    for size, unit in (*_UNITS, (1, "s")):
+        if left >= size and len(parts) < 2:
+            parts.append(f"{left // size} {unit}")
+            left %= size
+        elif parts:
+            break
+    return " ".join(parts)
+
+
+def amount(number: int) -> str:
+    """Return a number with separators; nothing is `–`, which may also be unknown."""
+    return f"{number:,}" if number else "–"
+
+
+def money(cost: str | Decimal) -> str:
+    """Return a cost. It has no currency, since prices have none."""
+    value = Decimal(cost)
+    return f"{value.quantize(Decimal('0.000001')).normalize():f}" if value else "–"
+
+
+def moment(milliseconds: int) -> Html:
+    """Return a time in the zone of this machine, and for scripts and screen readers in full."""
+    if not milliseconds:
+        return tag("span", "–")
+    then = datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone()
+    now = datetime.fromtimestamp(_clock.now() / 1000, UTC).astimezone()
+    form = "%H:%M:%S" if then.date() == now.date() else "%d %b %H:%M" if then.year == now.year else "%d %b %Y %H:%M"
+    return tag(
+        "time", then.strftime(form), datetime=then.isoformat(timespec="milliseconds"), title=then.strftime("%A %x %X")
+    )
+
+
+def title(head: RunHeader) -> str:
+    """Return the beginning of the task of a run, with a mark where it goes on."""
+    return f"{head.title}…" if len(head.title) >= _TITLE else head.title or "(no text)"
+
+
+def state(head: RunHeader) -> Html:
+    """Return the state of a run, with its mark."""
+    return tag(
+        "span",
+        tag("span", _MARKS.get(head.status, "·"), aria_hidden="true"),
+        f" {head.status}",
+        class_=f"state {head.status}",
+    )
+
+
+def reason(head: RunHeader) -> str:
+    """Return why a run stopped where that is of interest: its error, its question, or what to do."""
+    if head.damaged:
+        return head.damaged
+    if head.status == "interrupted":
+        return "the process that executed it died"
+    if head.status in ("failed", "waiting", "paused", "ended", "cancelled"):
+        return _BEGINNING.sub("", head.reason, count=1)
+    return ""
+
+
+def day(head: RunHeader) -> str:
+    """Return the day on which a run was started, in the zone of this machine."""
+    return (
+        datetime.fromtimestamp(head.started / 1000, UTC).astimezone().strftime("%A, %d %B %Y")
+        if head.started
+        else "Without a time"
+    )

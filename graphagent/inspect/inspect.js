@@ -1,0 +1,41 @@
+// Keys. Every page works without this file: what keys do, links and forms do as well.
+"use strict";
+
+const rows = () => [...document.querySelectorAll("tbody tr")].filter((row) => row.querySelector("a[href]") && row.offsetParent);
+let pressed = "";
+
+function step(by) {
+  const all = rows();
+  const at = all.findIndex((row) => row.contains(document.activeElement));
+  const next = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + by, 0), all.length - 1)];
+  next?.querySelector("a[href]").focus();
+  next?.scrollIntoView({ block: "nearest" });
+}
+
+function nextProblem() {
+  const all = [...document.querySelectorAll(".problem")].filter((each) => each.offsetParent);
+  const focused = document.activeElement;
+  const after = (each) => focused === document.body || (focused.compareDocumentPosition(each) & Node.DOCUMENT_POSITION_FOLLOWING && !each.contains(focused));
+  const found = all.find((each) => each !== focused && after(each)) ?? all[0];
+  const target = found?.matches("tr") ? found.querySelector("a[href]") : found;
+  target?.focus();
+  target?.scrollIntoView({ block: "center" });
+}
+
+document.addEventListener("keydown", (event) => {
+  const field = event.target.matches("input, textarea, select");
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (field) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const views = { r: "runs", t: "threads" };
+  if (pressed === "g" && views[event.key]) document.querySelector(`a[data-view="${views[event.key]}"]`)?.click();
+  else if (event.key === "j") step(1);
+  else if (event.key === "k") step(-1);
+  else if (event.key === "n") nextProblem();
+  else if (event.key === "/") document.querySelector("input[type=search]")?.focus();
+  else { pressed = event.key; return; }
+  pressed = "";
+  event.preventDefault();
+});
