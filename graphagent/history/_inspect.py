@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -96,6 +96,11 @@ class StoredRun:
         """Its strategy, with what it did."""
         return list(_node_statuses(self.strategy, self.entries, self.at))
 
+    @property
+    def taken(self) -> Counter[str]:
+        """How often each edge of its strategy was taken, by the name that it has in the drawing, such as `ask:1` or `gather/START:0`."""
+        return _edges_taken(self.strategy, self.entries)
+
     def to_text(self, *, detailed: bool = False) -> str:
         """Return the transcript as text, with those of sub-agents inside of their calls or after it, and why the run did not end."""
         inside = [(each.head.run_id, each.head.status, each.to_text(detailed=detailed)) for each in self.children]
@@ -177,6 +182,8 @@ class Progress:
     """For how long it was executed until the last entry."""
     written: int
     """When the last entry was written, in milliseconds UTC."""
+    number: int
+    """The number of the last entry."""
 
 
 async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIterator[Progress]:
@@ -214,7 +221,7 @@ async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIter
             log.fold_row(header, log.state.number + 1, row, watch=watch)
             found = True
         state = log.state
-        yield Progress(at, state.root.turns, state.root.usage, state.ran / 1000, state.time)
+        yield Progress(at, state.root.turns, state.root.usage, state.ran / 1000, state.time, state.number)
         await changes.next(found=found)
         header, _ = await read_header(store, owner, run_id)
 
@@ -235,7 +242,7 @@ async def next_row(store: Store, log: Log) -> bytes | None:
     return item.value
 
 
-def _node_statuses(strategy: Outline, entries: Sequence[Entry], at: Sequence[str]) -> Iterator[NodeStatus]:
+def _places(strategy: Outline) -> Callable[[str], str]:
     @cache
     def place(path: str) -> str:
         """Return a path of the run as the strategy has it, unless that was changed since."""
@@ -243,6 +250,24 @@ def _node_statuses(strategy: Outline, entries: Sequence[Entry], at: Sequence[str
             return strategy.find(path)[0]
         return path
 
+    return place
+
+
+def _edges_taken(strategy: Outline, entries: Sequence[Entry]) -> Counter[str]:
+    place, found = _places(strategy), Counter[str]()
+    for entry in entries:
+        left = entry.node if entry.node is not None or entry.kind != "finished" else entry.where  # its error was caught
+        if left is not None:
+            found[f"{place(left)}:{entry.edge or 0}"] += 1
+        for path in entry.begins:
+            frame = path.rpartition("/")[0]
+            if path and (left is None or left.rpartition("/")[0] != frame) and entry.kind != "retried":
+                found[f"{place(path).removesuffix(path.rpartition('/')[2])}START:0"] += 1
+    return found
+
+
+def _node_statuses(strategy: Outline, entries: Sequence[Entry], at: Sequence[str]) -> Iterator[NodeStatus]:
+    place = _places(strategy)
     ended = Counter(place(entry.node) for entry in entries if entry.node)
     here = set(map(place, at))
     around: list[str] = []

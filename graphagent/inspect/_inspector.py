@@ -18,17 +18,19 @@ from graphagent.errors import (
     RunQueuedError,
     StoreError,
 )
-from graphagent.history import StoredRun, read_run
+from graphagent.history import StoredRun, read_run, run_head
 
 try:
     import uvicorn as _  # noqa: F401  serve() needs it, and should not be the first to say so
     from starlette.applications import Starlette
-    from starlette.responses import HTMLResponse, RedirectResponse, Response
+    from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
     from starlette.routing import Route
 
     from graphagent.inspect._access import Below, SignedIn, WithHeaders
 except ImportError:
     raise MissingExtraError("the inspector", "inspect") from None
+from graphagent.inspect._follow import events
+from graphagent.inspect._graph import POLICY, drawing
 from graphagent.inspect._html import tag
 from graphagent.inspect._layout import Site, nothing, page
 from graphagent.inspect._list import Chosen, runs_page, threads_page
@@ -44,8 +46,6 @@ if TYPE_CHECKING:
 
 _Answering: TypeAlias = "Callable[[Request], Awaitable[Response]]"
 _FILES = {"inspect.css": "text/css", "inspect.js": "text/javascript", "icon.svg": "image/svg+xml"}
-_DRAWING_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""What a drawing of a strategy may do: it has its style inside, and no page around it."""
 _SHAPES = 1000
 """Shapes that are kept, each of some kB at most. That of a run that goes on is drawn again after each entry."""
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
@@ -102,7 +102,7 @@ class Inspector:
                 Route(f"/{path}", self._saying(answer))
                 for path, answer in (
                     ("runs", self._runs), ("threads", self._threads), ("run", self._run), ("entry", self._entry), ("prompt", self._prompt),
-                    ("shape.svg", self._shape), ("graph.svg", self._graph),
+                    ("shape.svg", self._shape), ("graph.svg", self._graph), ("follow", self._follow),
                 )
             ),
         ]  # fmt: skip
@@ -193,8 +193,14 @@ class Inspector:
         )
 
     async def _graph(self, request: Request) -> Response:
-        drawing = (await self._stored(request)).strategy.to_svg()
-        return Response(drawing, headers={"Content-Security-Policy": _DRAWING_POLICY}, media_type="image/svg+xml")
+        drawn = drawing(await self._stored(request))
+        return Response(drawn, headers={"Content-Security-Policy": POLICY}, media_type="image/svg+xml")
+
+    async def _follow(self, request: Request) -> Response:
+        run_id, owner = self._named(request)
+        await run_head(self._store, run_id, owner=owner)
+        seen = _number(request.headers.get("last-event-id"))
+        return StreamingResponse(events(self._store, run_id, owner, seen), media_type="text/event-stream")
 
     async def _shape(self, request: Request) -> Response:
         query = request.query_params
@@ -208,10 +214,19 @@ class Inspector:
         return Response(drawn, media_type="image/svg+xml")
 
     async def _stored(self, request: Request) -> StoredRun:
+        run_id, owner = self._named(request)
+        return await read_run(self._store, run_id, owner=owner)
+
+    def _named(self, request: Request) -> tuple[str, str]:
+        """Return the id and the owner of the run that an address names.
+
+        Raises:
+            RunNotFoundError: its owner is somebody else than the one who is shown.
+        """
         run_id, owner = request.query_params.get("id", ""), request.query_params.get("owner", "")
         if self._owner is not None and owner != self._owner:
             raise RunNotFoundError(run_id, owner)
-        return await read_run(self._store, run_id, owner=owner)
+        return run_id, owner
 
 
 def _file(name: str, kind: str) -> _Answering:

@@ -86,7 +86,11 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span]) -> Html:
         if said and stored.failure is None and not stored.questions
         else None
     )
-    return tag("header", crumb, tag("h1", _words.title(head)), told(facts), told(links), why, class_="runhead")
+    live = tag(
+        "p", tag("span", "It is being executed; load the page again to see more.", class_="said"),
+        role="status", class_="live", data_follow=url_of(site, head, "follow"), data_entry=stored.entries[-1].number,
+    ) if head.status == "running" else None  # fmt: skip
+    return tag("header", crumb, tag("h1", _words.title(head)), told(facts), told(links), why, live, class_="runhead")
 
 
 def _tokens(stored: StoredRun) -> Html:

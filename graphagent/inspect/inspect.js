@@ -39,3 +39,47 @@ document.addEventListener("keydown", (event) => {
   pressed = "";
   event.preventDefault();
 });
+
+// A run that is being executed: what is new is said in one line, and the page stays as it is until somebody wants it.
+const live = document.querySelector("[data-follow]");
+let source = null;
+
+function follow() {
+  if (document.hidden || source) return;
+  source = new EventSource(live.dataset.follow);
+  source.onmessage = (event) => {
+    const told = JSON.parse(event.data);
+    const fresh = told.entry - Number(live.dataset.entry);
+    say(`${told.at || "at work"} · ${told.worked} · ${told.turns} turns · ${told.tokens} tokens`, fresh > 0 ? `Show ${fresh} new ${fresh === 1 ? "entry" : "entries"}` : "");
+  };
+  source.addEventListener("over", () => {
+    stop();
+    document.removeEventListener("visibilitychange", changed);
+    say("Nobody executes it any more.", "Show what became of it");
+  });
+}
+
+function say(text, offer) {
+  live.textContent = text;
+  if (!offer) return;
+  const link = document.createElement("a");
+  link.href = location.href;
+  link.textContent = offer;
+  link.className = "button";
+  live.append(" ", link);
+}
+
+function stop() {
+  source?.close();
+  source = null;
+}
+
+function changed() {
+  if (document.hidden) stop();
+  else follow();
+}
+
+if (live) {
+  document.addEventListener("visibilitychange", changed);
+  follow();
+}

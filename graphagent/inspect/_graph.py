@@ -1,0 +1,47 @@
+"""The drawing of the strategy of a run, with the path that it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphagent.history import StoredRun
+
+_TAKEN = "#4d77d8"
+_HERE = {
+    "failed": "#d9473e",
+    "interrupted": "#d9473e",
+    "waiting": "#c1821a",
+    "paused": "#c1821a",
+    "sleeping": "#c1821a",
+}
+"""The colour of the node where a run is, by the state of the run; otherwise that of the path."""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""What the drawing may do: it has its style inside, and no page around it."""
+
+
+def drawing(stored: StoredRun) -> str:
+    """Return the drawing as SVG: the path that was taken strong, what was not reached pale, and where the run is marked."""
+    before, end, after = stored.strategy.to_svg().rpartition("</svg>")
+    return f"{before}<style>{chr(10).join(_rules(stored))}</style>{end}{after}"
+
+
+def _rules(stored: StoredRun) -> Iterator[str]:
+    here = _HERE.get(stored.head.status, _TAKEN)
+    for node in stored.graph:
+        each = f'[data-node="{_quoted(node.path)}"]'
+        if node.here:
+            yield f".ga {each}>rect{{stroke:{here};stroke-width:3}}"
+        elif node.ended:
+            yield f".ga {each}>rect{{stroke:{_TAKEN};stroke-width:2}}"
+        elif not any(other.path.startswith(f"{node.path}/") and (other.ended or other.here) for other in stored.graph):
+            yield f".ga {each}{{opacity:.45}}"
+    for name in stored.taken:
+        each = f'[data-edge="{_quoted(name)}"]'
+        yield f".ga {each} .edge{{stroke:{_TAKEN};stroke-width:2.4}}.ga {each} .head{{fill:{_TAKEN}}}"
+
+
+def _quoted(name: str) -> str:
+    """Return a name as it may stand in a string of CSS, and in XML."""
+    return "".join(each if each.isascii() and each.isalnum() else f"\\{ord(each):x} " for each in name)
