@@ -106,7 +106,7 @@ async def serve(
         on_started: Called with the URL of the server once it listens.
 
     Raises:
-        ValueError: the address can be reached by other machines, and there is no token; or it stands for all addresses, and no
+        ValueError: the address can be reached by other machines, without a token; or it stands for all addresses, and no
             `hosts` are named.
         OSError: the address cannot be listened at.
     """

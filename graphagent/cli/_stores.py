@@ -144,7 +144,7 @@ def fact_provider(
     """Return the provider of the facts in a folder: encrypted with a key, readable files without one.
 
     Raises:
-        BadParameter: the folder does not exist, and it is not to be `new`, or it is a file; the facts are encrypted and there is no
+        BadParameter: the folder does not exist, and it is not to be `new`, or it is a file; the facts are encrypted without a
             key, or they are plain and there is one; or it is not a key.
         StoreError: the default place is meant, and nothing has been kept there yet.
     """

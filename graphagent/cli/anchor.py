@@ -66,7 +66,7 @@ class Anchored:
 
         done = anyio.run(main)
         if not done:
-            raise StoreError(f"there is no sealed store in {', '.join(map(str, paths))}")
+            raise StoreError(f"no sealed store was found in {', '.join(map(str, paths))}")
         return done
 
     def states(self) -> list[tuple[StorePlace, str | None, bool]]:

@@ -92,7 +92,7 @@ class Sealed:
                         if len(paths) == 1:
                             raise
                 if not opened:
-                    raise StoreError(f"there is no sealed store in {', '.join(map(str, paths))}")
+                    raise StoreError(f"no sealed store was found in {', '.join(map(str, paths))}")
                 return await work(opened)
 
         return anyio.run(main)

@@ -163,7 +163,7 @@ class AnchorFile:
             return error
         reason, folder = error.strerror, Path(self._path).parent
         if error.errno == errno.ENOENT:
-            reason = "there is no such file"
+            reason = "the file does not exist"
             if not folder.is_dir():
                 reason = f"there is no folder {str(folder)!r}; create it, or attach the disk that has it"
         return AnchorError(repr(self), f"it cannot be {what}: {reason}")

@@ -84,7 +84,7 @@ def test_a_file_that_is_no_anchor_is_left_alone(tmp_path):
     with pytest.raises(AnchorError, match="remove it"):
         AnchorFile(path).update(lambda _: b"new", make=True)
     assert path.read_text() == "Dear Ada"
-    with pytest.raises(AnchorError, match="cannot be written: there is no such file"):
+    with pytest.raises(AnchorError, match="cannot be written: the file does not exist"):
         AnchorFile(tmp_path / "none").update(lambda _: b"new")
     with pytest.raises(AnchorError, match=r"cannot be made: there is no folder .*unplugged"):
         AnchorFile(tmp_path / "unplugged" / "a.anchor").update(lambda _: b"new", make=True)

@@ -1,4 +1,7 @@
-"""The feature that gives an agent notes. They are recalled before it asks a model, and learned when its run has ended."""
+"""The feature that gives an agent notes. They are recalled before it asks a model, and learned when its run has ended.
+
+The file is long because the options of the feature are documented where they are passed in.
+"""
 
 from __future__ import annotations
 
