@@ -11,6 +11,7 @@ from graphagent._article import counted
 from graphagent.inspect import _words
 from graphagent.inspect._html import Child, Html, tag
 from graphagent.inspect._layout import Site, nothing, page, told
+from graphagent.inspect._origins import Sent, sent
 from graphagent.inspect._spans import Span, spans_of
 from graphagent.inspect._time import Scale
 from graphagent.inspect._values import as_json, line_of, text_of
@@ -391,7 +392,7 @@ def prompt_page(site: Site, stored: StoredRun, place: int) -> str:
     before = next(
         (each.prompt for each in reversed(steps[:place]) if isinstance(each, ActionStep) and each.prompt), None
     )
-    kept, messages = step.prompt.kept_of(before), step.prompt.messages()
+    kept, messages = step.prompt.kept_of(before), sent(step.prompt)
     lost = before is not None and kept < len(before.messages())
     old, new = ([_message(each) for each in part] for part in (messages[:kept], messages[kept:]))
     said = (
@@ -408,6 +409,13 @@ def prompt_page(site: Site, stored: StoredRun, place: int) -> str:
     )  # fmt: skip
 
 
-def _message(message: object) -> Html:
-    role = str(getattr(message, "role", ""))
-    return tag("article", tag("h3", role), tag("pre", text_of(message)), class_=f"message {role}")
+def _message(each: Sent) -> Html:
+    used = [
+        tag("li", tag("code", name), f" from {origin}" if origin else "", " ", _words.trust(trust))
+        for name, origin, trust in each.used
+    ]
+    return tag(
+        "article", tag("h3", each.message.role, tag("span", f" from {each.said} ", _words.trust(each.trust), class_="sub")),
+        tag("pre", text_of(each.message)), tag("details", tag("summary", counted(len(used), each.origin.removesuffix("s"))), tag("ul", used)) if used else None,
+        class_=f"message from-{each.origin} {each.trust or 'unclaimed'}",
+    )  # fmt: skip

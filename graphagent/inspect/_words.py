@@ -90,6 +90,11 @@ def state(head: RunHeader) -> Html:
     )
 
 
+def trust(level: str) -> Html:
+    """Return how far something can be trusted; of the empty level, nothing is claimed."""
+    return tag("span", level or "no claim", class_=f"trust {level or 'unclaimed'}")
+
+
 def reason(head: RunHeader) -> str:
     """Return why a run stopped where that is of interest: its error, its question, or what to do."""
     if head.damaged:

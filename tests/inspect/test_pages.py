@@ -6,11 +6,15 @@ import re
 
 import pytest
 
+from graphagent import Agent
 from graphagent.errors import StoreError
 from graphagent.inspect import Inspector
+from graphagent.llm import ToolCall
+from graphagent.memory import AgentMemory, Concept, Scope, SingleFact, Source, StoreMemoryProvider, Subject
 from graphagent.store import MemoryStore, Put
 from graphagent.testing import ScriptedModel
-from tests.inspect.pages import HOSTILE, Page, address, assistant, filled, looking, read
+from graphagent_strategies import single_run
+from tests.inspect.pages import HOSTILE, Page, address, assistant, filled, look, looking, read
 
 FAILED = "../fails & more"
 
@@ -187,3 +191,26 @@ async def test_a_store_without_runs_says_what_to_do():
         assert "No run belongs to a thread yet" in (await read(client, "/threads")).text
     with pytest.raises(TypeError, match="store"):
         Inspector(ScriptedModel())
+
+
+async def test_each_part_of_a_prompt_says_where_it_came_from_and_how_far_it_is_trusted():
+    """Facts with the trust of each; the rules, the task, the model's answer and the result of a tool apart."""
+    facts = StoreMemoryProvider(store := MemoryStore())
+    city = SingleFact(Concept("city"), "Oslo", source=Source(origin="a mail", trust="untrusted"))
+    await facts.save(city, Subject("user"), Scope.agent("desk"))
+    replies = [ToolCall("look", {"place": "here"}), "Done."]
+    agent = Agent(single_run(), model=ScriptedModel(replies), tools=[look], store=store, system_prompt="Be brief.")
+    agent.install(AgentMemory, provider=facts, agent_name="desk", subjects=[Subject("user")], recall=True, learn=False)
+    await agent.run("Where am I?", run_id="told")
+    async with looking(store) as client:
+        run = await read(client, address("run", id="told"))
+        prompt = (await client.get([each for each in run.links if each.startswith("/prompt?")][-1])).text
+    found = re.findall(r'class="message from-(\w+) (\w+)"', prompt)
+    assert found == [
+        ("system", "trusted"),
+        ("facts", "untrusted"),
+        ("task", "trusted"),
+        ("model", "inferred"),
+        ("tool", "untrusted"),
+    ]
+    assert "user: city</code> from a mail" in prompt

@@ -214,6 +214,27 @@ class Prompt:
             for message in ((part,) if isinstance(part, Message) else derived[part[0] : part[1]])
         )
 
+    def origins(self) -> tuple[Step | None, ...]:
+        """Return the step that each message comes from; None for the system prompt, and for messages that belong to no step."""
+        derived: list[Step | None] = []
+        if self.ranges or self.rules:
+            steps = [self.versions[number] for number in self.versions.visible(self.ranges, self.as_of)]
+            told: list[Message] = []
+            if self.rules:
+                told.append(Message.system(self.rules))
+                derived.append(None)
+            for step in _in_order(steps):
+                said = _said(step, told)
+                told += said
+                derived += [step] * len(said)
+        if self.parts is None:
+            return tuple(derived)
+        return tuple(
+            step
+            for part in self.parts
+            for step in ((None,) if isinstance(part, Message) else derived[part[0] : part[1]])
+        )
+
     def kept_of(self, before: Prompt | None) -> int:
         """Return how many messages at the beginning are the same as in an earlier prompt."""
         earlier = before.messages() if before is not None else ()
@@ -255,10 +276,17 @@ def parts_of(derived: Sequence[Message], sent: Sequence[Message]) -> tuple[Part,
 
 
 def _tell(steps: Sequence[Step], found: list[Message]) -> None:
-    """Add the messages of steps that a model sees. Facts and notes from before the first model turn precede the task."""
-    from graphagent.memory.steps._types import ActionStep, FactsStep, FinalAnswerStep, NotesStep, SummaryStep, TaskStep
+    """Add the messages of steps that a model sees."""
+    for step in _in_order(steps):
+        found += _said(step, found)
+
+
+def _in_order(steps: Sequence[Step]) -> list[Step]:
+    """Return steps as a model sees them: facts and notes from before the first model turn precede the task."""
+    from graphagent.memory.steps._types import ActionStep, FactsStep, NotesStep, SummaryStep, TaskStep
 
     early = set[int]()
+    found: list[Step] = []
     for place, step in enumerate(steps):
         if isinstance(step, TaskStep):
             for later in range(place + 1, len(steps)):
@@ -267,11 +295,17 @@ def _tell(steps: Sequence[Step], found: list[Message]) -> None:
                     break
                 if isinstance(following, FactsStep | NotesStep):
                     early.add(later)
-                    found.extend(following.to_messages())
-            found.extend(step.to_messages())
-        elif isinstance(step, FinalAnswerStep) and isinstance(step.output, str):
-            said = next((each for each in reversed(found) if each.role == "assistant"), None)
-            if said is None or said.text != step.output:
-                found.append(Message.assistant(step.output))
-        elif place not in early:
-            found.extend(step.to_messages())
+                    found.append(following)
+        if place not in early:
+            found.append(step)
+    return found
+
+
+def _said(step: Step, before: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages of a step after others: a final answer that the model wrote itself is there already."""
+    from graphagent.memory.steps._types import FinalAnswerStep
+
+    if isinstance(step, FinalAnswerStep) and isinstance(step.output, str):
+        said = next((each for each in reversed(before) if each.role == "assistant"), None)
+        return () if said is not None and said.text == step.output else (Message.assistant(step.output),)
+    return step.to_messages()

@@ -1,0 +1,80 @@
+"""Where each part of a prompt came from, and how far it can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from graphagent.memory import TRUST_LEVELS, ActionStep, FactsStep, MessageStep, NotesStep, SummaryStep, TaskStep
+
+if TYPE_CHECKING:
+    from graphagent.llm import Message
+    from graphagent.memory import Step
+    from graphagent.memory.transcript._prompt import Prompt
+
+Origin: TypeAlias = Literal["system", "task", "facts", "notes", "model", "tool", "node", "elsewhere"]
+_SAID: dict[Origin, str] = {
+    "system": "the system prompt",
+    "task": "the task",
+    "facts": "facts",
+    "notes": "notes",
+    "model": "the model",
+    "tool": "a tool",
+    "node": "a node, or an earlier conversation",
+    "elsewhere": "middleware or a node, for this request alone",
+}
+_BY_ROLE = {"assistant": "inferred", "tool": "untrusted"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message as it was sent."""
+
+    message: Message
+    origin: Origin
+    trust: str
+    """One of TRUST_LEVELS."""
+    used: tuple[tuple[str, str, str], ...] = ()
+    """The facts or notes in it: the name, the origin and the trust of each."""
+
+    @property
+    def said(self) -> str:
+        """The origin in words."""
+        return _SAID[self.origin]
+
+
+def sent(prompt: Prompt) -> list[Sent]:
+    """Return the messages of a prompt."""
+    return [_sent(message, step) for message, step in zip(prompt.messages(), prompt.origins(), strict=True)]
+
+
+def _sent(message: Message, step: Step | None) -> Sent:
+    trust = _BY_ROLE.get(message.role, "trusted")
+    match step:
+        case None:
+            return Sent(message, "system", trust) if message.role == "system" else Sent(message, "elsewhere", "")
+        case TaskStep():
+            return Sent(message, "task", trust)
+        case FactsStep():
+            used = [
+                (f"{each.subject.name}: {each.fact.concept.keyword}", each.fact.source.origin, each.fact.source.trust)
+                for each in step.facts
+            ]
+            return Sent(message, "facts", _least(trust for *_, trust in used), tuple(used))
+        case NotesStep():
+            used = [(each.id, each.source, each.trust) for each in step.notes]
+            return Sent(message, "notes", _least(trust for *_, trust in used), tuple(used))
+        case SummaryStep():
+            return Sent(message, "model", _least(("inferred", *(each.fact.source.trust for each in step.facts))))
+        case ActionStep():
+            return Sent(message, "model" if message.role == "assistant" else "tool", trust)
+        case MessageStep():
+            return Sent(message, "node", trust)
+        case _:
+            return Sent(message, "model" if message.role == "assistant" else "node", trust)
+
+
+def _least(levels: Iterable[str]) -> str:
+    """Return the least of some levels of trust."""
+    return min(("trusted", *levels), key=TRUST_LEVELS.index)
