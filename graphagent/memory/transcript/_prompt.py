@@ -219,14 +219,8 @@ class Prompt:
         derived: list[Step | None] = []
         if self.ranges or self.rules:
             steps = [self.versions[number] for number in self.versions.visible(self.ranges, self.as_of)]
-            told: list[Message] = []
-            if self.rules:
-                told.append(Message.system(self.rules))
-                derived.append(None)
-            for step in _in_order(steps):
-                said = _said(step, told)
-                told += said
-                derived += [step] * len(said)
+            rules = [Message.system(self.rules)] if self.rules else []
+            derived = [*(None for _ in rules), *_tell(steps, rules)]
         if self.parts is None:
             return tuple(derived)
         return tuple(
@@ -275,18 +269,12 @@ def parts_of(derived: Sequence[Message], sent: Sequence[Message]) -> tuple[Part,
     return tuple(parts)
 
 
-def _tell(steps: Sequence[Step], found: list[Message]) -> None:
-    """Add the messages of steps that a model sees."""
-    for step in _in_order(steps):
-        found += _said(step, found)
+def _tell(steps: Sequence[Step], found: list[Message]) -> list[Step]:
+    """Add the messages of steps that a model sees, and return the step of each. Facts and notes from before the first model turn precede the task."""
+    from graphagent.memory.steps._types import ActionStep, FactsStep, FinalAnswerStep, NotesStep, SummaryStep, TaskStep
 
-
-def _in_order(steps: Sequence[Step]) -> list[Step]:
-    """Return steps as a model sees them: facts and notes from before the first model turn precede the task."""
-    from graphagent.memory.steps._types import ActionStep, FactsStep, NotesStep, SummaryStep, TaskStep
-
-    early = set[int]()
-    found: list[Step] = []
+    early, start = set[int](), len(found)
+    whose: list[Step] = []
     for place, step in enumerate(steps):
         if isinstance(step, TaskStep):
             for later in range(place + 1, len(steps)):
@@ -295,17 +283,14 @@ def _in_order(steps: Sequence[Step]) -> list[Step]:
                     break
                 if isinstance(following, FactsStep | NotesStep):
                     early.add(later)
-                    found.append(following)
-        if place not in early:
-            found.append(step)
-    return found
-
-
-def _said(step: Step, before: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages of a step after others: a final answer that the model wrote itself is there already."""
-    from graphagent.memory.steps._types import FinalAnswerStep
-
-    if isinstance(step, FinalAnswerStep) and isinstance(step.output, str):
-        said = next((each for each in reversed(before) if each.role == "assistant"), None)
-        return () if said is not None and said.text == step.output else (Message.assistant(step.output),)
-    return step.to_messages()
+                    found.extend(following.to_messages())
+                    whose += [following] * (len(found) - start - len(whose))
+            found.extend(step.to_messages())
+        elif isinstance(step, FinalAnswerStep) and isinstance(step.output, str):
+            said = next((each for each in reversed(found) if each.role == "assistant"), None)
+            if said is None or said.text != step.output:
+                found.append(Message.assistant(step.output))
+        elif place not in early:
+            found.extend(step.to_messages())
+        whose += [step] * (len(found) - start - len(whose))
+    return whose
