@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 KIND = sys.argv[1] if __name__ == "__main__" else ""
@@ -78,6 +79,10 @@ def answer(method, params, ask):
     return text([ask(asked) for _ in range(params["arguments"].get("times", 1))])
 
 
+class CancelledCall(Exception):
+    """The client has cancelled the call: it is not answered."""
+
+
 def said_of(message, ask):
     found = answer(message["method"], message.get("params", {}), ask)
     return {"jsonrpc": "2.0", "id": message["id"], "error" if "code" in found else "result": found}
@@ -98,6 +103,8 @@ def stdio():
             if message.get("id") == number:
                 return message.get("result") or message["error"]["message"]
             log(message.get("method", "an answer"))
+            if message.get("method") == "notifications/cancelled":
+                raise CancelledCall
         return "nothing"
 
     for line in sys.stdin:
@@ -106,7 +113,8 @@ def stdio():
             messages.append(json.loads(sys.stdin.readline()))
         for message in messages:
             if "method" in message and "id" in message:
-                send(said_of(message, ask))
+                with suppress(CancelledCall):
+                    send(said_of(message, ask))
 
 
 class Handler(BaseHTTPRequestHandler):
