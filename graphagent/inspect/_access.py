@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote
 
@@ -89,10 +90,11 @@ class SignedIn:
 
     async def _sign_in(self, request: Request) -> Response:
         body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > _LONGEST:
-                return self._ask(request, "That is not a token.")
+        async with aclosing(request.stream()) as parts:
+            async for part in parts:
+                body += part
+                if len(body) > _LONGEST:
+                    return self._ask(request, "That is not a token.")
         given = _field(body, "token")
         if not hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode()):
             return self._ask(request, "That is not the token.")
