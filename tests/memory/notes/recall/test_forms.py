@@ -27,7 +27,7 @@ def test_the_groups_are_in_alphabetical_order():
 
 def test_a_form_of_two_words_has_the_other_forms_of_both():
     """The form of one of them has the forms of this one."""
-    forms = other_forms(apsw.Connection(":memory:"))
+    forms = other_forms(SqliteTables(apsw.Connection(":memory:")).tokens)
     assert set(forms["leav"].values()) == {"left", "leaf"}
     assert set(forms["left"].values()) == {"leave"}
 
