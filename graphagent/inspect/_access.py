@@ -12,8 +12,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from graphagent._html import tag
 from graphagent._web import is_bearer
-from graphagent.inspect._html import tag
 from graphagent.inspect._layout import POLICY, Site, page
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ try:
     from graphagent.inspect._access import Below, SignedIn, WithHeaders
 except ImportError:
     raise MissingExtraError("the inspector", "inspect") from None
+from graphagent._html import tag
 from graphagent.inspect._follow import events
 from graphagent.inspect._graph import POLICY, drawing
-from graphagent.inspect._html import tag
 from graphagent.inspect._layout import Site, nothing, page
 from graphagent.inspect._list import Chosen, runs_page, threads_page
 from graphagent.inspect._run import entry_page, now_of, prompt_page, run_page

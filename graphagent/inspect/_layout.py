@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from graphagent.inspect._html import Child, Html, tag
+from graphagent._html import Child, Html, tag
 
 _VIEWS = (("runs", "Runs"), ("threads", "Threads"))
 _KEYS = (

@@ -9,9 +9,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from graphagent._article import counted
+from graphagent._html import Child, Html, tag
 from graphagent.history import family, list_threads, run_owners
 from graphagent.inspect import _words
-from graphagent.inspect._html import Child, Html, tag
 from graphagent.inspect._layout import Site, nothing, page
 from graphagent.run import list_runs
 

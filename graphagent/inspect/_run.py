@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from graphagent import _clock
 from graphagent._article import counted
+from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
-from graphagent.inspect._html import Child, Html, tag
 from graphagent.inspect._layout import Site, nothing, page, told
 from graphagent.inspect._origins import Sent, sent
 from graphagent.inspect._spans import Span, spans_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphagent.inspect._html import tag
+from graphagent._html import tag
 from graphagent.inspect._spans import WAITS, Span
 from graphagent.inspect._time import Scale, is_leaf
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from graphagent import _clock
-from graphagent.inspect._html import Html, tag
+from graphagent._html import Html, tag
 
 if TYPE_CHECKING:
     from graphagent.run import RunHeader
