@@ -14,6 +14,7 @@ from graphagent.cli._options import AnyOwner, expand_options, flag, option
 from graphagent.cli._output import aside
 from graphagent.cli._serving import address_of, serve_until_stopped, token_at
 from graphagent.cli._store_place import StorePlace
+from graphagent.cli._user_code import work_at
 from graphagent.cli.runs._target import RunsStore
 
 
@@ -48,12 +49,20 @@ def inspect(
             "A further name under which browsers reach the pages, such as that of a proxy; can be repeated.",
         ),
     ] = None,
+    agent: Annotated[
+        str | None,
+        option(
+            "--agent",
+            "MODULE:NAME",
+            "An agent, or a list of agents, whose runs can be answered; workers go on with them. Default: the pages only read.",
+        ),
+    ] = None,
     prefix: Annotated[
         str, option("--prefix", "PATH", "The path below which a proxy serves the pages, such as /inspect.")
     ] = "",
     browser: Annotated[bool, flag("--open", text="Open the pages in the browser of this machine.")] = False,
 ) -> None:
-    """Show runs in a browser: which are there, what became of each, when it did what, and with which prompts. Nothing is changed."""
+    """Show runs in a browser: which are there, what became of each, when it did what, and with which prompts, and what waits for you."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     address, secret = address_of(http, "--http"), token_at(token)
 
@@ -65,10 +74,13 @@ def inspect(
     async def main() -> None:
         from graphagent.inspect import Inspector
 
+        agents = [] if agent is None else work_at(agent)[0]
         place = _stores.place_of("runs", inspected.store, new=False)
         async with _stores.open_store("runs", inspected.store, inspected.key, inspected.anchor) as store:
+            for each in agents:
+                each.store = store
             pages = Inspector(
-                store, owner=inspected.owner, sealed=inspected.key is not None,
+                store, agents=agents, owner=inspected.owner, sealed=inspected.key is not None,
                 name=_name_of(place),
             )  # fmt: skip
             await serve_until_stopped(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 from graphagent._options import check_store
 from graphagent._web import OF_THIS_MACHINE, Guard, check_token, serve
 from graphagent.errors import (
+    AnswerError,
     DamagedStoreError,
     GraphAgentError,
     MissingExtraError,
@@ -18,7 +20,7 @@ from graphagent.errors import (
     RunQueuedError,
     StoreError,
 )
-from graphagent.history import StoredRun, read_run, run_head
+from graphagent.history import StoredRun, list_questions, read_run, run_head
 
 try:
     import uvicorn as _  # noqa: F401  serve() needs it, and should not be the first to say so
@@ -31,7 +33,10 @@ except ImportError:
     raise MissingExtraError("the inspector", "inspect") from None
 from graphagent._html import tag
 from graphagent.inspect._follow import events
+from graphagent.inspect._forms import FormError, answer_of, parsed
 from graphagent.inspect._graph import POLICY, drawing
+from graphagent.inspect._html import tag
+from graphagent.inspect._inbox import inbox_page, question_form
 from graphagent.inspect._layout import Site, nothing, page
 from graphagent.inspect._list import Chosen, runs_page, threads_page
 from graphagent.inspect._run import entry_page, now_of, prompt_page, run_page
@@ -42,13 +47,17 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
+    from graphagent._agent import Agent
     from graphagent.protocols import Store
 
 _Answering: TypeAlias = "Callable[[Request], Awaitable[Response]]"
 _FILES = {"inspect.css": "text/css", "inspect.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _SHAPES = 1000
 """Shapes that are kept, each of some kB at most. That of a run that goes on is drawn again after each entry."""
+_LONGEST = 1_000_000
+"""Bytes of a form."""
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
+    (FormError, 403),
     (RunNotFoundError, 404),
     (RunQueuedError, 404),
     (LookupError, 404),
@@ -61,10 +70,11 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
 class Inspector:
     """Web pages that show the runs of a store: lists, and for each run what became of it, its timeline, its prompts, its journal.
 
-    The pages only read. The store is opened and closed by whoever made it.
+    With agents, what their runs wait for can be answered; otherwise the pages only read. The store is opened and closed by whoever made it.
 
     Args:
         runs: The store of the runs.
+        agents: Agents with this store, whose runs can be answered; workers go on with them.
         owner: Whose runs are shown; None: those of all owners.
         name: What the pages call the store, such as the name of its file.
         sealed: Whether the pages say that the store is encrypted.
@@ -73,9 +83,19 @@ class Inspector:
         TypeError: `runs` is not a store.
     """
 
-    def __init__(self, runs: Store, *, owner: str | None = None, name: str = "", sealed: bool = False) -> None:
+    def __init__(
+        self,
+        runs: Store,
+        *,
+        agents: Iterable[Agent[Any, Any]] = (),
+        owner: str | None = None,
+        name: str = "",
+        sealed: bool = False,
+    ) -> None:
         check_store(runs)
         self._store, self._owner, self._name, self._sealed = runs, owner, name, sealed
+        self._agents = {each.strategy.name: each for each in agents}
+        self._form = secrets.token_urlsafe(24)
         self._shapes: OrderedDict[tuple[str, str, int], str] = OrderedDict()
 
     def app(self, *, token: str | None = None, hosts: Sequence[str] = OF_THIS_MACHINE, prefix: str = "") -> ASGIApp:
@@ -101,11 +121,12 @@ class Inspector:
             *(
                 Route(f"/{path}", self._saying(answer))
                 for path, answer in (
-                    ("runs", self._runs), ("threads", self._threads), ("run", self._run), ("entry", self._entry), ("prompt", self._prompt),
+                    ("runs", self._runs), ("threads", self._threads), ("inbox", self._inbox), ("run", self._run), ("entry", self._entry), ("prompt", self._prompt),
                     ("shape.svg", self._shape), ("graph.svg", self._graph), ("follow", self._follow),
                 )
             ),
         ]  # fmt: skip
+        routes.append(Route("/answer", self._saying(self._answer), methods=["POST"]))
         app: ASGIApp = Starlette(routes=routes)
         if token is not None:
             app = SignedIn(app, token, self._name)
@@ -142,7 +163,7 @@ class Inspector:
         )  # fmt: skip
 
     def _site(self, request: Request) -> Site:
-        return Site(quote(request.scope.get("root_path", "")), self._name, self._sealed)
+        return Site(quote(request.scope.get("root_path", "")), self._name, self._sealed, self._form)
 
     def _saying(self, answer: _Answering) -> _Answering:
         """Return what answers a request, and says what is wrong with the store or the address where something is."""
@@ -150,9 +171,9 @@ class Inspector:
         async def answering(request: Request) -> Response:
             try:
                 return await answer(request)
-            except (GraphAgentError, LookupError) as error:
+            except (GraphAgentError, LookupError, FormError) as error:
                 status = next(status for kind, status in _STATUSES if isinstance(error, kind))
-                title = "Not found" if status == 404 else "The store cannot be shown"
+                title = {403: "Not done", 404: "Not found"}.get(status, "The store cannot be shown")
                 said = [
                     tag("h1", title),
                     nothing(str(error.args[0] if error.args else error)),
@@ -171,6 +192,52 @@ class Inspector:
 
     async def _threads(self, request: Request) -> Response:
         return HTMLResponse(await threads_page(self._store, self._site(request), only=self._owner))
+
+    async def _inbox(self, request: Request) -> Response:
+        return HTMLResponse(await inbox_page(self._store, self._site(request), self._agents, only=self._owner))
+
+    async def _answer(self, request: Request) -> Response:
+        """Record an answer; what is wrong with it is said in the form, which keeps nothing of it."""
+        fields = await self._fields(request)
+        run_id, owner, id_ = (fields.get(name, "") for name in ("run", "owner", "question"))
+        site = self._site(request)
+        found = await list_questions(self._store, owner=owner) if self._owner in (None, owner) else []
+        pending = next((each for each in found if (each.run_id, each.question.id) == (run_id, id_)), None)
+        if pending is None:
+            said = nothing(
+                "This question is not open any more: it was answered, or its run was ended or removed. ",
+                tag("a", "Inbox", href=site.url("inbox")),
+            )
+            return HTMLResponse(page(site, "Not open any more", tag("h1", "Not open any more"), said), 409)
+        agent = self._agents.get(pending.strategy)
+        try:
+            if agent is None:
+                raise FormError("It cannot be answered here.")
+            await agent.handle(run_id, owner=owner).answer(
+                answers={id_: answer_of(pending.question, fields, "inspector")}
+            )
+        except (FormError, AnswerError) as error:
+            form = question_form(site, pending, self._agents, str(error))
+            return HTMLResponse(page(site, "Not answered", tag("h1", "Not answered"), form, view="inbox"), 422)
+        return RedirectResponse(site.url("run", id=run_id, owner=owner), 303)
+
+    async def _fields(self, request: Request) -> dict[str, str]:
+        """Return the fields of a form of a page of this server.
+
+        Raises:
+            FormError: it is not one.
+        """
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > _LONGEST:
+                raise FormError(f"An answer has at most {_LONGEST:,} bytes here; graphagent runs answer takes more.")
+        fields = parsed(body)
+        if not secrets.compare_digest(fields.get("form", "").encode("utf-8", "replace"), self._form.encode()):
+            raise FormError(
+                "This form is not of this server, or from before it was started. Load its page again, and send it once more."
+            )
+        return fields
 
     async def _run(self, request: Request) -> Response:
         stored, query = await self._stored(request), request.query_params

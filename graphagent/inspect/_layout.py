@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from graphagent._html import Child, Html, tag
 
-_VIEWS = (("runs", "Runs"), ("threads", "Threads"))
+_VIEWS = (("runs", "Runs"), ("threads", "Threads"), ("inbox", "Inbox"))
 _KEYS = (
     ("j k", "move"),
     ("Enter", "open"),
@@ -15,6 +15,7 @@ _KEYS = (
     ("n", "next problem"),
     ("g r", "runs"),
     ("g t", "threads"),
+    ("g i", "inbox"),
 )
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -33,6 +34,8 @@ class Site:
     """What is shown, such as the file of the store."""
     sealed: bool = False
     """Whether the store is encrypted."""
+    form: str = ""
+    """What forms have to send back, so that only pages of this server change anything."""
 
     def url(self, view: str, **query: str | int) -> str:
         """Return the address of a view. Ids of runs stand in queries: in a path, a browser would resolve `..`."""

@@ -234,7 +234,8 @@ def _row(site: Site, head: RunHeader, *, owners: bool) -> Html:
     if owners and head.owner:
         below.append(tag("span", f"of {head.owner}", class_="tag"))
     said = _words.reason(head)
-    why = tag("div", said, class_=f"why {head.status}") if said else None
+    answer = tag("a", " Answer", href=site.url("inbox")) if head.status == "waiting" and not head.parent else None
+    why = tag("div", said, answer, class_=f"why {head.status}") if said else None
     title = tag("a", _words.title(head), href=_run_url(site, head), class_="title")
     image = tag(
         "img",

@@ -42,7 +42,7 @@ def run_page(site: Site, stored: StoredRun, *, spans_from: int = 0, entries_from
     body: list[Child] = [
         _head(site, stored, spans),
         _failure(stored),
-        _questions(stored),
+        _questions(site, stored),
         tag("div", _graph(site, stored), _timeline(site, stored, spans, spans_from), class_="two"),
         _parts(site, stored),
         _transcript(site, stored),
@@ -129,7 +129,7 @@ def frames_of(traceback: str) -> Iterable[tuple[str, bool]]:
         yield line, own
 
 
-def _questions(stored: StoredRun) -> Html | None:
+def _questions(site: Site, stored: StoredRun) -> Html | None:
     if not stored.questions:
         return None
     shown = [
@@ -140,16 +140,12 @@ def _questions(stored: StoredRun) -> Html | None:
         )
         for each in stored.questions
     ]  # fmt: skip
-    ids = stored.questions[0].id + "=ANSWER" if len(stored.questions) > 1 else "ANSWER"
+    ids = f"{shlex.quote(stored.questions[0].id)}=ANSWER" if len(stored.questions) > 1 else "ANSWER"
     command = tag("code", f"graphagent runs answer {shlex.quote(stored.head.run_id)} {ids}")
+    inbox = tag("a", "Answer it in the inbox", href=site.url("inbox"))
     return tag(
-        "section",
-        tag("h2", "It waits for you"),
-        shown,
-        tag("p", "Answer it with ", command),
-        class_="question problem",
-        tabindex="-1",
-    )
+        "section", tag("h2", "It waits for you"), shown, tag("p", inbox, ", or with ", command), class_="question problem", tabindex="-1",
+    )  # fmt: skip
 
 
 def _graph(site: Site, stored: StoredRun) -> Html:

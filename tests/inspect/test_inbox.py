@@ -1,0 +1,112 @@
+"""What waits for people: forms from the schema of the answer, and answers from forms."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from html import unescape
+from typing import Literal
+
+from graphagent import END, START, Agent, Strategy, tool
+from graphagent.history import list_questions, run_head
+from graphagent.llm import ToolCall
+from graphagent.nodes import ask_human
+from graphagent.store import MemoryStore
+from graphagent.testing import ScriptedModel
+from graphagent_strategies import single_run
+from tests.inspect.pages import HOSTILE, Page, filled, looking, read
+
+
+@dataclass
+class Seat:
+    row: int
+    side: Literal["window", "aisle"]
+    quiet: bool
+    note: str = ""
+
+
+def seats(store):
+    return Agent(Strategy("seats", START >> ask_human(f"Which seat? {HOSTILE}", Seat) >> END), store=store)
+
+
+def payer(store, paid):
+    @tool(approve=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    return Agent(
+        single_run(), model=ScriptedModel([ToolCall("pay", {"amount": 20}), "Done."]), tools=[pay], store=store
+    )
+
+
+def fields(page):
+    """Return the hidden fields of the only form of a page."""
+    return {
+        name: unescape(value) for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page)
+    }
+
+
+async def test_a_form_answers_what_its_schema_asks_for():
+    """What does not fit is said in the form and changes nothing; then the answer is recorded, and the run goes on with it."""
+    agent = seats(store := MemoryStore())
+    await agent.run("Oslo", run_id="trip", owner="ada")
+    async with looking(store, options={"agents": [agent]}) as client:
+        form = (await client.get("/inbox")).text
+        page = Page(form)
+        assert page.tags.count("fieldset") >= 3
+        assert {"input", "textarea", "button"} <= {*page.tags}
+        assert not {each for each in page.attributes if each.startswith("on")}
+        given = {**fields(form), "do": "answer", "value.row": "12", "value.side": '"aisle"', "value.quiet": "true"}
+        for wrong, said in (
+            ({"value.row": "no"}, "row is not valid JSON"), ({"value.row": "1.5"}, "row"), ({"value.side": '"roof"'}, "side"),
+            ({"value.quiet": ""}, "quiet is not given"), ({"do": "dance"}, "does not say what to do"),
+        ):  # fmt: skip
+            answer = await client.post("/answer", data={**given, **wrong})
+            assert answer.status_code == 422
+            assert said in unescape(answer.text)
+        assert (await run_head(store, "trip", owner="ada")).status == "waiting"
+        for change in ({"form": ""}, {"form": "x" * 32}):
+            assert (await client.post("/answer", data={**given, **change})).status_code == 403
+        assert (await client.post("/answer", data=given, headers={"Origin": "https://evil.example"})).status_code == 403
+        done = await client.post("/answer", data=given)
+        assert (done.status_code, done.headers["location"]) == (303, "/run?id=trip&owner=ada")
+        again = await client.post("/answer", data=given)
+        assert again.status_code == 409
+        assert "not open any more" in again.text
+    assert (await agent.resume("trip", owner="ada")).output == Seat(12, "aisle", True)
+
+
+async def test_a_call_is_approved_with_other_arguments_or_refused():
+    """The fields of an approval are its arguments, and the reason of a refusal."""
+    for change, wanted in (
+        ({"do": "approve"}, [20]), ({"do": "approve", "arguments": '{"amount": 7}'}, [7]), ({"do": "deny", "reason": "Too much"}, []),
+    ):  # fmt: skip
+        agent = payer(store := MemoryStore(), paid := [])
+        await agent.run("Pay Ada.", run_id="pays")
+        async with looking(store, options={"agents": [agent]}) as client:
+            form = (await client.get("/inbox")).text
+            assert "&quot;amount&quot;: 20" in form
+            assert (
+                await client.post("/answer", data={**fields(form), "do": "approve", "arguments": "[]"})
+            ).status_code == 422
+            assert (await client.post("/answer", data={**fields(form), **change})).status_code == 303
+        await agent.resume("pays")
+        assert paid == wanted
+
+
+async def test_without_its_agent_a_question_is_shown_and_cannot_be_answered():
+    """The form is greyed out, with the reason and the command; sent all the same, nothing happens."""
+    store = await filled()
+    async with looking(store) as client:
+        page = (await client.get("/inbox")).text
+        assert "<fieldset disabled>" in page
+        assert "graphagent runs answer asks" in page
+        answer = await client.post("/answer", data={**fields(page), "do": "answer", "value": "yes"})
+        assert answer.status_code == 422
+        assert "/inbox" in (await read(client, "/runs")).links
+    assert len(await list_questions(store)) == 1
+    async with looking(store, options={"owner": "ada"}) as client:
+        assert "Nobody is waited for" in (await read(client, "/inbox")).text
+        assert (await client.post("/answer", data={**fields(page), "do": "deny"})).status_code == 403
