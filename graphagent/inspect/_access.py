@@ -89,12 +89,9 @@ class SignedIn:
             await self._ask(request, "")(scope, receive, send)
 
     async def _sign_in(self, request: Request) -> Response:
-        body = b""
-        async with aclosing(request.stream()) as parts:
-            async for part in parts:
-                body += part
-                if len(body) > _LONGEST:
-                    return self._ask(request, "That is not a token.")
+        body = await sent(request, _LONGEST)
+        if body is None:
+            return self._ask(request, "That is not a token.")
         given = _field(body, "token")
         if not hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode()):
             return self._ask(request, "That is not the token.")
@@ -127,6 +124,17 @@ class SignedIn:
         )  # fmt: skip
         said = tag("p", wrong, class_="error", role="alert") if wrong else None
         return HTMLResponse(page(site, "Token", tag("h1", "A token is needed"), said, form), 401)
+
+
+async def sent(request: Request, most: int) -> bytes | None:
+    """Return the body of a request; None if it has more than `most` bytes."""
+    body = b""
+    async with aclosing(request.stream()) as parts:
+        async for part in parts:
+            body += part
+            if len(body) > most:
+                return None
+    return body
 
 
 def _field(body: bytes, name: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import quote
 
 from graphagent._options import check_store
@@ -28,10 +29,10 @@ try:
     from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
     from starlette.routing import Route
 
-    from graphagent.inspect._access import Below, SignedIn, WithHeaders
+    from graphagent.inspect._access import Below, SignedIn, WithHeaders, sent
 except ImportError:
     raise MissingExtraError("the inspector", "inspect") from None
-from graphagent._html import tag
+from graphagent.inspect._facts import fact_page, facts_page
 from graphagent.inspect._follow import events
 from graphagent.inspect._forms import FormError, answer_of, parsed
 from graphagent.inspect._graph import POLICY, drawing
@@ -42,13 +43,14 @@ from graphagent.inspect._list import Chosen, runs_page, threads_page
 from graphagent.inspect._run import entry_page, now_of, prompt_page, run_page
 from graphagent.inspect._shape import shape
 from graphagent.inspect._spans import spans_of
+from graphagent.memory import AgentMemory
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
     from graphagent._agent import Agent
-    from graphagent.protocols import Store
+    from graphagent.protocols import Feature, KeepingProvider, Store
 
 _Answering: TypeAlias = "Callable[[Request], Awaitable[Response]]"
 _FILES = {"inspect.css": "text/css", "inspect.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -74,6 +76,7 @@ class Inspector:
 
     Args:
         runs: The store of the runs.
+        facts: Where the facts are; they are shown, also in prompts.
         agents: Agents with this store, whose runs can be answered; workers go on with them.
         owner: Whose runs are shown; None: those of all owners.
         name: What the pages call the store, such as the name of its file.
@@ -87,6 +90,7 @@ class Inspector:
         self,
         runs: Store,
         *,
+        facts: KeepingProvider | None = None,
         agents: Iterable[Agent[Any, Any]] = (),
         owner: str | None = None,
         name: str = "",
@@ -95,6 +99,7 @@ class Inspector:
         check_store(runs)
         self._store, self._owner, self._name, self._sealed = runs, owner, name, sealed
         self._agents = {each.strategy.name: each for each in agents}
+        self._facts = facts
         self._form = secrets.token_urlsafe(24)
         self._shapes: OrderedDict[tuple[str, str, int], str] = OrderedDict()
 
@@ -121,7 +126,7 @@ class Inspector:
             *(
                 Route(f"/{path}", self._saying(answer))
                 for path, answer in (
-                    ("runs", self._runs), ("threads", self._threads), ("inbox", self._inbox), ("run", self._run), ("entry", self._entry), ("prompt", self._prompt),
+                    ("runs", self._runs), ("threads", self._threads), ("inbox", self._inbox), *((("facts", self._known), ("fact", self._fact)) if self._facts is not None else ()), ("run", self._run), ("entry", self._entry), ("prompt", self._prompt),
                     ("shape.svg", self._shape), ("graph.svg", self._graph), ("follow", self._follow),
                 )
             ),
@@ -163,7 +168,9 @@ class Inspector:
         )  # fmt: skip
 
     def _site(self, request: Request) -> Site:
-        return Site(quote(request.scope.get("root_path", "")), self._name, self._sealed, self._form)
+        return Site(
+            quote(request.scope.get("root_path", "")), self._name, self._sealed, self._facts is not None, self._form
+        )
 
     def _saying(self, answer: _Answering) -> _Answering:
         """Return what answers a request, and says what is wrong with the store or the address where something is."""
@@ -192,6 +199,16 @@ class Inspector:
 
     async def _threads(self, request: Request) -> Response:
         return HTMLResponse(await threads_page(self._store, self._site(request), only=self._owner))
+
+    async def _known(self, request: Request) -> Response:
+        assert self._facts is not None
+        return HTMLResponse(await facts_page(self._facts, self._site(request), request.query_params, only=self._owner))
+
+    async def _fact(self, request: Request) -> Response:
+        assert self._facts is not None
+        if self._owner is not None and request.query_params.get("owner", "") != self._owner:
+            raise LookupError("nothing is known of this here")
+        return HTMLResponse(await fact_page(self._facts, self._site(request), request.query_params))
 
     async def _inbox(self, request: Request) -> Response:
         return HTMLResponse(await inbox_page(self._store, self._site(request), self._agents, only=self._owner))
@@ -227,11 +244,9 @@ class Inspector:
         Raises:
             FormError: it is not one.
         """
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > _LONGEST:
-                raise FormError(f"An answer has at most {_LONGEST:,} bytes here; graphagent runs answer takes more.")
+        body = await sent(request, _LONGEST)
+        if body is None:
+            raise FormError(f"An answer has at most {_LONGEST:,} bytes here; graphagent runs answer takes more.")
         fields = parsed(body)
         if not secrets.compare_digest(fields.get("form", "").encode("utf-8", "replace"), self._form.encode()):
             raise FormError(
@@ -282,7 +297,16 @@ class Inspector:
 
     async def _stored(self, request: Request) -> StoredRun:
         run_id, owner = self._named(request)
-        return await read_run(self._store, run_id, owner=owner)
+        return await read_run(self._store, run_id, owner=owner, features=await self._features(owner))
+
+    async def _features(self, owner: str) -> dict[type[Any], Feature]:
+        """Return what looks up facts in prompts: nothing for an owner without any here, whose facts may be elsewhere, and not forgotten."""
+        if self._facts is None:
+            return {}
+        async with aclosing(cast("Any", self._facts.export(owner=owner))) as records:
+            async for _ in records:
+                return {AgentMemory: cast("Feature", AgentMemory(provider=self._facts))}
+        return {}
 
     def _named(self, request: Request) -> tuple[str, str]:
         """Return the id and the owner of the run that an address names.

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from graphagent._html import Child, Html, tag
 
-_VIEWS = (("runs", "Runs"), ("threads", "Threads"), ("inbox", "Inbox"))
+_VIEWS = (("runs", "Runs"), ("threads", "Threads"), ("inbox", "Inbox"), ("facts", "Facts"))
 _KEYS = (
     ("j k", "move"),
     ("Enter", "open"),
@@ -16,6 +16,7 @@ _KEYS = (
     ("g r", "runs"),
     ("g t", "threads"),
     ("g i", "inbox"),
+    ("g f", "facts"),
 )
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -34,6 +35,8 @@ class Site:
     """What is shown, such as the file of the store."""
     sealed: bool = False
     """Whether the store is encrypted."""
+    facts: bool = False
+    """Whether facts are shown."""
     form: str = ""
     """What forms have to send back, so that only pages of this server change anything."""
 
@@ -58,6 +61,7 @@ def page(site: Site, title: str, *body: Child, view: str = "", wide: bool = Fals
     views = [
         tag("a", label, href=site.url(name), aria_current="page" if name == view else None, data_view=name)
         for name, label in _VIEWS
+        if name != "facts" or site.facts
     ]
     bar = tag(
         "header",
