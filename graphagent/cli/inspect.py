@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import webbrowser
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import anyio
 
@@ -16,6 +18,10 @@ from graphagent.cli._serving import address_of, serve_until_stopped, token_at
 from graphagent.cli._store_place import StorePlace
 from graphagent.cli._user_code import work_at
 from graphagent.cli.runs._target import RunsStore
+from graphagent.memory import StoreMemoryProvider
+
+if TYPE_CHECKING:
+    from graphagent.protocols import KeepingProvider, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +82,14 @@ def inspect(
 
         agents = [] if agent is None else work_at(agent)[0]
         place = _stores.place_of("runs", inspected.store, new=False)
-        async with _stores.open_store("runs", inspected.store, inspected.key, inspected.anchor) as store:
+        async with (
+            _stores.open_store("runs", inspected.store, inspected.key, inspected.anchor) as store,
+            _facts_of(inspected, store) as facts,
+        ):
             for each in agents:
                 each.store = store
             pages = Inspector(
-                store, agents=agents, owner=inspected.owner, sealed=inspected.key is not None,
+                store, facts=facts, agents=agents, owner=inspected.owner, sealed=inspected.key is not None,
                 name=_name_of(place),
             )  # fmt: skip
             await serve_until_stopped(
@@ -90,6 +99,23 @@ def inspect(
             )
 
     anyio.run(main)
+
+
+@asynccontextmanager
+async def _facts_of(inspected: Inspected, store: Store) -> AsyncGenerator[KeepingProvider | None]:
+    """Yield the facts that are kept with the runs: in the same store, or in the folder of both. None: there are none, or they have another key."""
+    given = inspected.store
+    if given is not None and (given.is_server or not _stores.names_folder(given.path)):
+        yield StoreMemoryProvider(store)
+        return
+    folder = _stores.place_of("facts", given, new=True)
+    is_sealed = (folder.path / _stores.SEALED).exists()
+    if not folder.path.is_dir() or (is_sealed and inspected.key is None):
+        yield None
+        return
+    key, anchor = (inspected.key, inspected.anchor) if is_sealed else (None, None)
+    async with _stores.open_facts(folder, key, anchor, new=False) as facts:
+        yield facts
 
 
 def _name_of(place: StorePlace) -> str:
