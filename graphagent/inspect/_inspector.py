@@ -21,7 +21,7 @@ from graphagent.errors import (
     RunQueuedError,
     StoreError,
 )
-from graphagent.history import StoredRun, list_questions, read_run, run_head
+from graphagent.history import StoredRun, compare_runs, list_questions, read_run, run_head
 
 try:
     import uvicorn as _  # noqa: F401  serve() needs it, and should not be the first to say so
@@ -32,6 +32,7 @@ try:
     from graphagent.inspect._access import Below, SignedIn, WithHeaders, sent
 except ImportError:
     raise MissingExtraError("the inspector", "inspect") from None
+from graphagent.inspect._compare import compare_page
 from graphagent.inspect._facts import fact_page, facts_page
 from graphagent.inspect._follow import events
 from graphagent.inspect._forms import FormError, answer_of, parsed
@@ -128,6 +129,7 @@ class Inspector:
                 for path, answer in (
                     ("runs", self._runs), ("threads", self._threads), ("inbox", self._inbox), *((("facts", self._known), ("fact", self._fact)) if self._facts is not None else ()), ("run", self._run), ("entry", self._entry), ("prompt", self._prompt),
                     ("shape.svg", self._shape), ("graph.svg", self._graph), ("follow", self._follow),
+                    ("compare", self._compare),
                 )
             ),
         ]  # fmt: skip
@@ -273,6 +275,12 @@ class Inspector:
         return HTMLResponse(
             prompt_page(self._site(request), await self._stored(request), _number(request.query_params.get("step")))
         )
+
+    async def _compare(self, request: Request) -> Response:
+        _, owner = self._named(request)
+        a, b = (request.query_params.get(name, "") for name in "ab")
+        diff = await compare_runs(self._store, a, b, owner=owner)
+        return HTMLResponse(compare_page(self._site(request), diff, owner, _number(request.query_params.get("start"))))
 
     async def _graph(self, request: Request) -> Response:
         drawn = drawing(await self._stored(request))

@@ -10,6 +10,8 @@ from graphagent import _clock
 from graphagent._article import counted
 from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
+from graphagent.inspect._compare import compare_form
+from graphagent.inspect._html import Child, Html, tag
 from graphagent.inspect._layout import Site, nothing, page, told
 from graphagent.inspect._origins import Sent, sent
 from graphagent.inspect._spans import Span, spans_of
@@ -91,7 +93,11 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span]) -> Html:
         "p", tag("span", "It is being executed; load the page again to see more.", class_="said"),
         role="status", class_="live", data_follow=url_of(site, head, "follow"), data_entry=stored.entries[-1].number,
     ) if head.status == "running" else None  # fmt: skip
-    return tag("header", crumb, tag("h1", _words.title(head)), told(facts), told(links), why, live, class_="runhead")
+    others = [head.origin[0]] if head.origin else []
+    compare = None if head.parent else compare_form(site, head.run_id, head.owner, others)
+    return tag(
+        "header", crumb, tag("h1", _words.title(head)), told(facts), told(links), why, live, compare, class_="runhead"
+    )
 
 
 def _tokens(stored: StoredRun) -> Html:

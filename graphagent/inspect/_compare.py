@@ -1,0 +1,110 @@
+"""Two runs side by side: what they have in common in one line, and what each did from the first difference on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from graphagent._article import counted
+from graphagent.inspect._html import Child, Html, tag
+from graphagent.inspect._layout import Site, nothing, page
+from graphagent.inspect._values import line_of
+
+if TYPE_CHECKING:
+    from graphagent.history import Diff, Entry
+
+ROWS = 250
+
+
+def compare_page(site: Site, diff: Diff, owner: str, first: int) -> str:
+    """Return the page of a comparison.
+
+    Args:
+        site: The server.
+        diff: The two runs.
+        owner: The owner of both.
+        first: The first row after the difference that is shown.
+    """
+    rows = list(zip_longest(diff.only_a, diff.only_b))
+    names = [tag("a", tag("code", each), href=site.url("run", id=each, owner=owner)) for each in (diff.a, diff.b)]
+    head = tag("tr", [tag("th", name, scope="col", class_=side) for name, side in zip(names, "ab", strict=True)])
+    body = [
+        tag("tr", _side(site, diff.a, owner, one, "a"), _side(site, diff.b, owner, two, "b"))
+        for one, two in rows[first : first + ROWS]
+    ]
+    said = tag(
+        "p",
+        f"{counted(diff.common, 'entry')} in common, then {len(diff.only_a):,} and {len(diff.only_b):,}.",
+        class_="sub",
+    )
+    shown: list[Child] = [said]
+    if body:
+        shown.append(
+            tag(
+                "table",
+                tag("caption", "Entries from the first difference on", class_="unseen"),
+                tag("thead", head),
+                tag("tbody", body),
+                class_="compare",
+            )
+        )
+    else:
+        shown.append(nothing("Both did the same. " if diff.a != diff.b else "This is one run. ", *names))
+    if first + ROWS < len(rows):
+        shown.append(
+            tag(
+                "p",
+                tag(
+                    "a",
+                    "Later",
+                    href=site.url("compare", a=diff.a, b=diff.b, owner=owner, start=first + ROWS),
+                    rel="next",
+                    class_="button",
+                ),
+                class_="more",
+            )
+        )
+    crumb = tag("p", tag("a", "Runs", href=site.url("runs")), " / compare", class_="crumb")
+    return page(site, f"{diff.a} and {diff.b}", crumb, tag("h1", "Two runs"), shown, wide=True)
+
+
+def _side(site: Site, run_id: str, owner: str, entry: Entry | None, side: str) -> Html:
+    if entry is None:
+        return tag("td", class_="absent")
+    link = tag("a", f"{entry.number:,} {entry.kind}", href=site.url("entry", id=run_id, owner=owner, n=entry.number))
+    return tag(
+        "td",
+        link,
+        " ",
+        tag("code", entry.where),
+        tag("div", line_of(entry), class_="error" if entry.error is not None else None),
+        class_=side,
+    )
+
+
+def compare_form(site: Site, run_id: str, owner: str, others: Sequence[str]) -> Html:
+    """Return where a person names the run to compare a run with: those that it comes from are offered."""
+    hidden = [
+        tag("input", type="hidden", name=name, value=value)
+        for name, value in (("a", run_id), ("owner", owner))
+        if value
+    ]
+    links = [
+        tag("a", f"Compare with {each}", href=site.url("compare", a=each, b=run_id, owner=owner), class_="button")
+        for each in others
+    ]
+    field = tag(
+        "input", type="text", name="b", required=True, placeholder="Id of another run", aria_label="Id of another run"
+    )
+    form = tag(
+        "form",
+        hidden,
+        field,
+        " ",
+        tag("button", "Compare", type="submit"),
+        action=site.url("compare"),
+        method="get",
+        class_="compare-form",
+    )
+    return tag("details", tag("summary", "Compare with another run"), links, form)
