@@ -60,12 +60,13 @@ def inspect(
         option(
             "--agent",
             "MODULE:NAME",
-            "An agent, or a list of agents, whose runs can be answered; workers go on with them. Default: the pages only read.",
+            "An agent, or a list of agents, whose runs can be answered; workers go on with them. Default: questions are only read.",
         ),
     ] = None,
     prefix: Annotated[
         str, option("--prefix", "PATH", "The path below which a proxy serves the pages, such as /inspect.")
     ] = "",
+    read_only: Annotated[bool, flag("--read-only", text="Let the pages change nothing.")] = False,
     browser: Annotated[bool, flag("--open", text="Open the pages in the browser of this machine.")] = False,
 ) -> None:
     """Show runs in a browser: which are there, what became of each, when it did what, and with which prompts, and what waits for you."""
@@ -89,7 +90,7 @@ def inspect(
             for each in agents:
                 each.store = store
             pages = Inspector(
-                store, facts=facts, agents=agents, owner=inspected.owner, sealed=inspected.key is not None,
+                store, facts=facts, agents=agents, read_only=read_only, owner=inspected.owner, sealed=inspected.key is not None,
                 name=_name_of(place),
             )  # fmt: skip
             await serve_until_stopped(

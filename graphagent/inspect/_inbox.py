@@ -77,7 +77,7 @@ def question_form(
         )
     subject = None if question.about in (None, "") or question.call is not None else tag("pre", text_of(question.about))
     call = None if question.call is None else tag("p", "calls ", tag("code", question.call.name))
-    can = pending.strategy in strategies
+    can = pending.strategy in strategies and bool(site.form)
     hidden = [tag("input", type="hidden", name=name, value=value) for name, value in (
         ("form", site.form), ("run", pending.run_id), ("owner", pending.owner), ("question", question.id),
     )]  # fmt: skip
@@ -85,12 +85,14 @@ def question_form(
     said = tag("p", wrong, class_="error", role="alert") if wrong else None
     return tag(
         "section", tag("h2", question.question or "(no text)"), since, due, call, subject, said,
-        tag("form", hidden, fields, method="post", action=site.url("answer")), None if can else _why_not(pending),
+        tag("form", hidden, fields, method="post", action=site.url("answer")), None if can else _why_not(site, pending),
         class_="question problem", tabindex="-1",
     )  # fmt: skip
 
 
-def _why_not(pending: PendingQuestion) -> Html:
+def _why_not(site: Site, pending: PendingQuestion) -> Html:
+    if not site.form:
+        return tag("p", "It cannot be answered here, since these pages only read.", class_="sub")
     command = f"graphagent runs answer {shlex.quote(pending.run_id)} {shlex.quote(pending.question.id)}=ANSWER --agent MODULE:AGENT"
     return tag(
         "p",

@@ -17,11 +17,12 @@ from graphagent.errors import (
     DamagedStoreError,
     GraphAgentError,
     MissingExtraError,
+    RunClaimedError,
     RunNotFoundError,
     RunQueuedError,
     StoreError,
 )
-from graphagent.history import StoredRun, compare_runs, list_questions, read_run, run_head
+from graphagent.history import StoredRun, compare_runs, end_run, list_questions, read_run, run_head
 
 try:
     import uvicorn as _  # noqa: F401  serve() needs it, and should not be the first to say so
@@ -61,6 +62,7 @@ _LONGEST = 1_000_000
 """Bytes of a form."""
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (FormError, 403),
+    (RunClaimedError, 409),
     (RunNotFoundError, 404),
     (RunQueuedError, 404),
     (LookupError, 404),
@@ -73,7 +75,7 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
 class Inspector:
     """Web pages that show the runs of a store: lists, and for each run what became of it, its timeline, its prompts, its journal.
 
-    With agents, what their runs wait for can be answered; otherwise the pages only read. The store is opened and closed by whoever made it.
+    Runs can be ended; with agents, what their runs wait for can be answered. The store is opened and closed by whoever made it.
 
     Args:
         runs: The store of the runs.
@@ -82,6 +84,7 @@ class Inspector:
         owner: Whose runs are shown; None: those of all owners.
         name: What the pages call the store, such as the name of its file.
         sealed: Whether the pages say that the store is encrypted.
+        read_only: Whether nothing can be changed.
 
     Raises:
         TypeError: `runs` is not a store.
@@ -96,12 +99,13 @@ class Inspector:
         owner: str | None = None,
         name: str = "",
         sealed: bool = False,
+        read_only: bool = False,
     ) -> None:
         check_store(runs)
         self._store, self._owner, self._name, self._sealed = runs, owner, name, sealed
         self._agents = {each.strategy.name: each for each in agents}
         self._facts = facts
-        self._form = secrets.token_urlsafe(24)
+        self._form = "" if read_only else secrets.token_urlsafe(24)
         self._shapes: OrderedDict[tuple[str, str, int], str] = OrderedDict()
 
     def app(self, *, token: str | None = None, hosts: Sequence[str] = OF_THIS_MACHINE, prefix: str = "") -> ASGIApp:
@@ -133,7 +137,10 @@ class Inspector:
                 )
             ),
         ]  # fmt: skip
-        routes.append(Route("/answer", self._saying(self._answer), methods=["POST"]))
+        routes += [
+            Route(f"/{path}", self._saying(answer), methods=["POST"])
+            for path, answer in (("answer", self._answer), ("end", self._end))
+        ]
         app: ASGIApp = Starlette(routes=routes)
         if token is not None:
             app = SignedIn(app, token, self._name)
@@ -182,7 +189,7 @@ class Inspector:
                 return await answer(request)
             except (GraphAgentError, LookupError, FormError) as error:
                 status = next(status for kind, status in _STATUSES if isinstance(error, kind))
-                title = {403: "Not done", 404: "Not found"}.get(status, "The store cannot be shown")
+                title = {403: "Not done", 404: "Not found", 409: "Not done"}.get(status, "The store cannot be shown")
                 said = [
                     tag("h1", title),
                     nothing(str(error.args[0] if error.args else error)),
@@ -240,6 +247,19 @@ class Inspector:
             return HTMLResponse(page(site, "Not answered", tag("h1", "Not answered"), form, view="inbox"), 422)
         return RedirectResponse(site.url("run", id=run_id, owner=owner), 303)
 
+    async def _end(self, request: Request) -> Response:
+        """End a run: by its agent, which a worker may have to hear, or else in the store."""
+        fields = await self._fields(request)
+        run_id, owner, reason = (fields.get(name, "") for name in ("run", "owner", "reason"))
+        if self._owner not in (None, owner):
+            raise RunNotFoundError(run_id, owner)
+        agent = self._agents.get((await run_head(self._store, run_id, owner=owner)).strategy)
+        if agent is None:
+            await end_run(self._store, run_id, reason, owner=owner)
+        else:
+            await agent.handle(run_id, owner=owner).end(reason)
+        return RedirectResponse(self._site(request).url("run", id=run_id, owner=owner), 303)
+
     async def _fields(self, request: Request) -> dict[str, str]:
         """Return the fields of a form of a page of this server.
 
@@ -250,6 +270,8 @@ class Inspector:
         if body is None:
             raise FormError(f"An answer has at most {_LONGEST:,} bytes here; graphagent runs answer takes more.")
         fields = parsed(body)
+        if not self._form:
+            raise FormError("These pages only read.")
         if not secrets.compare_digest(fields.get("form", "").encode("utf-8", "replace"), self._form.encode()):
             raise FormError(
                 "This form is not of this server, or from before it was started. Load its page again, and send it once more."

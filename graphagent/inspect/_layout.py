@@ -38,7 +38,7 @@ class Site:
     facts: bool = False
     """Whether facts are shown."""
     form: str = ""
-    """What forms have to send back, so that only pages of this server change anything."""
+    """What forms have to send back, so that only pages of this server change anything; empty if nothing may be changed."""
 
     def url(self, view: str, **query: str | int) -> str:
         """Return the address of a view. Ids of runs stand in queries: in a path, a browser would resolve `..`."""

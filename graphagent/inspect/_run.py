@@ -95,9 +95,35 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span]) -> Html:
     ) if head.status == "running" else None  # fmt: skip
     others = [head.origin[0]] if head.origin else []
     compare = None if head.parent else compare_form(site, head.run_id, head.owner, others)
+    end = None if head.parent or head.status in ("done", "ended", "damaged") else _end_form(site, head)
     return tag(
-        "header", crumb, tag("h1", _words.title(head)), told(facts), told(links), why, live, compare, class_="runhead"
+        "header",
+        crumb,
+        tag("h1", _words.title(head)),
+        told(facts),
+        told(links),
+        why,
+        live,
+        compare,
+        end,
+        class_="runhead",
     )
+
+
+def _end_form(site: Site, head: RunHeader) -> Html | None:
+    """Return the form that ends a run where it is, unless nothing may be changed."""
+    if not site.form:
+        return None
+    hidden = [
+        tag("input", type="hidden", name=name, value=value)
+        for name, value in (("form", site.form), ("run", head.run_id), ("owner", head.owner))
+    ]
+    said = "It is ended where it is: nothing of it is executed any more, its questions are withdrawn, and it cannot be resumed; it can be forked."
+    reason = tag("label", "Reason ", tag("input", name="reason", type="text", autocomplete="off"))
+    return tag(
+        "details", tag("summary", "End this run"), tag("p", said, class_="sub"),
+        tag("form", hidden, reason, tag("button", "End it", type="submit"), method="post", action=site.url("end")),
+    )  # fmt: skip
 
 
 def _tokens(stored: StoredRun) -> Html:
