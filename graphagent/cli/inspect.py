@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Inspected(RunsStore):
+class InspectOptions(RunsStore):
     """The runs that are shown."""
 
     owner: AnyOwner = None
 
 
 @expand_options
-def inspect(
+def inspect(  # long because each option is described here
     *,
-    inspected: Inspected,
+    inspected: InspectOptions,
     http: Annotated[
         str,
         option("--http", "[HOST:]PORT", "Where to serve the pages. Default: 127.0.0.1:8766. Port 0 takes a free one."),
@@ -103,7 +103,7 @@ def inspect(
 
 
 @asynccontextmanager
-async def _facts_of(inspected: Inspected, store: Store) -> AsyncGenerator[KeepingProvider | None]:
+async def _facts_of(inspected: InspectOptions, store: Store) -> AsyncGenerator[KeepingProvider | None]:
     """Yield the facts that are kept with the runs: in the same store, or in the folder of both. None: there are none, or they have another key."""
     given = inspected.store
     if given is not None and (given.is_server or not _stores.names_folder(given.path)):

@@ -7,25 +7,31 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from graphagent._article import counted
+from graphagent.history import compare_runs
 from graphagent.inspect._html import Child, Html, tag
+from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, nothing, page
 from graphagent.inspect._values import line_of
 
 if TYPE_CHECKING:
-    from graphagent.history import Diff, Entry
+    from starlette.requests import Request
+
+    from graphagent.history import Entry
+    from graphagent.inspect._inspected import Inspected, Views
 
 ROWS = 250
 
 
-def compare_page(site: Site, diff: Diff, owner: str, first: int) -> str:
-    """Return the page of a comparison.
+async def compare(inspected: Inspected, request: Request) -> str:
+    """Return the page of a comparison. The address has the ids as `a` and `b`, and as `start` the first row after the difference that is shown.
 
-    Args:
-        site: The server.
-        diff: The two runs.
-        owner: The owner of both.
-        first: The first row after the difference that is shown.
+    Raises:
+        RunNotFoundError: one of the runs does not exist, or is not shown here.
+        StoreError: one cannot be read.
     """
+    site, query = inspected.site(request), request.query_params
+    a, owner = inspected.named(query, "a")
+    diff, first = await compare_runs(inspected.runs, a, query.get("b", ""), owner=owner), number(query.get("start"))
     rows = list(zip_longest(diff.only_a, diff.only_b))
     names = [tag("a", tag("code", each), href=site.url("run", id=each, owner=owner)) for each in (diff.a, diff.b)]
     head = tag("tr", [tag("th", name, scope="col", class_=side) for name, side in zip(names, "ab", strict=True)])
@@ -108,3 +114,6 @@ def compare_form(site: Site, run_id: str, owner: str, others: Sequence[str]) -> 
         class_="compare-form",
     )
     return tag("details", tag("summary", "Compare with another run"), links, form)
+
+
+VIEWS: Views = (("compare", compare),)

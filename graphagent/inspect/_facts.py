@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent._article import counted
 from graphagent.inspect import _words
 from graphagent.inspect._html import Child, Html, tag
+from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, nothing, page, told
 from graphagent.memory import Concept, Scope, ScopeKind, Subject, Withdrawal
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from starlette.requests import Request
+
+    from graphagent.inspect._inspected import Inspected, Views
     from graphagent.memory import Fact
     from graphagent.memory.facts._types import FactVersion
     from graphagent.protocols import KeepingProvider
@@ -74,24 +78,26 @@ async def known_facts(provider: KeepingProvider, only: str | None) -> list[Known
     return found
 
 
-async def facts_page(provider: KeepingProvider, site: Site, query: Mapping[str, str], *, only: str | None) -> str:
-    """Return the page of the facts that are known.
+def _provider(inspected: Inspected) -> KeepingProvider:
+    if inspected.facts is None:
+        raise LookupError("facts are not shown here")
+    return inspected.facts
 
-    Args:
-        provider: Where they are.
-        site: The server.
-        query: What the address asks for: `q`, words; `trust`, a level; `from`, the first row.
-        only: The owner whose facts are shown; None: all.
+
+async def facts(inspected: Inspected, request: Request) -> str:
+    """Return the page of the facts that are known. Its address has `q`, words; `trust`, a level; `from`, the first row.
 
     Raises:
+        LookupError: facts are not shown.
         StoreError: they cannot be read.
     """
-    every = await known_facts(provider, only)
+    site, query = inspected.site(request), request.query_params
+    every = await known_facts(_provider(inspected), inspected.owner)
     q, level = query.get("q", ""), query.get("trust")
     found = [each for each in every if each.fits(q)]
     counts = Counter(each.fact.source.trust for each in found)
     rows = [each for each in found if level in (None, each.fact.source.trust)]
-    first = int(query["from"]) if query.get("from", "").isdecimal() and len(query["from"]) < 10 else 0
+    first = number(query.get("from"))
     shown, several = rows[first : first + ROWS], Counter(each.key for each in every)
     field = tag(
         "input",
@@ -184,14 +190,17 @@ def _source(site: Site, fact: FactVersion, owner: str) -> Child:
     return [run, " " if run and source.origin else "", source.origin or ("" if run else "–")]
 
 
-async def fact_page(provider: KeepingProvider, site: Site, query: Mapping[str, str]) -> str:
+async def fact(inspected: Inspected, request: Request) -> str:
     """Return the page of a fact, with all that was known of it, the newest first.
 
     Raises:
         LookupError: nothing is known of it, or the address does not name one.
         StoreError: it cannot be read.
     """
+    provider, site, query = _provider(inspected), inspected.site(request), request.query_params
     keyword, owner = query.get("keyword", ""), query.get("owner", "")
+    if inspected.owner not in (None, owner):
+        raise LookupError("nothing is known of this here")
     try:
         concept, subject = Concept(keyword), Subject(query.get("subject", ""))
         scope = Scope(ScopeKind(query.get("kind", "")), query.get("scope", ""))
@@ -211,7 +220,7 @@ async def fact_page(provider: KeepingProvider, site: Site, query: Mapping[str, s
         for each in past
     ]  # fmt: skip
     head = tag("tr", [tag("th", name, scope="col") for name in names])
-    facts: list[tuple[str, Child]] = [
+    about: list[tuple[str, Child]] = [
         ("about", subject.name), ("scope", f"{scope.kind.value}:{scope.name}" if scope.name else scope.kind.value), *([("owner", owner)] if owner else []),
         *([("meaning", past[0].concept.description)] if past[0].concept.description else []),
     ]  # fmt: skip
@@ -220,7 +229,7 @@ async def fact_page(provider: KeepingProvider, site: Site, query: Mapping[str, s
         "table", tag("caption", "Versions, the newest first", class_="unseen"), tag("thead", head), tag("tbody", rows)
     )
     return page(
-        site, keyword, crumb, tag("h1", keyword), told(facts), tag("section", tag("h2", "History"), table), view="facts"
+        site, keyword, crumb, tag("h1", keyword), told(about), tag("section", tag("h2", "History"), table), view="facts"
     )
 
 
@@ -236,3 +245,6 @@ def _times(version: FactVersion) -> str:
 
     begin, end = day(getattr(version, "valid_from", None)), day(getattr(version, "valid_to", None))
     return " ".join(filter(None, (f"from {begin}" if begin else "", f"until {end}" if end else "")))
+
+
+VIEWS: Views = (("facts", facts), ("fact", fact))

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from starlette.responses import Response
+
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from graphagent.history import StoredRun
+    from graphagent.inspect._inspected import Inspected, Views
 
 _TAKEN = "#4d77d8"
 _HERE = {
@@ -17,7 +22,7 @@ _HERE = {
     "sleeping": "#c1821a",
 }
 """The colour of the node where a run is, by the state of the run; otherwise that of the path."""
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """What the drawing may do: it has its style inside, and no page around it."""
 
 
@@ -45,3 +50,12 @@ def _rules(stored: StoredRun) -> Iterator[str]:
 def _quoted(name: str) -> str:
     """Return a name as it may stand in a string of CSS, and in XML."""
     return "".join(each if each.isascii() and each.isalnum() else f"\\{ord(each):x} " for each in name)
+
+
+async def graph(inspected: Inspected, request: Request) -> Response:
+    """Return the drawing of the run that the address names."""
+    drawn = drawing(await inspected.read(request))
+    return Response(drawn, headers={"Content-Security-Policy": _POLICY}, media_type="image/svg+xml")
+
+
+VIEWS: Views = (("graph.svg", graph),)

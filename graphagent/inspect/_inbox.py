@@ -6,36 +6,37 @@ import shlex
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from starlette.responses import HTMLResponse, RedirectResponse
+
 from graphagent import _clock
 from graphagent._article import counted
+from graphagent.errors import AnswerError
 from graphagent.history import list_questions
 from graphagent.inspect import _words
-from graphagent.inspect._forms import buttons_of, fields_of
+from graphagent.inspect._forms import FormError, answer_of, buttons_of, fields_of
 from graphagent.inspect._html import Child, Html, tag
 from graphagent.inspect._layout import Site, nothing, page
 from graphagent.inspect._values import text_of
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
     from graphagent.history import PendingQuestion
-    from graphagent.protocols import Store
+    from graphagent.inspect._inspected import Changes, Inspected, Views
 
 _SHOWN = 50
 
 
-async def inbox_page(store: Store, site: Site, strategies: Collection[str], *, only: str | None) -> str:
+async def inbox(inspected: Inspected, request: Request) -> str:
     """Return the page of the open questions: those with a deadline first, the next one first.
-
-    Args:
-        store: Where the runs are.
-        site: The server.
-        strategies: Those whose agents are here, so that their runs can be answered.
-        only: The owner whose questions are shown; None: all.
 
     Raises:
         StoreError: the store cannot be read.
     """
+    site, strategies = inspected.site(request), inspected.agents
     found = sorted(
-        await list_questions(store, owner=only),
+        await list_questions(inspected.runs, owner=inspected.owner),
         key=lambda each: (each.deadline is None, each.deadline or each.since, each.since),
     )
     shown = [question_form(site, each, strategies) for each in found[:_SHOWN]]
@@ -90,6 +91,29 @@ def question_form(
     )  # fmt: skip
 
 
+async def answer(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response:
+    """Record an answer; the page of a refused one says why, and keeps nothing of it."""
+    run_id, owner = inspected.named(fields, "run")
+    site, id_ = inspected.site(request), fields.get("question", "")
+    found = await list_questions(inspected.runs, owner=owner)
+    pending = next((each for each in found if (each.run_id, each.question.id) == (run_id, id_)), None)
+    if pending is None:
+        said = nothing(
+            "This question is not open any more: it was answered, or its run was ended or removed. ",
+            tag("a", "Inbox", href=site.url("inbox")),
+        )
+        return HTMLResponse(page(site, "Not open any more", tag("h1", "Not open any more"), said), 409)
+    agent = inspected.agents.get(pending.strategy)
+    try:
+        if agent is None:
+            raise FormError("It cannot be answered here.")
+        await agent.handle(run_id, owner=owner).answer(answers={id_: answer_of(pending.question, fields, "inspector")})
+    except (FormError, AnswerError) as error:
+        form = question_form(site, pending, inspected.agents, str(error))
+        return HTMLResponse(page(site, "Not answered", tag("h1", "Not answered"), form, view="inbox"), 422)
+    return RedirectResponse(site.url("run", id=run_id, owner=owner), 303)
+
+
 def _why_not(site: Site, pending: PendingQuestion) -> Html:
     if not site.form:
         return tag("p", "It cannot be answered here, since these pages only read.", class_="sub")
@@ -100,3 +124,7 @@ def _why_not(site: Site, pending: PendingQuestion) -> Html:
         tag("code", command),
         class_="sub",
     )
+
+
+VIEWS: Views = (("inbox", inbox),)
+CHANGES: Changes = (("answer", answer),)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from graphagent._html import Child, Html, tag
+
+if TYPE_CHECKING:
+    from graphagent.run import RunHeader
 
 _VIEWS = (("runs", "Runs"), ("threads", "Threads"), ("inbox", "Inbox"), ("facts", "Facts"))
 _KEYS = (
@@ -77,6 +81,17 @@ def page(site: Site, title: str, *body: Child, view: str = "", wide: bool = Fals
     foot = tag("footer", keys, class_="keys")
     main = tag("main", *body, id="content", tabindex="-1", class_="wide" if wide else None)
     return f"<!doctype html>\n{tag('html', head, tag('body', bar, main, foot), lang='en').text}\n"
+
+
+def url_of(site: Site, head: RunHeader, view: str = "run", **more: str | int) -> str:
+    """Return the address of a run, or of something of it."""
+    return site.url(view, id=head.run_id, owner=head.owner, **more)
+
+
+def crumb(site: Site, head: RunHeader, what: str) -> Html:
+    """Return the way to a page of a run."""
+    run = tag("a", tag("code", head.run_id), href=url_of(site, head))
+    return tag("p", tag("a", "Runs", href=site.url("runs")), " / ", run, f" / {what}", class_="crumb")
 
 
 def nothing(text: str, *more: Child) -> Html:

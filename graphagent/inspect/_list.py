@@ -16,8 +16,10 @@ from graphagent.inspect._layout import Site, nothing, page
 from graphagent.run import list_runs
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from graphagent.history import Thread
-    from graphagent.protocols import Store
+    from graphagent.inspect._inspected import Inspected, Views
     from graphagent.run import RunHeader
 
 ROWS = 50
@@ -77,19 +79,14 @@ class Chosen:
         return all(word in text for word in self.q.casefold().split())
 
 
-async def runs_page(store: Store, site: Site, chosen: Chosen, *, only: str | None) -> str:
+async def runs(inspected: Inspected, request: Request) -> str:
     """Return a page of runs, the newest first.
-
-    Args:
-        store: Where they are.
-        site: The server.
-        chosen: Which.
-        only: The owner whose runs are shown; None: all.
 
     Raises:
         StoreError: the store cannot be read.
     """
-    owners = await run_owners(store) if only is None else [only]
+    store, site, chosen = inspected.runs, inspected.site(request), Chosen.of(request.query_params)
+    owners = await run_owners(store) if inspected.owner is None else [inspected.owner]
     wanted = [each for each in owners if chosen.owner in (None, each)]
     heads = [head for owner in wanted for head in await list_runs(store, owner=owner)]
     parts = {
@@ -257,13 +254,14 @@ def _row(site: Site, head: RunHeader, *, owners: bool) -> Html:
     )  # fmt: skip
 
 
-async def threads_page(store: Store, site: Site, *, only: str | None) -> str:
+async def threads(inspected: Inspected, request: Request) -> str:
     """Return a page of threads, the one that was continued last first.
 
     Raises:
         StoreError: the store cannot be read.
     """
-    owners = await run_owners(store) if only is None else [only]
+    store, site = inspected.runs, inspected.site(request)
+    owners = await run_owners(store) if inspected.owner is None else [inspected.owner]
     found: list[Thread] = [each for owner in owners for each in await list_threads(store, owner=owner)]
     found.sort(key=lambda each: each.updated, reverse=True)
     if not found:
@@ -303,3 +301,6 @@ def _thread(site: Site, thread: Thread, *, owners: bool) -> Html:
         "tr", tag("td", title, tag("div", below, class_="sub"), why, class_="what"),
         tag("td", last, tag("div", _words.moment(thread.updated), class_="sub"), class_="when"), tag("td", f"{thread.runs:,}", class_="n", data_name="runs"),
     )  # fmt: skip
+
+
+VIEWS: Views = (("runs", runs), ("threads", threads))

@@ -1,4 +1,4 @@
-"""The page of one run: what became of it, when it did what, its graph, its transcript, its journal."""
+"""The page of one run: what became of it, its graph, its timeline, its sub-agents, its journal."""
 
 from __future__ import annotations
 
@@ -6,40 +6,39 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from graphagent import _clock
 from graphagent._article import counted
 from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
+from graphagent.inspect._acts import end_form
 from graphagent.inspect._compare import compare_form
 from graphagent.inspect._html import Child, Html, tag
-from graphagent.inspect._layout import Site, nothing, page, told
-from graphagent.inspect._origins import Sent, sent
+from graphagent.inspect._inspected import number
+from graphagent.inspect._layout import Site, page, told, url_of
 from graphagent.inspect._spans import Span, spans_of
-from graphagent.inspect._time import Scale
-from graphagent.inspect._values import as_json, line_of, text_of
-from graphagent.memory import ActionStep
+from graphagent.inspect._time import Scale, now_of
+from graphagent.inspect._transcript import transcript
+from graphagent.inspect._values import line_of, text_of
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from graphagent.history import Entry, StoredRun
-    from graphagent.llm import ToolCall, ToolResult
-    from graphagent.memory import Step
-    from graphagent.run import RunHeader
+    from graphagent.inspect._inspected import Inspected, Views
 
 ROWS = 250
 """Rows of a timeline or of a journal on one page."""
 _LIBRARY = "graphagent"
 
 
-def run_page(site: Site, stored: StoredRun, *, spans_from: int = 0, entries_from: int = 0) -> str:
-    """Return the page of a run.
+async def run(inspected: Inspected, request: Request) -> str:
+    """Return the page of a run. Its address may have `spans` and `entries`, the first rows of the timeline and of the journal that are shown.
 
-    Args:
-        site: The server.
-        stored: The run.
-        spans_from: The first row of its timeline that is shown.
-        entries_from: The first row of its journal that is shown.
+    Raises:
+        RunNotFoundError: it does not exist, or is not shown here.
+        StoreError: it cannot be read.
     """
-    head = stored.head
+    site, stored, query = inspected.site(request), await inspected.read(request), request.query_params
+    head, spans_from, entries_from = stored.head, number(query.get("spans")), number(query.get("entries"))
     spans = spans_of(stored.entries, now_of(stored))
     body: list[Child] = [
         _head(site, stored, spans),
@@ -47,20 +46,10 @@ def run_page(site: Site, stored: StoredRun, *, spans_from: int = 0, entries_from
         _questions(site, stored),
         tag("div", _graph(site, stored), _timeline(site, stored, spans, spans_from), class_="two"),
         _parts(site, stored),
-        _transcript(site, stored),
+        transcript(site, stored),
         _journal(site, stored, entries_from),
     ]
     return page(site, head.title or head.run_id, body, wide=True)
-
-
-def now_of(stored: StoredRun) -> int:
-    """Return until when what has not ended lasts: now, or the last entry of a run that nobody executes and nobody is asked in."""
-    return _clock.now() if stored.head.status in ("running", "waiting", "sleeping") else stored.entries[-1].at
-
-
-def url_of(site: Site, head: RunHeader, view: str = "run", **more: str | int) -> str:
-    """Return the address of a run, or of something of it."""
-    return site.url(view, id=head.run_id, owner=head.owner, **more)
 
 
 def _head(site: Site, stored: StoredRun, spans: Sequence[Span]) -> Html:
@@ -95,7 +84,7 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span]) -> Html:
     ) if head.status == "running" else None  # fmt: skip
     others = [head.origin[0]] if head.origin else []
     compare = None if head.parent else compare_form(site, head.run_id, head.owner, others)
-    end = None if head.parent or head.status in ("done", "ended", "damaged") else _end_form(site, head)
+    end = None if head.parent or head.status in ("done", "ended", "damaged") else end_form(site, head)
     return tag(
         "header",
         crumb,
@@ -108,22 +97,6 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span]) -> Html:
         end,
         class_="runhead",
     )
-
-
-def _end_form(site: Site, head: RunHeader) -> Html | None:
-    """Return the form that ends a run where it is, unless nothing may be changed."""
-    if not site.form:
-        return None
-    hidden = [
-        tag("input", type="hidden", name=name, value=value)
-        for name, value in (("form", site.form), ("run", head.run_id), ("owner", head.owner))
-    ]
-    said = "It is ended where it is: nothing of it is executed any more, its questions are withdrawn, and it cannot be resumed; it can be forked."
-    reason = tag("label", "Reason ", tag("input", name="reason", type="text", autocomplete="off"))
-    return tag(
-        "details", tag("summary", "End this run"), tag("p", said, class_="sub"),
-        tag("form", hidden, reason, tag("button", "End it", type="submit"), method="post", action=site.url("end")),
-    )  # fmt: skip
 
 
 def _tokens(stored: StoredRun) -> Html:
@@ -269,74 +242,6 @@ def _parts(site: Site, stored: StoredRun) -> Html | None:
     return tag("section", tag("h2", "Sub-agents"), tag("ul", rows))
 
 
-def _transcript(site: Site, stored: StoredRun) -> Html:
-    steps = [*stored.memory.run_steps, *filter(None, [stored.memory.open])]
-    shown = [_step(site, stored, place, step) for place, step in enumerate(steps[-ROWS:], max(len(steps) - ROWS, 0))]
-    left = len(steps) - len(shown)
-    said = nothing(f"{counted(left, 'earlier step')} left out here.") if left else None
-    return tag("section", tag("h2", "Transcript"), said, shown or nothing("No step has been taken yet."))
-
-
-def _step(site: Site, stored: StoredRun, place: int, step: Step) -> Html:
-    if isinstance(step, ActionStep):
-        return _turn(site, stored, place, step)
-    said = [tag("pre", text_of(message)) for message in step.to_messages()] or [
-        tag("p", "Nothing of it is sent to a model.", class_="sub")
-    ]
-    return tag("article", tag("h3", step.kind.replace("_", " ")), said, class_=f"step {step.kind}")
-
-
-def _turn(site: Site, stored: StoredRun, place: int, step: ActionStep) -> Html:
-    about = [_words.duration(step.timing.duration)] if step.timing is not None else []
-    if step.token_usage is not None:
-        usage = step.token_usage
-        about.append(
-            f"{usage.input_tokens:,} tokens in, {usage.cached_tokens:,} of them cached, {usage.output_tokens:,} out"
-        )
-    prompt = (
-        tag("a", "prompt as it was sent", href=url_of(site, stored.head, "prompt", step=place)) if step.prompt else None
-    )
-    message = step.model_output_message
-    results = {each.call_id: each for each in step.results}
-    body: list[Child] = []
-    if message is not None:
-        body += [tag("pre", message.reasoning, class_="pale")] if message.reasoning else []
-        body += [tag("pre", message.text)] if message.text else []
-        body += [_call(call, results.pop(call.id, None)) for call in message.tool_calls]
-    body += [_result(each) for each in results.values()]
-    if step.error is not None:
-        body.append(tag("p", str(step.error), class_="error problem", tabindex="-1"))
-    return tag(
-        "article",
-        tag("h3", f"turn {step.step_number} ", tag("span", " · ".join(about), " ", prompt, class_="sub")),
-        body,
-        class_="step action",
-    )
-
-
-def _call(call: ToolCall, result: ToolResult | None) -> Html:
-    given = tag("pre", call.malformed or as_json(call.arguments))
-    return tag(
-        "div",
-        tag("h4", "calls ", tag("code", call.name)),
-        given,
-        None if result is None else _result(result),
-        class_="call",
-    )
-
-
-def _result(result: ToolResult) -> Html:
-    about = f"{_words.duration(result.seconds)}, {len(result.content):,} characters"
-    frames = (
-        tag("details", tag("summary", "Where it raised"), tag("pre", result.traceback)) if result.traceback else None
-    )
-    name = "error of" if result.is_error else "result of"
-    return tag(
-        "div", tag("h4", f"{name} ", tag("code", result.name), tag("span", f" {about} · untrusted", class_="sub")), tag("pre", result.content), frames,
-        class_="result problem" if result.is_error else "result", tabindex="-1" if result.is_error else None,
-    )  # fmt: skip
-
-
 def _journal(site: Site, stored: StoredRun, first: int) -> Html:
     rows = [_entry(site, stored, each) for each in stored.entries[first : first + ROWS]]
     names = ("Entry", "Kind", "Node", "What", "When")
@@ -361,89 +266,4 @@ def _entry(site: Site, stored: StoredRun, entry: Entry) -> Html:
     return tag("tr", [tag("td", each) for each in cells], class_="error" if entry.error is not None else None)
 
 
-def entry_page(site: Site, stored: StoredRun, number: int) -> str:
-    """Return the page of an entry.
-
-    Raises:
-        LookupError: the run has no such entry.
-    """
-    found = next((each for each in stored.entries if each.number == number), None)
-    if found is None:
-        raise LookupError(
-            f"run {stored.head.run_id!r} has no entry {number}; its last one is {stored.entries[-1].number}"
-        )
-    numbers = [each.number for each in stored.entries]
-    place = numbers.index(number)
-    links = [
-        tag("a", word, href=url_of(site, stored.head, "entry", n=numbers[other]), rel=rel, class_="button")
-        for word, rel, other in (("Entry before", "prev", place - 1), ("Entry after", "next", place + 1))
-        if 0 <= other < len(numbers)
-    ]
-    facts: list[tuple[str, Child]] = [
-        ("kind", found.kind), ("node", tag("code", found.where or "–")), ("leads to", tag("code", ", ".join(found.begins) or "–")),
-        ("key", tag("code", found.key or "–")), ("written", _words.moment(found.at)),
-    ]  # fmt: skip
-    error = (
-        tag(
-            "p",
-            tag("b", found.error[0]),
-            f": {found.error[1]}" if found.error[1] else "",
-            class_="error problem",
-            tabindex="-1",
-        )
-        if found.error
-        else None
-    )
-    value = text_of(found.value)
-    return page(
-        site, f"Entry {number}", _crumb(site, stored, f"entry {number}"), tag("h1", f"Entry {number}"), told(facts), tag("p", links), error,
-        tag("section", tag("h2", "Value"), tag("pre", value)) if value else None,
-        tag("section", tag("h2", "As it is stored"), tag("pre", as_json(found.data))),
-    )  # fmt: skip
-
-
-def _crumb(site: Site, stored: StoredRun, what: str) -> Html:
-    run = tag("a", tag("code", stored.head.run_id), href=url_of(site, stored.head))
-    return tag("p", tag("a", "Runs", href=site.url("runs")), " / ", run, f" / {what}", class_="crumb")
-
-
-def prompt_page(site: Site, stored: StoredRun, place: int) -> str:
-    """Return the page of a prompt, with what is new in it since the one before.
-
-    Raises:
-        LookupError: the step at this place is not a model turn whose prompt is known.
-    """
-    steps = [*stored.memory.run_steps, *filter(None, [stored.memory.open])]
-    step = steps[place] if 0 <= place < len(steps) else None
-    if not isinstance(step, ActionStep) or step.prompt is None:
-        raise LookupError(f"step {place} of run {stored.head.run_id!r} is not a model turn")
-    before = next(
-        (each.prompt for each in reversed(steps[:place]) if isinstance(each, ActionStep) and each.prompt), None
-    )
-    kept, messages = step.prompt.kept_of(before), sent(step.prompt)
-    lost = before is not None and kept < len(before.messages())
-    old, new = ([_message(each) for each in part] for part in (messages[:kept], messages[kept:]))
-    said = (
-        nothing(
-            "The beginning is not the same as in the turn before, so nothing after that can come from the model's cache."
-        )
-        if lost
-        else None
-    )
-    same = tag("details", tag("summary", f"{counted(kept, 'message')} as in the turn before"), old) if old else None
-    return page(
-        site, f"Prompt of turn {step.step_number}", _crumb(site, stored, f"prompt of turn {step.step_number}"),
-        tag("h1", f"Prompt of turn {step.step_number}"), said, same, tag("div", new, class_="new"),
-    )  # fmt: skip
-
-
-def _message(each: Sent) -> Html:
-    used = [
-        tag("li", tag("code", name), f" from {origin}" if origin else "", " ", _words.trust(trust))
-        for name, origin, trust in each.used
-    ]
-    return tag(
-        "article", tag("h3", each.message.role, tag("span", f" from {each.said} ", _words.trust(each.trust), class_="sub")),
-        tag("pre", text_of(each.message)), tag("details", tag("summary", counted(len(used), each.origin.removesuffix("s"))), tag("ul", used)) if used else None,
-        class_=f"message from-{each.origin} {each.trust or 'unclaimed'}",
-    )  # fmt: skip
+VIEWS: Views = (("run", run),)

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from graphagent._html import tag
-from graphagent.inspect._spans import WAITS, Span
-from graphagent.inspect._time import Scale, is_leaf
+from starlette.responses import Response
+
+from graphagent.inspect._html import tag
+from graphagent.inspect._inspected import number
+from graphagent.inspect._spans import WAITS, Span, spans_of
+from graphagent.inspect._time import Scale, is_leaf, now_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from graphagent.inspect._inspected import Inspected, Views
 
 _COLOURS = {"node": "#7b8798", "model": "#7c5ce0", "tool": "#0f8b93", "person": "#c1821a", "sleep": "#c1821a"}
 """Colours that are seen on light and on dark grounds, since the picture does not know the ground."""
@@ -15,6 +24,8 @@ _LANES = 4
 _HEIGHT = 16
 _BARS = 400
 """Of more bars than these, neighbours in a lane are drawn as one."""
+_KEPT = 1000
+"""Shapes that are kept, each of some kB at most."""
 
 
 def shape(spans: Sequence[Span]) -> str:
@@ -50,3 +61,19 @@ def _merged(bars: list[tuple[int, float, float, str]]) -> list[tuple[int, float,
         if place not in found or bar[3] == _FAILED:  # a failure is not hidden by what is beside it
             found[place] = bar
     return list(found.values())
+
+
+async def shape_of(inspected: Inspected, request: Request) -> Response:
+    """Return the shape of the run that the address names; that of a run that goes on is drawn again after each entry."""
+    query = request.query_params
+    key = query.get("owner", ""), query.get("id", ""), number(query.get("at"))
+    drawn = inspected.shapes.get(key)
+    if drawn is None:
+        stored = await inspected.read(request)
+        drawn = inspected.shapes[key] = shape(spans_of(stored.entries, now_of(stored)))
+        if len(inspected.shapes) > _KEPT:
+            inspected.shapes.popitem(last=False)
+    return Response(drawn, media_type="image/svg+xml")
+
+
+VIEWS: Views = (("shape.svg", shape_of),)

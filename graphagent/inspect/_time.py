@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
+from graphagent import _clock
 from graphagent.inspect._spans import WAITS, Span
+
+if TYPE_CHECKING:
+    from graphagent.history import StoredRun
 
 SILENCE = 60_000
 """Milliseconds from which on silence has a fixed width."""
@@ -65,3 +70,8 @@ def _silences(spans: Sequence[Span], first: int, last: int) -> Iterable[tuple[in
         if begin - reached >= SILENCE:
             yield reached, begin
         reached = max(reached, end)
+
+
+def now_of(stored: StoredRun) -> int:
+    """Return until when what has not ended lasts: now, or the last entry of a run that nobody executes and nobody is asked in."""
+    return _clock.now() if stored.head.status in ("running", "waiting", "sleeping") else stored.entries[-1].at

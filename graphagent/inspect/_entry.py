@@ -1,0 +1,60 @@
+"""The page of one entry of a journal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphagent.inspect import _words
+from graphagent.inspect._html import Child, tag
+from graphagent.inspect._inspected import number
+from graphagent.inspect._layout import crumb, page, told, url_of
+from graphagent.inspect._values import as_json, text_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from graphagent.inspect._inspected import Inspected, Views
+
+
+async def entry(inspected: Inspected, request: Request) -> str:
+    """Return the page of an entry, whose number the address has as `n`.
+
+    Raises:
+        LookupError: the run has no such entry.
+    """
+    site, stored = inspected.site(request), await inspected.read(request)
+    at = number(request.query_params.get("n"))
+    found = next((each for each in stored.entries if each.number == at), None)
+    if found is None:
+        raise LookupError(f"run {stored.head.run_id!r} has no entry {at}; its last one is {stored.entries[-1].number}")
+    numbers = [each.number for each in stored.entries]
+    place = numbers.index(at)
+    links = [
+        tag("a", word, href=url_of(site, stored.head, "entry", n=numbers[other]), rel=rel, class_="button")
+        for word, rel, other in (("Entry before", "prev", place - 1), ("Entry after", "next", place + 1))
+        if 0 <= other < len(numbers)
+    ]
+    facts: list[tuple[str, Child]] = [
+        ("kind", found.kind), ("node", tag("code", found.where or "–")), ("leads to", tag("code", ", ".join(found.begins) or "–")),
+        ("key", tag("code", found.key or "–")), ("written", _words.moment(found.at)),
+    ]  # fmt: skip
+    error = (
+        tag(
+            "p",
+            tag("b", found.error[0]),
+            f": {found.error[1]}" if found.error[1] else "",
+            class_="error problem",
+            tabindex="-1",
+        )
+        if found.error
+        else None
+    )
+    value = text_of(found.value)
+    return page(
+        site, f"Entry {at}", crumb(site, stored.head, f"entry {at}"), tag("h1", f"Entry {at}"), told(facts), tag("p", links), error,
+        tag("section", tag("h2", "Value"), tag("pre", value)) if value else None,
+        tag("section", tag("h2", "As it is stored"), tag("pre", as_json(found.data))),
+    )  # fmt: skip
+
+
+VIEWS: Views = (("entry", entry),)

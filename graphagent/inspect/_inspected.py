@@ -1,0 +1,112 @@
+"""The stores that are shown, as every view receives them beside the request of a browser."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from urllib.parse import quote
+
+from graphagent.errors import RunNotFoundError
+from graphagent.history import StoredRun, read_run
+from graphagent.inspect._access import sent
+from graphagent.inspect._forms import FormError, parsed
+from graphagent.inspect._layout import Site
+from graphagent.memory import AgentMemory
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from graphagent._agent import Agent
+    from graphagent.protocols import Feature, KeepingProvider, Store
+
+_LONGEST = 1_000_000
+"""Bytes of a form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """Stores, whose things of them are shown, and what may be changed."""
+
+    runs: Store
+    facts: KeepingProvider | None
+    agents: Mapping[str, Agent[Any, Any]]
+    """By the names of their strategies."""
+    owner: str | None
+    """The owner whose things are shown; None: all."""
+    name: str
+    """What the pages call the store."""
+    sealed: bool
+    form: str
+    """What forms have to send back; empty if nothing may be changed."""
+    shapes: OrderedDict[tuple[str, str, int], str] = field(
+        default_factory=lambda: OrderedDict[tuple[str, str, int], str]()
+    )
+    """Pictures by owner, run and time, which are kept."""
+
+    def site(self, request: Request) -> Site:
+        """Return the server as a page sees it."""
+        return Site(
+            quote(request.scope.get("root_path", "")), self.name, self.sealed, self.facts is not None, self.form
+        )
+
+    def named(self, given: Mapping[str, str], key: str = "id") -> tuple[str, str]:
+        """Return the id and the owner of the run that an address or a form names.
+
+        Raises:
+            RunNotFoundError: its owner is somebody else than the one whose runs are shown.
+        """
+        run_id, owner = given.get(key, ""), given.get("owner", "")
+        if self.owner not in (None, owner):
+            raise RunNotFoundError(run_id, owner)
+        return run_id, owner
+
+    async def read(self, request: Request) -> StoredRun:
+        """Return the run that an address names, with facts in its prompts where they are known here."""
+        run_id, owner = self.named(request.query_params)
+        return await read_run(self.runs, run_id, owner=owner, features=await self._features(owner))
+
+    async def _features(self, owner: str) -> dict[type[Any], Feature]:
+        """Return what looks up facts in prompts: nothing for an owner without any here, whose facts may be elsewhere, and not forgotten."""
+        if self.facts is None:
+            return {}
+        async with aclosing(cast("Any", self.facts.export(owner=owner))) as records:
+            async for _ in records:
+                return {AgentMemory: cast("Feature", AgentMemory(provider=self.facts))}
+        return {}
+
+    async def fields(self, request: Request) -> dict[str, str]:
+        """Return the fields of a form of a page of this server.
+
+        Raises:
+            FormError: it is not one, or nothing may be changed.
+        """
+        body = await sent(request, _LONGEST)
+        if body is None:
+            raise FormError(f"A form has at most {_LONGEST:,} bytes here; the commands take more.")
+        fields = parsed(body)
+        if not self.form:
+            raise FormError("These pages only read.")
+        if not secrets.compare_digest(fields.get("form", "").encode("utf-8", "replace"), self.form.encode()):
+            raise FormError(
+                "This form is not of this server, or from before it was started. Load its page again, and send it once more."
+            )
+        return fields
+
+
+View: TypeAlias = "Callable[[Inspected, Request], Awaitable[Response | str]]"
+"""Answers a request with a page, or with something else."""
+Change: TypeAlias = "Callable[[Inspected, Request, Mapping[str, str]], Awaitable[Response | str]]"
+"""Does what a form asks for, given its fields, and answers, as a rule with the address of the page that shows it."""
+Views: TypeAlias = "tuple[tuple[str, View], ...]"
+"""Views by the ends of their addresses."""
+Changes: TypeAlias = "tuple[tuple[str, Change], ...]"
+
+
+def number(text: str | None) -> int:
+    """Return a number of an address; 0 if it is not one."""
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 16 else 0

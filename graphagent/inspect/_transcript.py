@@ -1,0 +1,143 @@
+"""The transcript of a run: its turns with what tools were called, and the prompts as they were sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphagent._article import counted
+from graphagent.inspect import _words
+from graphagent.inspect._html import Child, Html, tag
+from graphagent.inspect._inspected import number
+from graphagent.inspect._layout import Site, crumb, nothing, page, url_of
+from graphagent.inspect._origins import Sent, sent
+from graphagent.inspect._values import as_json, text_of
+from graphagent.memory import ActionStep
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from graphagent.history import StoredRun
+    from graphagent.inspect._inspected import Inspected, Views
+    from graphagent.llm import ToolCall, ToolResult
+    from graphagent.memory import Step
+
+_STEPS = 250
+"""Steps on the page of a run."""
+
+
+def transcript(site: Site, stored: StoredRun) -> Html:
+    """Return the steps of a run."""
+    steps = [*stored.memory.run_steps, *filter(None, [stored.memory.open])]
+    shown = [
+        _step(site, stored, place, step) for place, step in enumerate(steps[-_STEPS:], max(len(steps) - _STEPS, 0))
+    ]
+    left = len(steps) - len(shown)
+    said = nothing(f"{counted(left, 'earlier step')} left out here.") if left else None
+    return tag("section", tag("h2", "Transcript"), said, shown or nothing("No step has been taken yet."))
+
+
+def _step(site: Site, stored: StoredRun, place: int, step: Step) -> Html:
+    if isinstance(step, ActionStep):
+        return _turn(site, stored, place, step)
+    said = [tag("pre", text_of(message)) for message in step.to_messages()] or [
+        tag("p", "Nothing of it is sent to a model.", class_="sub")
+    ]
+    return tag("article", tag("h3", step.kind.replace("_", " ")), said, class_=f"step {step.kind}")
+
+
+def _turn(site: Site, stored: StoredRun, place: int, step: ActionStep) -> Html:
+    about = [_words.duration(step.timing.duration)] if step.timing is not None else []
+    if step.token_usage is not None:
+        usage = step.token_usage
+        about.append(
+            f"{usage.input_tokens:,} tokens in, {usage.cached_tokens:,} of them cached, {usage.output_tokens:,} out"
+        )
+    prompt = (
+        tag("a", "prompt as it was sent", href=url_of(site, stored.head, "prompt", step=place)) if step.prompt else None
+    )
+    message = step.model_output_message
+    results = {each.call_id: each for each in step.results}
+    body: list[Child] = []
+    if message is not None:
+        body += [tag("pre", message.reasoning, class_="pale")] if message.reasoning else []
+        body += [tag("pre", message.text)] if message.text else []
+        body += [_call(call, results.pop(call.id, None)) for call in message.tool_calls]
+    body += [_result(each) for each in results.values()]
+    if step.error is not None:
+        body.append(tag("p", str(step.error), class_="error problem", tabindex="-1"))
+    return tag(
+        "article",
+        tag("h3", f"turn {step.step_number} ", tag("span", " · ".join(about), " ", prompt, class_="sub")),
+        body,
+        class_="step action",
+    )
+
+
+def _call(call: ToolCall, result: ToolResult | None) -> Html:
+    given = tag("pre", call.malformed or as_json(call.arguments))
+    return tag(
+        "div",
+        tag("h4", "calls ", tag("code", call.name)),
+        given,
+        None if result is None else _result(result),
+        class_="call",
+    )
+
+
+def _result(result: ToolResult) -> Html:
+    about = f"{_words.duration(result.seconds)}, {len(result.content):,} characters"
+    frames = (
+        tag("details", tag("summary", "Where it raised"), tag("pre", result.traceback)) if result.traceback else None
+    )
+    name = "error of" if result.is_error else "result of"
+    return tag(
+        "div", tag("h4", f"{name} ", tag("code", result.name), tag("span", f" {about} · untrusted", class_="sub")), tag("pre", result.content), frames,
+        class_="result problem" if result.is_error else "result", tabindex="-1" if result.is_error else None,
+    )  # fmt: skip
+
+
+async def prompt(inspected: Inspected, request: Request) -> str:
+    """Return the page of a prompt, with what is new in it since the one before. The address has as `step` the place of the turn in the transcript.
+
+    Raises:
+        LookupError: the step at this place is not a model turn whose prompt is known.
+    """
+    site, stored = inspected.site(request), await inspected.read(request)
+    place = number(request.query_params.get("step"))
+    steps = [*stored.memory.run_steps, *filter(None, [stored.memory.open])]
+    step = steps[place] if 0 <= place < len(steps) else None
+    if not isinstance(step, ActionStep) or step.prompt is None:
+        raise LookupError(f"step {place} of run {stored.head.run_id!r} is not a model turn")
+    before = next(
+        (each.prompt for each in reversed(steps[:place]) if isinstance(each, ActionStep) and each.prompt), None
+    )
+    kept, messages = step.prompt.kept_of(before), sent(step.prompt)
+    lost = before is not None and kept < len(before.messages())
+    old, new = ([_message(each) for each in part] for part in (messages[:kept], messages[kept:]))
+    said = (
+        nothing(
+            "The beginning is not the same as in the turn before, so nothing after that can come from the model's cache."
+        )
+        if lost
+        else None
+    )
+    same = tag("details", tag("summary", f"{counted(kept, 'message')} as in the turn before"), old) if old else None
+    return page(
+        site, f"Prompt of turn {step.step_number}", crumb(site, stored.head, f"prompt of turn {step.step_number}"),
+        tag("h1", f"Prompt of turn {step.step_number}"), said, same, tag("div", new, class_="new"),
+    )  # fmt: skip
+
+
+def _message(each: Sent) -> Html:
+    used = [
+        tag("li", tag("code", name), f" from {origin}" if origin else "", " ", _words.trust(trust))
+        for name, origin, trust in each.used
+    ]
+    return tag(
+        "article", tag("h3", each.message.role, tag("span", f" from {each.said} ", _words.trust(each.trust), class_="sub")),
+        tag("pre", text_of(each.message)), tag("details", tag("summary", counted(len(used), each.origin.removesuffix("s"))), tag("ul", used)) if used else None,
+        class_=f"message from-{each.origin} {each.trust or 'unclaimed'}",
+    )  # fmt: skip
+
+
+VIEWS: Views = (("prompt", prompt),)
