@@ -58,7 +58,7 @@ def _merged(bars: list[tuple[int, float, float, str]]) -> list[tuple[int, float,
     found: dict[tuple[int, int], tuple[int, float, float, str]] = {}
     for bar in bars:
         place = bar[0], round(bar[1])
-        if place not in found or bar[3] == _FAILED:  # a failure is not hidden by what is beside it
+        if place not in found or bar[3] == _FAILED:  # a failure is not hidden by its neighbours
             found[place] = bar
     return list(found.values())
 

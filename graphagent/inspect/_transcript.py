@@ -97,7 +97,7 @@ def _result(result: ToolResult) -> Html:
 
 
 async def prompt(inspected: Inspected, request: Request) -> str:
-    """Return the page of a prompt, with what is new in it since the one before. The address has as `step` the place of the turn in the transcript.
+    """Return the page of a prompt, with its new messages marked. The address has as `step` the place of the turn in the transcript.
 
     Raises:
         LookupError: the step at this place is not a model turn whose prompt is known.
