@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import RedirectResponse
 
+from graphagent._html import Html, tag
 from graphagent.history import end_run, run_head
-from graphagent.inspect._html import Html, tag
 
 if TYPE_CHECKING:
     from starlette.requests import Request

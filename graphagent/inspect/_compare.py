@@ -7,8 +7,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from graphagent._article import counted
+from graphagent._html import Child, Html, tag
 from graphagent.history import compare_runs
-from graphagent.inspect._html import Child, Html, tag
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, nothing, page
 from graphagent.inspect._values import line_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphagent._html import Child, tag
 from graphagent.inspect import _words
-from graphagent.inspect._html import Child, tag
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import crumb, page, told, url_of
 from graphagent.inspect._values import as_json, text_of

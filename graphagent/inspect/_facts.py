@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import counted
+from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
-from graphagent.inspect._html import Child, Html, tag
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, nothing, page, told
 from graphagent.memory import Concept, Scope, ScopeKind, Subject, Withdrawal

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs
 
-from graphagent.inspect._html import Child, Html, tag
+from graphagent._html import Child, Html, tag
 from graphagent.inspect._values import as_json
 from graphagent.llm import Approve, Deny
 

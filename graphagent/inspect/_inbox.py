@@ -10,11 +10,11 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from graphagent import _clock
 from graphagent._article import counted
+from graphagent._html import Child, Html, tag
 from graphagent.errors import AnswerError
 from graphagent.history import list_questions
 from graphagent.inspect import _words
 from graphagent.inspect._forms import FormError, answer_of, buttons_of, fields_of
-from graphagent.inspect._html import Child, Html, tag
 from graphagent.inspect._layout import Site, nothing, page
 from graphagent.inspect._values import text_of
 

@@ -26,6 +26,7 @@ try:
     from starlette.routing import Route
 except ImportError:
     raise MissingExtraError("the inspector", "inspect") from None
+from graphagent._html import tag
 from graphagent.inspect import (
     _acts,
     _compare,
@@ -41,7 +42,6 @@ from graphagent.inspect import (
 )
 from graphagent.inspect._access import Below, SignedIn, WithHeaders
 from graphagent.inspect._forms import FormError
-from graphagent.inspect._html import tag
 from graphagent.inspect._inspected import Inspected
 from graphagent.inspect._layout import nothing, page
 

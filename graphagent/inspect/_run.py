@@ -11,7 +11,6 @@ from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
 from graphagent.inspect._acts import end_form
 from graphagent.inspect._compare import compare_form
-from graphagent.inspect._html import Child, Html, tag
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, page, told, url_of
 from graphagent.inspect._spans import Span, spans_of

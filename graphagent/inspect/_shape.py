@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from graphagent.inspect._html import tag
+from graphagent._html import tag
 from graphagent.inspect._inspected import number
 from graphagent.inspect._spans import WAITS, Span, spans_of
 from graphagent.inspect._time import Scale, is_leaf, now_of

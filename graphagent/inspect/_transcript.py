@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphagent._article import counted
+from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
-from graphagent.inspect._html import Child, Html, tag
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, crumb, nothing, page, url_of
 from graphagent.inspect._origins import Sent, sent
