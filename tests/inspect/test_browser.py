@@ -133,11 +133,13 @@ async def test_two_tabs_answer_one_question(anyio_backend):
     async with browsing(store, agents=[agent]) as page:
         tabs = [page, await page.context.new_page()]
         for tab in tabs:
+            await tab.bring_to_front()  # Chromium lets forms of tabs that nobody sees wait for seconds
             await tab.goto(page.url.replace("/runs", "/inbox"))
             form = tab.locator("section", has_text="Which seat?")
             await form.get_by_label("row").fill("12")
             await form.get_by_label("aisle").check()
             await form.get_by_label("yes").check()
+        await tabs[0].bring_to_front()
         await tabs[0].locator("section", has_text="Which seat?").get_by_role("button", name="Answer").click()
         await tabs[0].wait_for_url("**/run?id=trip")
         await tabs[1].locator("section", has_text="Which seat?").get_by_role("button", name="Answer").click()
