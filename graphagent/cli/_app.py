@@ -21,6 +21,7 @@ from graphagent.cli.mcp import mcp
 from graphagent.cli.notes.commands import notes
 from graphagent.cli.run import run
 from graphagent.cli.runs.commands import runs
+from graphagent.cli.show import show
 from graphagent.cli.store import back_up, put_back, store, verify
 from graphagent.cli.worker import worker
 
@@ -100,6 +101,11 @@ def chat(
     converse(memory, model_of(model, base_url, key_variable), owner, script, thread=thread, show_memory=show_memory)
 
 
+app.command(
+    "show",
+    short_help="Show what a store or a folder holds.",
+    epilog="Example: graphagent show data --key env:GRAPHAGENT_KEY",
+)(show)
 app.command(
     "backup",
     short_help="Back up a store, or a folder with stores.",

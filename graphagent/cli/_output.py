@@ -127,6 +127,16 @@ def seconds(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone().strftime("%H:%M:%S")
 
 
+def bytes_text(number: int) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    amount = float(number)
+    for unit in ("bytes", "kB", "MB"):
+        if amount < 1000:
+            return f"{number:,} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:,.1f} GB"
+
+
 def table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, fold: bool = True, essential: Collection[str] = ()
 ) -> None:

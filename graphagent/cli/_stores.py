@@ -363,7 +363,7 @@ def all_kept(stores: Sequence[StorePlace] | None) -> list[StorePlace]:
     """
     places: list[StorePlace] = []
     for given in [StorePlace(str(home()))] if stores is None else stores:
-        found = [given] if given.is_server or given.path.is_file() else list(_kept_in(given.path))
+        found = found_in(given)
         if not found and stores is not None:
             raise typer.BadParameter(
                 f"{str(given.path)!r} has nothing that is kept by graphagent", param_hint="--store"
@@ -372,6 +372,16 @@ def all_kept(stores: Sequence[StorePlace] | None) -> list[StorePlace]:
     if not places:
         raise StoreError(f"no data have been kept yet; begin with: graphagent {_BEGIN['facts']}")
     return places
+
+
+def found_in(given: StorePlace) -> list[StorePlace]:
+    """Return the file or the database that is named, or the memories and the stores in a folder; none if it has none or does not exist."""
+    return [given] if given.is_server or given.path.is_file() else list(_kept_in(given.path))
+
+
+def sealed_file(memory: StorePlace) -> StorePlace:
+    """Return the file of encrypted facts in the folder of a memory."""
+    return StorePlace(str(memory.path / SEALED))
 
 
 def _kept_in(folder: Path) -> Iterator[StorePlace]:
@@ -397,8 +407,8 @@ def stores_in(given: StorePlace | None, kind: str = "store") -> list[StorePlace]
     if given is not None and (given.is_server or given.path.is_file()):
         return [given]
     named = home() if given is None else given.path
-    found = [each.path / SEALED if each.path.is_dir() else each.path for each in _kept_in(named)]
-    if stores := [StorePlace(str(each)) for each in found if each.is_file()]:
+    found = [sealed_file(each) if each.path.is_dir() else each for each in _kept_in(named)]
+    if stores := [each for each in found if each.path.is_file()]:
         return stores
     advice = "name the file of a store, or a folder with some: --store PATH"
     if named.is_dir():

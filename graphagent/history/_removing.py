@@ -185,7 +185,7 @@ async def counted(store: Store, prefixes: Iterable[Key]) -> Receipt:
 def _kind(item: Item) -> str:
     """Return as what an item counts in a receipt."""
     match item.key:
-        case ("facts", *_) if is_fact(item):
+        case ("facts", *_) if is_fact(item.key):
             return "facts"
         case ("notes", _, kind, _) if kind == NOTES:
             return "notes"

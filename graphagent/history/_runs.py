@@ -25,6 +25,7 @@ from graphagent.log._header import (
 from graphagent.log._segments import list_runs, read_header, read_part
 from graphagent.log._submitted import all_submitted, submitted_key
 from graphagent.run._threads import run_of
+from graphagent.store._sizes import sizes
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -122,17 +123,17 @@ async def run_head(store: Store, run_id: str, *, owner: str = "") -> RunHeader:
 
 
 async def run_owners(store: Store) -> list[str]:
-    """Return the owners that have runs. All runs are read for that.
+    """Return the owners that have runs. The keys of all runs are read for that; of a sealed store, also their entries.
 
     Raises:
         StoreError: the store cannot be read.
     """
     check_store(store)
-    return sorted({str(item.key[1]) async for item in store.scan((ROOM,))})
+    return sorted({str(key[1]) async for key, _ in sizes(store, (ROOM,))})
 
 
 async def measure_runs(store: Store, *, owner: str = "", run_id: str | None = None) -> dict[str, RunSize]:
-    """Return the size of each run of an owner, or of one of them, by its id. All of their entries are read for that.
+    """Return the size of each run of an owner, or of one of them, by its id. Of a sealed store, all of their entries are read for that.
 
     Raises:
         DamagedStoreError: the header of that run is not what was written.
@@ -145,14 +146,13 @@ async def measure_runs(store: Store, *, owner: str = "", run_id: str | None = No
         prefixes = [] if item is None else [item.key, rows_key(RunHeader.unpack(item.value, run_id)), rest]
     found: dict[str, RunSize] = {}
     for prefix in prefixes:
-        async for item in store.scan(prefix):
-            is_row, size = item.key[2] == ROWS, len(item.key)
-            which = str(item.key[4 if is_row else 3])
+        async for key, size in sizes(store, prefix):
+            is_row, depth = key[2] == ROWS, len(key)
+            which = str(key[4 if is_row else 3])
             before = found.get(which, RunSize(0, 0, 0))
             found[which] = RunSize(
-                before.entries + (is_row and size == 6), before.payloads + (is_row and size == 7),
-                before.bytes + len(item.value),
-            )  # fmt: skip
+                before.entries + (is_row and depth == 6), before.payloads + (is_row and depth == 7), before.bytes + size
+            )
     return found
 
 

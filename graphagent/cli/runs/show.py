@@ -107,7 +107,7 @@ def list_(  # long because each option has its help
     _output.table(*_table(shown, sizes, owners=all_owners), fold=False, essential=("run", "task", "status"))
     if size:
         _output.aside(
-            f"All together: {_bytes(sum(each.bytes for each in sizes.values()))} in {counted(sum(map(len, found)), 'run')}."
+            f"All together: {_output.bytes_text(sum(each.bytes for each in sizes.values()))} in {counted(sum(map(len, found)), 'run')}."
         )
     if len(whole) > limit:
         _output.aside(f"{len(whole) - limit:,} more; --limit shows them.")
@@ -216,7 +216,7 @@ def _table(
         rows.append([
             name, head.title, _status(head), _strategy(head), _output.moment(head.started or None), f"{head.turns:,}" if head.turns else "",
             f"{head.tokens:,}" if head.tokens else "", _money(head.cost),
-            *([_bytes(each.bytes) if (each := sizes.get((head.owner, head.run_id))) else ""] if sizes else []),
+            *([_output.bytes_text(each.bytes) if (each := sizes.get((head.owner, head.run_id))) else ""] if sizes else []),
             *([head.owner] if owners else []),
         ])  # fmt: skip
     return heads, rows
@@ -242,15 +242,6 @@ def _short(ids: list[str]) -> dict[str, str]:
 
 def _money(cost: str) -> str:
     return f"{Decimal(cost).normalize():f}" if Decimal(cost) else ""
-
-
-def _bytes(number: int) -> str:
-    amount = float(number)
-    for unit in ("bytes", "kB", "MB"):
-        if amount < 1000:
-            return f"{number:,} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:,.1f} GB"
 
 
 def show(
@@ -341,7 +332,7 @@ def _say_head(stored: StoredRun, size: RunSize | None) -> None:
     if size is None:  # it is a part of another one
         return
     payloads = f" and {counted(size.payloads, 'payload')}" if size.payloads else ""
-    _line("kept", f"{_bytes(size.bytes)} in {counted(size.entries, 'commit')}{payloads}")
+    _line("kept", f"{_output.bytes_text(size.bytes)} in {counted(size.entries, 'commit')}{payloads}")
 
 
 def _strategy(head: RunHeader) -> str:

@@ -38,9 +38,9 @@ def facts_of(owner: str) -> Key:
     return (ROOM, checked_owner(owner))
 
 
-def is_fact(item: Item) -> bool:
-    """Return whether an item of the room is a version of a fact, and not a list of concepts."""
-    return len(item.key) > 5 and item.key[5] != CONCEPTS
+def is_fact(key: Key) -> bool:
+    """Return whether a key of the room is that of a version of a fact, and not that of a list of concepts."""
+    return len(key) > 5 and key[5] != CONCEPTS
 
 
 def domain_of(place: Place) -> Key:
