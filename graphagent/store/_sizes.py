@@ -71,7 +71,8 @@ def _table(store: Store, prefix: Key) -> tuple[SqliteStore | PostgresStore, _Pag
 
 
 def _sqlite_page(low: bytes, high: bytes, connection: Any) -> _Rows:
-    return connection.execute(_SQLITE, (low, high, _MOST)).fetchall()
+    found: _Rows = connection.execute(_SQLITE, (low, high, _MOST)).fetchall()
+    return found
 
 
 def _postgres_page(low: bytes, high: bytes, connection: Any) -> _Rows:
