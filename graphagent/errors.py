@@ -232,8 +232,7 @@ class BudgetError(RunError):
         """The budget: `nodes`, `turns`, `tokens`, `cost` or `seconds`."""
         self.limit = limit
         """The limit of the budget."""
-        self.result = result
-        """The result of the whole run so far; its `output` raises."""
+        self._result = result
         self.where = where
         """The path of the strategy that has the budget; empty for a budget of the agent."""
         whose, more = (
@@ -241,6 +240,20 @@ class BudgetError(RunError):
         )
         amount = f"{limit:,} cost" if budget == "cost" else counted(limit, budget.removesuffix("s"))
         super().__init__(f"the budget{whose} of {amount} is used up; give it more with {more} to go further")
+
+    @property
+    def result(self) -> RunResult[Any]:
+        """The result of the whole run so far; its `output` raises.
+
+        Raises:
+            AttributeError: the error is the input of a node of a stored run, which keeps attributes that are plain data alone.
+        """
+        found: RunResult[Any] | None = vars(self).get("_result")
+        if found is None:
+            raise AttributeError(
+                "a BudgetError that a stored run gives to a node has no result; ctx.memory of the node has the steps so far"
+            )
+        return found
 
 
 class VetoError(RunError):

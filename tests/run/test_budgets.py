@@ -316,6 +316,21 @@ async def test_a_subgraph_may_have_a_budget_of_its_own(budget, limits):
     assert info.value.result.nodes == 1 + asked + (budget != "nodes")
 
 
+async def test_a_node_of_a_stored_run_is_told_where_the_result_of_a_budget_is():
+    """An error that is kept has no result of a run in it; a node that asks for it hears where the steps are."""
+
+    @node
+    async def report(ctx: Context, error: BudgetError) -> str:
+        with pytest.raises(AttributeError, match=r"ctx\.memory of the node has the steps"):
+            _ = error.result
+        return f"{error.budget} {error.limit} {error.where} {len(ctx.memory.steps)}"
+
+    inner = chat().using(max_turns=1)
+    strategy = Strategy("s", START >> inner, inner >> END, inner.on_error(BudgetError) >> report >> END)
+    result = await Agent(strategy, model=ScriptedModel(["go on"] * 3), store=MemoryStore()).run("x")
+    assert result.output == "turns 1 chat 3"
+
+
 async def test_a_budget_of_a_subgraph_is_for_each_time_it_is_entered():
     """It begins anew each time, and what was done inside counts in the run's own budget."""
     inner = Strategy("inner", START >> again >> again.named("b") >> END).using(max_nodes=2)
