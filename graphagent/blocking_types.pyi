@@ -153,6 +153,7 @@ class BlockingNoteView(Protocol):
         categories: Sequence[str] | None = None,
         importance: float | None = None,
         metadata: Mapping[str, Any] | None = None,
+        version: int | None = None,
     ) -> Record:
         """Change a note. Fields that are left out stay, as do its owner, source and privacy. The former note is in its history."""
 

@@ -56,6 +56,12 @@ class Places:
                 )
         if not seen:
             raise TypeError("say where to forget: a store, notes or a provider, such as SqliteStore('runs.db')")
+        stores = {id(each) for each in found.stores.values()}  # of which all facts count already
+        found.providers = {
+            name: each
+            for name, each in found.providers.items()
+            if not (isinstance(each, StoreMemoryProvider) and id(each.store) in stores)
+        }
         return found
 
     def names(self) -> set[str]:

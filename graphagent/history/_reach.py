@@ -243,6 +243,7 @@ async def reach(
     subject: Subject | None = None,
     scope: Scope | None = None,
     notes: Collection[str] = (),
+    newest: int | None = None,
 ) -> list[Reached]:
     """Return where facts or notes of an owner have been, as far as the places say: what `forget(…, also=)` can erase with them.
 
@@ -256,6 +257,7 @@ async def reach(
         subject: Only facts about this subject.
         scope: Only facts in this scope.
         notes: The ids of notes.
+        newest: How many runs of each store are read, the newest; by default all. Those of sub-agents do not count.
 
     Raises:
         ValueError: nothing says which facts and notes; or notes belong to another owner.
@@ -273,8 +275,11 @@ async def reach(
     cached: list[Reached] = []
     stands_in = known.finder()
     for name, store in found.stores.items():
-        for head in await list_runs(store, owner=owner):
-            each = None if head.parent else await _run(store, name, head, selection, known, stands_in)
+        heads = [head for head in await list_runs(store, owner=owner) if not head.parent]
+        if newest is not None:
+            heads = sorted(heads, key=lambda head: head.started, reverse=True)[:newest]
+        for head in heads:
+            each = await _run(store, name, head, selection, known, stands_in)
             reached += () if each is None else (each,)
         if count := len([item async for item in store.scan(cached_of(owner))]):
             cached.append(Reached("cached", name, count=count))

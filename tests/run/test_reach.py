@@ -95,6 +95,22 @@ async def test_where_it_came_from_and_what_was_kept_there_is_found(tmp_path):
     assert [record.content for record in await notes.list_records()] == ["Osakan food"]
 
 
+async def test_a_provider_over_a_store_that_is_given_too_is_no_second_place(tmp_path):
+    """A fact is found once; and of many runs, the newest alone are read where so many are asked for."""
+    store = SqliteStore(tmp_path / "a.db")
+    agent = made(store, StoreMemoryProvider(store), "Yes.", "Yes.")
+    for run_id in ("old", "new"):
+        await agent.run("Osaka?", owner="ada", run_id=run_id)
+    provider = StoreMemoryProvider(store)
+    await provider.save(SingleFact(CITY, "Osaka"), USER, SCOPE, owner="ada")
+    await provider.save(SingleFact(PET, "a cat from Osaka"), USER, SCOPE, owner="ada")
+    found = await reach(store, provider, owner="ada", concept=CITY)
+    assert [(each.kind, each.id) for each in found if each.kind == "run"] == [("run", "new"), ("run", "old")]
+    assert [each.keyword for each in found if each.kind == "fact"] == ["pet"]
+    last = await reach(store, owner="ada", concept=CITY, newest=1)
+    assert [each.id for each in last if each.kind == "run"] == ["new"]
+
+
 async def test_a_note_is_found_in_prompts_and_in_what_a_tool_returned(tmp_path):
     """A note that a model was shown is named by the log; one that a tool returned as text, by that text."""
     store = SqliteStore(tmp_path / "a.db")

@@ -35,7 +35,7 @@ from graphagent.cli.notes._target import (
     note_named,
     plain,
 )
-from graphagent.errors import GraphAgentError, StoreError
+from graphagent.errors import ConflictError, GraphAgentError, StoreError
 
 if TYPE_CHECKING:
     from graphagent.memory import NoteView, Record
@@ -145,9 +145,10 @@ def _edit_text(target: NotesTarget, note: str, source: str | None, embedder: str
         return None
 
     async def change(notes: NoteView) -> Record:
-        if (await note_named(notes, before.id)).version != before.version:
-            raise StoreError(f"note {before.id!r} was changed meanwhile, so this was not saved")
-        return await notes.update(before.id, content=written)
+        try:
+            return await notes.update(before.id, content=written, version=before.version)
+        except ConflictError:
+            raise StoreError(f"note {before.id!r} was changed meanwhile, so this was not saved") from None
 
     try:
         record = target.use_notes(change, source=source, embedder=embedder, vectors=True)

@@ -91,6 +91,11 @@ class StoreMemoryProvider:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._store!r})"
 
+    @property
+    def store(self) -> Store:
+        """The store that has the facts."""
+        return self._store
+
     async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
         """Save a fact as the next version of its concept. It is as durable as the store when this returns."""
         check_given("save(fact, subject, scope)", fact=fact, subject=subject, scope=scope)

@@ -310,13 +310,16 @@ class NoteView:
         categories: Sequence[str] | None = None,
         importance: float | None = None,
         metadata: Mapping[str, Any] | None = None,
+        version: int | None = None,
     ) -> Record:
         """Change a note. Fields that are left out stay, as do its owner, source and privacy. The former note is in its history.
 
-        If the values are unchanged, no new version is saved.
+        If the values are unchanged, no new version is saved. With `version`, such as that of a record that a person was shown, only this
+        version is changed.
 
         Raises:
             NoteNotFoundError: this view has no such note.
+            ConflictError: the note has another version than `version`.
             PermissionError: the view is read-only, or would not see the note any more.
             NoteError: the note cannot be saved so; the message says why.
             EmbedderError: the vector could not be made.
@@ -334,7 +337,7 @@ class NoteView:
             changes["importance"] = _validation.importance(importance)
         if metadata is not None:
             changes["metadata"] = _validation.metadata(metadata)
-        return await update(self._service, self._visibility, id_, changes)
+        return await update(self._service, self._visibility, id_, changes, version)
 
     async def history(self, id_: str) -> list[FormerNote]:
         """Return a note before each change, the last change first, each with the kind and the time of the change.

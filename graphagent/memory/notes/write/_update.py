@@ -24,12 +24,14 @@ _TEXTS = frozenset(("content", "categories", "metadata"))
 """The fields of a note that contain text."""
 
 
-async def update(service: NoteService, visibility: Visibility, id_: str, changes: Mapping[str, Any]) -> Record:
+async def update(
+    service: NoteService, visibility: Visibility, id_: str, changes: Mapping[str, Any], version: int | None = None
+) -> Record:
     """Change the given fields of a note, whose values are already checked. If nothing changes, no new version is saved.
 
     Raises:
         NoteError: the note cannot be saved so.
-        ConflictError: others changed it again and again.
+        ConflictError: it has not the version that is given; or others changed it again and again.
     """
     id_, visible, repository = _validation.note_id(id_), visibility.filter(), service.repository
     attempts = ATTEMPTS
@@ -37,6 +39,8 @@ async def update(service: NoteService, visibility: Visibility, id_: str, changes
         record = await repository.get(visibility.owner, id_)
         if record is None or not visible.matches(record):
             raise NoteNotFoundError(id_)
+        if version is not None and version != record.version:
+            raise ConflictError(_storage.note_key(record.owner, id_), version, record.version)
         trust = service.trusted(record.trust) if _TEXTS & changes.keys() else record.trust
         changed = replace(record, **changes, trust=trust, updated_at=moment(_clock.now()))
         visibility.check_can_save(changed)
