@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from graphagent._html import tag
 from graphagent._web import is_bearer
-from graphagent.inspect._layout import POLICY, Site, page
+from graphagent.inspect._layout import POLICY, Site, below, page
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -108,7 +108,7 @@ class SignedIn:
         return answer
 
     def _ask(self, request: Request, wrong: str) -> Response:
-        site = Site(quote(request.scope.get("root_path", "")), self._name)
+        site = Site(below(quote(request.scope.get("root_path", ""))), self._name)
         field = tag(
             "input",
             type="password",

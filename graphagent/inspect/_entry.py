@@ -13,7 +13,9 @@ from graphagent.inspect._values import as_json, text_of
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from graphagent.history import StoredRun
     from graphagent.inspect._inspected import Inspected, Views
+    from graphagent.inspect._layout import Site
 
 
 async def entry(inspected: Inspected, request: Request) -> str:
@@ -24,6 +26,16 @@ async def entry(inspected: Inspected, request: Request) -> str:
     """
     site, stored = inspected.site(request), await inspected.read(request)
     at = number(request.query_params.get("n"))
+    parts = parts_of(site, stored, at)
+    return page(site, f"Entry {at}", crumb(site, stored.head, f"entry {at}"), tag("h1", f"Entry {at}"), parts)
+
+
+def parts_of(site: Site, stored: StoredRun, at: int) -> list[Child]:
+    """Return what the page of an entry consists of, given its number.
+
+    Raises:
+        LookupError: the run has no such entry.
+    """
     found = next((each for each in stored.entries if each.number == at), None)
     if found is None:
         raise LookupError(f"run {stored.head.run_id!r} has no entry {at}; its last one is {stored.entries[-1].number}")
@@ -50,11 +62,11 @@ async def entry(inspected: Inspected, request: Request) -> str:
         else None
     )
     value = text_of(found.value)
-    return page(
-        site, f"Entry {at}", crumb(site, stored.head, f"entry {at}"), tag("h1", f"Entry {at}"), told(facts), tag("p", links), error,
+    return [
+        told(facts), tag("p", links), error,
         tag("section", tag("h2", "Value"), tag("pre", value)) if value else None,
         tag("section", tag("h2", "As it is stored"), tag("pre", as_json(found.data))),
-    )  # fmt: skip
+    ]  # fmt: skip
 
 
 VIEWS: Views = (("entry", entry),)

@@ -14,7 +14,7 @@ from graphagent.errors import RunNotFoundError
 from graphagent.history import StoredRun, read_run
 from graphagent.inspect._access import sent
 from graphagent.inspect._forms import FormError, parsed
-from graphagent.inspect._layout import Site
+from graphagent.inspect._layout import Site, below
 from graphagent.memory import AgentMemory
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Inspected:
     def site(self, request: Request) -> Site:
         """Return the server as a page sees it."""
         return Site(
-            quote(request.scope.get("root_path", "")), self.name, self.sealed, self.facts is not None, self.form
+            below(quote(request.scope.get("root_path", ""))), self.name, self.sealed, self.facts is not None, self.form
         )
 
     def named(self, given: Mapping[str, str], key: str = "id") -> tuple[str, str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlencode
 
 from graphagent._html import Child, Html, tag
@@ -29,12 +30,15 @@ POLICY = (
 """What pages may load: files of this server, and nothing else."""
 
 
+Address: TypeAlias = "Callable[[str, Mapping[str, str | int]], str]"
+"""Returns the address of a view, given what it shows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The server, as a page sees it."""
+    """The server, as a page sees it; or the file that a page is part of."""
 
-    base: str
-    """The prefix of all paths, without a slash at its end."""
+    address: Address
     name: str
     """What is shown, such as the file of the store."""
     sealed: bool = False
@@ -43,11 +47,19 @@ class Site:
     """Whether facts are shown."""
     form: str = ""
     """What forms have to send back, so that only pages of this server change anything; empty if nothing may be changed."""
+    rows: int = 250
+    """How many rows of a table, and how many steps, one page has."""
+    is_file: bool = False
+    """Whether it is a file: nobody answers forms, and what several parts would repeat is in one of them."""
 
     def url(self, view: str, **query: str | int) -> str:
         """Return the address of a view. Ids of runs stand in queries: in a path, a browser would resolve `..`."""
-        given = {key: value for key, value in query.items() if value != ""}
-        return f"{self.base}/{view}{'?' if given else ''}{urlencode(given)}"
+        return self.address(view, {key: value for key, value in query.items() if value != ""})
+
+
+def below(base: str) -> Address:
+    """Return the addresses of a server; `base` is the prefix of all paths, without a slash at its end."""
+    return lambda view, query: f"{base}/{view}{'?' if query else ''}{urlencode(query)}"
 
 
 def page(site: Site, title: str, *body: Child, view: str = "", wide: bool = False) -> str:

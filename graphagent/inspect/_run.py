@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from graphagent.history import Entry, StoredRun
     from graphagent.inspect._inspected import Inspected, Views
 
-ROWS = 250
-"""Rows of a timeline or of a journal on one page."""
 _LIBRARY = "graphagent"
 
 
@@ -37,9 +35,16 @@ async def run(inspected: Inspected, request: Request) -> str:
         StoreError: it cannot be read.
     """
     site, stored, query = inspected.site(request), await inspected.read(request), request.query_params
-    head, spans_from, entries_from = stored.head, number(query.get("spans")), number(query.get("entries"))
+    body = parts_of(site, stored, number(query.get("spans")), number(query.get("entries")))
+    return page(site, stored.head.title or stored.head.run_id, body, wide=True)
+
+
+def parts_of(site: Site, stored: StoredRun, spans_from: int, entries_from: int) -> list[Child]:
+    """Return what the page of a run consists of, given the first rows of its timeline and of its journal. A file has the last ones."""
     spans = spans_of(stored.entries, now_of(stored))
-    body: list[Child] = [
+    if site.is_file:
+        spans_from, entries_from = (max(len(each) - site.rows, 0) for each in (spans, stored.entries))
+    return [
         _head(site, stored, spans),
         _failure(stored),
         _questions(site, stored),
@@ -48,7 +53,6 @@ async def run(inspected: Inspected, request: Request) -> str:
         transcript(site, stored),
         _journal(site, stored, entries_from),
     ]
-    return page(site, head.title or head.run_id, body, wide=True)
 
 
 def _head(site: Site, stored: StoredRun, spans: Sequence[Span]) -> Html:
@@ -80,9 +84,9 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span]) -> Html:
     live = tag(
         "p", tag("span", "It is being executed; load the page again to see more.", class_="said"),
         role="status", class_="live", data_follow=url_of(site, head, "follow"), data_entry=stored.entries[-1].number,
-    ) if head.status == "running" else None  # fmt: skip
+    ) if head.status == "running" and not site.is_file else None  # fmt: skip
     others = [head.origin[0]] if head.origin else []
-    compare = None if head.parent else compare_form(site, head.run_id, head.owner, others)
+    compare = None if head.parent or site.is_file else compare_form(site, head.run_id, head.owner, others)
     end = None if head.parent or head.status in ("done", "ended", "damaged") else end_form(site, head)
     return tag(
         "header",
@@ -167,7 +171,7 @@ def _graph(site: Site, stored: StoredRun) -> Html:
 
 
 def _timeline(site: Site, stored: StoredRun, spans: Sequence[Span], first: int) -> Html:
-    scale, shown = Scale(spans), spans[first : first + ROWS]
+    scale, shown = Scale(spans), spans[first : first + site.rows]
     rows = [_lane(site, stored, span, scale) for span in shown]
     silent = [
         tag("li", f"{_words.duration((end - begin) / 1000)} of silence, drawn short")
@@ -208,23 +212,27 @@ def _lane(site: Site, stored: StoredRun, span: Span, scale: Scale) -> Html:
 
 
 def _pages(site: Site, stored: StoredRun, name: str, first: int, total: int) -> Html | None:
-    if total <= ROWS:
+    if total <= site.rows:
         return None
-    links: list[Child] = [f"{first + 1:,} to {min(first + ROWS, total):,} of {total:,} "]
+    links: list[Child] = [f"{first + 1:,} to {min(first + site.rows, total):,} of {total:,} "]
     if first:
         links.append(
             tag(
                 "a",
                 "Earlier",
-                href=url_of(site, stored.head, "run", **{name: max(first - ROWS, 0)}),
+                href=url_of(site, stored.head, "run", **{name: max(first - site.rows, 0)}),
                 rel="prev",
                 class_="button",
             )
         )
-    if first + ROWS < total:
+    if first + site.rows < total:
         links.append(
             tag(
-                "a", "Later", href=url_of(site, stored.head, "run", **{name: first + ROWS}), rel="next", class_="button"
+                "a",
+                "Later",
+                href=url_of(site, stored.head, "run", **{name: first + site.rows}),
+                rel="next",
+                class_="button",
             )
         )
     return tag("p", links, class_="more")
@@ -242,7 +250,7 @@ def _parts(site: Site, stored: StoredRun) -> Html | None:
 
 
 def _journal(site: Site, stored: StoredRun, first: int) -> Html:
-    rows = [_entry(site, stored, each) for each in stored.entries[first : first + ROWS]]
+    rows = [_entry(site, stored, each) for each in stored.entries[first : first + site.rows]]
     names = ("Entry", "Kind", "Node", "What", "When")
     head = tag("tr", [tag("th", each, scope="col") for each in names])
     table = tag(
@@ -256,7 +264,7 @@ def _journal(site: Site, stored: StoredRun, first: int) -> Html:
     inside = tag(
         "details", tag("summary", f"Journal, {counted(len(stored.entries), 'entry')}"), table, more, open=bool(first)
     )
-    return tag("section", inside, id="journal")
+    return tag("section", inside)
 
 
 def _entry(site: Site, stored: StoredRun, entry: Entry) -> Html:

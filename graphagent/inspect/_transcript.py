@@ -21,15 +21,13 @@ if TYPE_CHECKING:
     from graphagent.llm import ToolCall, ToolResult
     from graphagent.memory import Step
 
-_STEPS = 250
-"""Steps on the page of a run."""
-
 
 def transcript(site: Site, stored: StoredRun) -> Html:
     """Return the steps of a run."""
     steps = [*stored.memory.run_steps, *filter(None, [stored.memory.open])]
     shown = [
-        _step(site, stored, place, step) for place, step in enumerate(steps[-_STEPS:], max(len(steps) - _STEPS, 0))
+        _step(site, stored, place, step)
+        for place, step in enumerate(steps[-site.rows :], max(len(steps) - site.rows, 0))
     ]
     left = len(steps) - len(shown)
     said = nothing(f"{counted(left, 'earlier step')} left out here.") if left else None
@@ -103,17 +101,25 @@ async def prompt(inspected: Inspected, request: Request) -> str:
         LookupError: the step at this place is not a model turn whose prompt is known.
     """
     site, stored = inspected.site(request), await inspected.read(request)
-    place = number(request.query_params.get("step"))
+    step, parts = prompt_of(site, stored, number(request.query_params.get("step")))
+    said = f"Prompt of turn {step.step_number}"
+    return page(site, said, crumb(site, stored.head, f"p{said[1:]}"), tag("h1", said), parts)
+
+
+def prompt_of(site: Site, stored: StoredRun, place: int) -> tuple[ActionStep, list[Child]]:
+    """Return the model turn at a place in the transcript, and its prompt with what is new in it marked.
+
+    Raises:
+        LookupError: the step at this place is not a model turn whose prompt is known.
+    """
     steps = [*stored.memory.run_steps, *filter(None, [stored.memory.open])]
     step = steps[place] if 0 <= place < len(steps) else None
     if not isinstance(step, ActionStep) or step.prompt is None:
         raise LookupError(f"step {place} of run {stored.head.run_id!r} is not a model turn")
-    before = next(
-        (each.prompt for each in reversed(steps[:place]) if isinstance(each, ActionStep) and each.prompt), None
-    )
+    turns = [(n, each.prompt) for n, each in enumerate(steps[:place]) if isinstance(each, ActionStep) and each.prompt]
+    turn_before, before = turns[-1] if turns else (0, None)
     kept, messages = step.prompt.kept_of(before), sent(step.prompt)
     lost = before is not None and kept < len(before.messages())
-    old, new = ([_message(each) for each in part] for part in (messages[:kept], messages[kept:]))
     said = (
         nothing(
             "The beginning is not the same as in the turn before, so nothing after that can come from the model's cache."
@@ -121,11 +127,12 @@ async def prompt(inspected: Inspected, request: Request) -> str:
         if lost
         else None
     )
-    same = tag("details", tag("summary", f"{counted(kept, 'message')} as in the turn before"), old) if old else None
-    return page(
-        site, f"Prompt of turn {step.step_number}", crumb(site, stored.head, f"prompt of turn {step.step_number}"),
-        tag("h1", f"Prompt of turn {step.step_number}"), said, same, tag("div", new, class_="new"),
-    )  # fmt: skip
+    same, as_before = None, f"{counted(kept, 'message')} as in the turn before"
+    if kept and site.is_file:
+        same = tag("p", tag("a", as_before, href=url_of(site, stored.head, "prompt", step=turn_before)))
+    elif kept:
+        same = tag("details", tag("summary", as_before), [_message(each) for each in messages[:kept]])
+    return step, [said, same, tag("div", [_message(each) for each in messages[kept:]], class_="new")]
 
 
 def _message(each: Sent) -> Html:
