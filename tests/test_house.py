@@ -115,6 +115,7 @@ HEAVY = {
     "openai", "networkx", "cryptography", "pydantic", "asyncio", "trio", "ssl", "socket", "sqlite3", "apsw", "difflib", "shutil",
     "graphagent.store.sqlite", "graphagent.store.sealed", "graphagent.store._backup", "graphagent.memory.compaction", "graphagent.memory.notes",
     "graphagent.memory.agent_memory._feature", "graphagent.llm._prices", "graphagent.llm._endpoint", "graphagent.history", "graphagent.work", "graphagent.nodes",
+    "graphagent._html", "graphagent._notebook",
 }  # fmt: skip
 """Modules that come with what needs them first, so that `from graphagent import Agent` takes no longer than it must."""
 

@@ -152,6 +152,14 @@ class Outline(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
         return to_svg(self)
 
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
+    def _repr_html_(self) -> str:
+        from graphagent.graph.drawing._svg import to_html
+
+        return to_html(self)
+
 
 def differences(before: Outline, after: Outline) -> list[str]:
     """Return the differences of two strategies: parts of the first alone (`- …`) and of the second alone (`+ …`); empty if a run can change over."""

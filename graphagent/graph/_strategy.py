@@ -345,8 +345,10 @@ class Strategy(Node[I, O]):
     def _repr_svg_(self) -> str:
         return self.to_svg()
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {"image/svg+xml": self.to_svg(), "text/plain": repr(self)}
+    def _repr_html_(self) -> str:
+        from graphagent.graph.drawing._svg import to_html
+
+        return to_html(self.outline)
 
     def __repr__(self) -> str:
         return super().__repr__().replace("<node", "<strategy", 1)

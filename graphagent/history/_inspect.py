@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from graphagent._article import counted
 from graphagent._features import Features
 from graphagent.errors import RunNotFoundError
 from graphagent.history._entries import Entry, innermost, questions_of, read_stored
@@ -18,6 +19,7 @@ from graphagent.log._header import OVER, rows_key
 from graphagent.log._log import Log
 from graphagent.log._segments import read_header, root_of
 from graphagent.memory.steps._render import stopped_text
+from graphagent.memory.steps._types import FinalAnswerStep
 from graphagent.memory.transcript._memory import Detached, RunMemory
 from graphagent.run._reading import look_up_references
 from graphagent.run._result import with_runs
@@ -108,8 +110,27 @@ class StoredRun:
         if status in ("done", "running") or self.head.parent:
             return text
         failure = None if self.failure is None else (self.failure.type, self.failure.message)
-        reason = self.head.reason or "the process that executed it died"
-        return f"{text}\n\n{stopped_text(status, reason, failure)}"
+        return f"{text}\n\n{stopped_text(status, self._reason, failure)}"
+
+    @property
+    def _reason(self) -> str:
+        return self.head.reason or "the process that executed it died"
+
+    def _repr_html_(self) -> str:
+        from graphagent._html import Html
+        from graphagent.graph.drawing._svg import to_html
+        from graphagent.memory.steps._render import spent
+        from graphagent.run._cards import run_card, stopped
+
+        head, failure = self.head, self.failure
+        error = None if failure is None else (failure.type, failure.message)
+        ends = [step.output for step in self.memory.run_steps if isinstance(step, FinalAnswerStep)]
+        return run_card(
+            head.run_id, head.status, title=head.title, output=ends[-1] if ends and head.status == "done" else None, questions=self.questions,
+            about=(head.strategy, counted(self.nodes, "node"), counted(self.turns, "turn"), *spent(self.seconds, self.usage)),
+            why=stopped(head.status, error, self._reason, "" if failure is None else failure.traceback),
+            graph=Html(to_html(self.strategy)), transcript=self.to_text(),
+        )  # fmt: skip
 
 
 async def read_run(

@@ -37,14 +37,14 @@ def _rules(stored: StoredRun) -> Iterator[str]:
     for node in stored.graph:
         each = f'[data-node="{_quoted(node.path)}"]'
         if node.here:
-            yield f".ga {each}>rect{{stroke:{here};stroke-width:3}}"
+            yield f".ga {each}>rect{{stroke:{here};stroke-width:3;stroke-opacity:1}}"
         elif node.ended:
-            yield f".ga {each}>rect{{stroke:{_TAKEN};stroke-width:2}}"
+            yield f".ga {each}>rect{{stroke:{_TAKEN};stroke-width:2;stroke-opacity:1}}"
         elif not any(other.path.startswith(f"{node.path}/") and (other.ended or other.here) for other in stored.graph):
             yield f".ga {each}{{opacity:.45}}"
     for name in stored.taken:
         each = f'[data-edge="{_quoted(name)}"]'
-        yield f".ga {each} .edge{{stroke:{_TAKEN};stroke-width:2.4}}.ga {each} .head{{fill:{_TAKEN}}}"
+        yield f".ga {each} .edge{{stroke:{_TAKEN};stroke-width:2.4;stroke-opacity:1}}.ga {each} .head{{fill:{_TAKEN};fill-opacity:1}}"
 
 
 def _quoted(name: str) -> str:

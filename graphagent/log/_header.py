@@ -173,6 +173,11 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
         lost = self.written == "running" and not self.running and not self.parent
         return "interrupted" if lost else self.written
 
+    def _repr_html_(self) -> str:
+        from graphagent.log._card import header_card
+
+        return header_card(self)
+
     def __repr__(self) -> str:
         """Return its id and status, and nothing that somebody wrote."""
         return f"<header of run {self.run_id!r}: {self.status}>"

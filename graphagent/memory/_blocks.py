@@ -61,6 +61,11 @@ class KnownFact:
     parts: tuple[KnownFact, ...] = field(default=(), compare=False)
     """The facts that were combined into this one, in this order, if its values come from several subjects and scopes."""
 
+    def _repr_html_(self) -> str:
+        from graphagent.memory._cards import fact_card
+
+        return fact_card(self.fact, self)
+
 
 @dataclass(frozen=True, slots=True)
 class KnownNote:

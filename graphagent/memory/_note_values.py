@@ -104,6 +104,11 @@ class Record:
     def __repr__(self) -> str:
         return _short(self, always="scope")
 
+    def _repr_html_(self) -> str:
+        from graphagent.memory._cards import record_card
+
+        return record_card(self)
+
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(_glance(str(self)))
 
@@ -142,6 +147,11 @@ class Match:
 
     def __repr__(self) -> str:
         return f"Match({self.record!r}, score={round(self.score, 4)}, reasons={self.reasons})"
+
+    def _repr_html_(self) -> str:
+        from graphagent.memory._cards import match_card
+
+        return match_card(self)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(_glance(str(self)))

@@ -250,6 +250,9 @@ class Run(Generic[O]):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
+    def _repr_html_(self) -> str:
+        return self.result._repr_html_()  # pyright: ignore[reportPrivateUsage]  the protocol of IPython
+
     def __repr__(self) -> str:
         return f"<run {self.run_id!r}: {self.status}>"
 

@@ -124,12 +124,21 @@ class RunResult(Generic[O]):
     def replay(self, *, detailed: bool = False) -> None:
         """Print what happened, step by step, and why the run did not end; `detailed` adds what the model was sent."""
         from graphagent.memory.steps._render import stopped_text
-        from graphagent.run._result import replayed
 
         text = replayed(self.memory, self.children, detailed=detailed)
         if self._unfinished and self.status not in ("new", "running"):
             text += f"\n\n{stopped_text(self.status, self._why_unfinished, self._error)}"
         print(text)  # noqa: T201  it is there to print
+
+    def _repr_html_(self) -> str:
+        from graphagent.memory.steps._render import spent
+        from graphagent.run._cards import run_card, stopped
+
+        return run_card(
+            self.run_id, self.status, output=self._output if self.done else None, questions=self.questions,
+            about=(counted(self.nodes, "node"), counted(self.turns, "turn"), *spent(self.seconds, self.usage)),
+            why=stopped(self.status, self._error, self._why_unfinished), transcript=replayed(self.memory, self.children),
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         done = "done" if self.done else self._why_unfinished

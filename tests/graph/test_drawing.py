@@ -298,7 +298,12 @@ def test_notebooks_show_the_picture():
     """A strategy at the end of a cell is drawn."""
     made = loop()
     assert made._repr_svg_() == made.to_svg()
-    assert made._repr_mimebundle_(include=None) == {"image/svg+xml": made.to_svg(), "text/plain": repr(made)}
+    drawn, outline = made._repr_html_(), made.outline
+    assert drawn == outline._repr_html_()
+    assert ElementTree.fromstring(drawn).get("class") == "graphagent-drawing"
+    rules = re.findall(r"^(.+?)\{", ElementTree.fromstring(drawn).findtext(f"{SVG}style"), re.MULTILINE)
+    assert len(rules) > 10
+    assert all(each.startswith(".graphagent-drawing") for rule in rules for each in rule.split(","))
 
 
 def large(count):

@@ -17,37 +17,32 @@ if TYPE_CHECKING:
 _ARROW = 8.0
 _GAP = 24.0
 
+_COLOURS = """
+.ga{color:#1d2433}
+@media (prefers-color-scheme:dark){.ga{color:#e6e9ef}}
+"""
+"""The colour of the text of a picture that stands alone. Everything but errors and taps is made of it."""
 _STYLE = """
 .ga{font:13px ui-sans-serif,system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
-.ga text{text-anchor:middle;fill:#1d2433}
-.ga .small{font-size:11px;fill:#687386}
-.ga .label{font-size:11.5px;fill:#4b5565}
+.ga text{text-anchor:middle;fill:currentColor}
+.ga .small{font-size:11px;fill-opacity:.75}
+.ga .label{font-size:11.5px;fill-opacity:.85}
 .ga .title{font-weight:600;text-anchor:start}
-.ga .more{font-size:11px;text-anchor:end;fill:#687386}
-.ga .node{fill:#fff;stroke:#8993a5;stroke-width:1.2}
-.ga .tap{fill:#eef6f4;stroke:#5d9b90;stroke-width:1.2;stroke-dasharray:4 3}
-.ga .group{fill:#5b6b8c;fill-opacity:.06;stroke:#8993a5;stroke-opacity:.7}
-.ga .place{fill:#2b3448}
-.ga .ring{fill:none;stroke:#2b3448;stroke-width:1.2}
-.ga .place+text{fill:#fff;font-size:11px;font-weight:600;letter-spacing:.06em}
-.ga .edge{fill:none;stroke:#7a8496;stroke-width:1.3}
-.ga .head{fill:#7a8496}
-.ga .edge.error{stroke:#c2453d;stroke-dasharray:5 4}
-.ga .head.error,.ga .label.error{fill:#c2453d}
-@media (prefers-color-scheme:dark){
-.ga text{fill:#e6e9ef}
-.ga .small,.ga .more{fill:#9aa4b5}
-.ga .label{fill:#b6bfcd}
-.ga .node{fill:#222938;stroke:#6d7890}
-.ga .tap{fill:#1c302e;stroke:#5d9b90}
-.ga .group{fill:#9fb0d4;fill-opacity:.07}
-.ga .place{fill:#dfe4ee}
-.ga .ring{stroke:#dfe4ee}
-.ga .place+text{fill:#1d2433}
-.ga .edge.error{stroke:#ee7d74}
-.ga .head.error,.ga .label.error{fill:#ee7d74}
-}
+.ga .more{font-size:11px;text-anchor:end;fill-opacity:.75}
+.ga .node{fill:currentColor;fill-opacity:.02;stroke:currentColor;stroke-opacity:.5;stroke-width:1.2}
+.ga .tap{fill:#5d9b90;fill-opacity:.12;stroke:#5d9b90;stroke-width:1.2;stroke-dasharray:4 3}
+.ga .group{fill:currentColor;fill-opacity:.04;stroke:currentColor;stroke-opacity:.35}
+.ga .place{fill:currentColor}
+.ga rect.place{fill-opacity:.14}
+.ga .ring{fill:none;stroke:currentColor;stroke-width:1.2}
+.ga .place+text{font-size:11px;font-weight:600;letter-spacing:.06em}
+.ga .edge{fill:none;stroke:currentColor;stroke-opacity:.6;stroke-width:1.3}
+.ga .head{fill:currentColor;fill-opacity:.6}
+.ga .edge.error{stroke:#d9473e;stroke-opacity:1;stroke-dasharray:5 4}
+.ga .head.error{fill:#d9473e;fill-opacity:1}
 """
+_IN_PAGE = "graphagent-drawing"
+"""The class of a drawing in a page, which no other part of it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +73,22 @@ class _Look:
 
 def to_svg(strategy: Outline) -> str:
     """Draw a strategy as a stand-alone SVG picture that follows the reader's light or dark scheme."""
+    return _svg(strategy, "ga", _COLOURS + _STYLE)
+
+
+def to_html(strategy: Outline) -> str:
+    """Draw a strategy as a part of a page, in the colour of its text. The rules for its look apply to nothing else in the page."""
+    return _svg(strategy, _IN_PAGE, _STYLE.replace(".ga", f".{_IN_PAGE}"))
+
+
+def _svg(strategy: Outline, scope: str, style: str) -> str:
     picture, margin = _strategy(strategy, ""), 12.0
     size = f"{_n(picture.width + 2 * margin)} {_n(picture.height + 2 * margin)}"
     width, height = size.split()
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="ga" role="img" width="{width}" height="{height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{scope}" role="img" width="{width}" height="{height}" '
         f'viewBox="{_n(-margin)} {_n(-margin)} {size}">'
-        f"<title>{_safe(strategy.name)}</title><style>{_STYLE}</style>\n{picture.body}</svg>\n"
+        f"<title>{_safe(strategy.name)}</title><style>{style}</style>\n{picture.body}</svg>\n"
     )
 
 

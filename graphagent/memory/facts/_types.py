@@ -303,6 +303,11 @@ class SingleFact:
     def __str__(self) -> str:
         return self.value
 
+    def _repr_html_(self) -> str:
+        from graphagent.memory._cards import fact_card
+
+        return fact_card(self)
+
     def __repr__(self) -> str:
         return f"SingleFact({self.concept.keyword!r}, version={self.version})"
 
@@ -359,6 +364,11 @@ class MultipleFacts:
 
     def __str__(self) -> str:
         return ", ".join(self.values)
+
+    def _repr_html_(self) -> str:
+        from graphagent.memory._cards import fact_card
+
+        return fact_card(self)
 
     def __repr__(self) -> str:
         return f"MultipleFacts({self.concept.keyword!r}, version={self.version})"
@@ -422,6 +432,11 @@ class Withdrawal:
 
     def __str__(self) -> str:
         return ", ".join(self.values)
+
+    def _repr_html_(self) -> str:
+        from graphagent.memory._cards import fact_card
+
+        return fact_card(self)
 
     def __repr__(self) -> str:
         return f"Withdrawal({self.concept.keyword!r}, version={self.version})"

@@ -76,13 +76,18 @@ def step_text(step: Step, *, detailed: bool = False) -> str:
     return "\n".join(_lines(step, detailed=detailed))
 
 
+def value_text(value: Any) -> str:
+    """Return any value as text: JSON, unless it is a text or a message."""
+    return "\n".join(_value(value))
+
+
 def _lines(
     step: Step, *, detailed: bool = False, before: Prompt | None = None, inside: Mapping[str, str] = _NO_RUNS
 ) -> Iterator[str]:
     title, body = _body(step, inside)
     timing: Timing | None = getattr(step, "timing", None)
     usage: Usage | None = getattr(step, "token_usage", None)
-    about = list(_spent(timing, usage))
+    about = list(spent(None if timing is None else timing.duration, usage))
     if detailed and timing is not None:
         about = [*_moment(timing.started), *about]
     prompt: Prompt | None = getattr(step, "prompt", None)
@@ -275,9 +280,10 @@ def _moment(milliseconds: int) -> Iterator[str]:
         return
 
 
-def _spent(timing: Timing | None, usage: Usage | None) -> Iterator[str]:
-    if timing is not None:
-        yield f"{timing.duration:.2f} s" if timing.duration < 100 else f"{timing.duration:.0f} s"
+def spent(seconds: float | None, usage: Usage | None) -> Iterator[str]:
+    """Yield what something took, for people: time, tokens and money, as far as they are known."""
+    if seconds is not None:
+        yield f"{seconds:.2f} s" if seconds < 100 else f"{seconds:.0f} s"
     if usage is not None and usage.total_tokens:
         more = [f"{usage.input_tokens:,} in", f"{usage.output_tokens:,} out"]
         more += [f"{usage.cached_tokens:,} cached"] if usage.cached_tokens else []

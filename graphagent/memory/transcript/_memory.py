@@ -322,6 +322,11 @@ class RunMemory:
         transcript = self.transcript
         return _restored, (transcript.rules, transcript.steps, transcript.open_step, transcript.floor, transcript.begun)
 
+    def _repr_html_(self) -> str:
+        from graphagent._notebook import card, steps
+
+        return card(repr(self).strip("<>"), steps(self.to_text()))
+
     def __repr__(self) -> str:
         return f"<transcript of {counted(len(self.transcript), 'step')}>"
 
