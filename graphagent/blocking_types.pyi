@@ -576,6 +576,9 @@ class BlockingRunHandle(Protocol[O]):
     ) -> None:
         """Answer the open question, or several by id, and have a worker continue the run."""
 
+    def resume(self) -> None:
+        """Have a worker continue the run, which was stopped by an error, a pause, or the death of its process."""
+
     def end(self, reason: str = "") -> RunResult[O]:
         """End the run where it is, as `agent.end` does, also one that was not begun, or that a worker executes. Return its result."""
 

@@ -60,9 +60,16 @@ def inspect(  # long because each option is described here
         option(
             "--agent",
             "MODULE:NAME",
-            "An agent, or a list of agents, whose runs can be answered; workers go on with them. Default: questions are only read.",
+            "An agent, or a list of agents, whose runs can be answered, resumed and paused. Default: questions are only read.",
         ),
     ] = None,
+    leave: Annotated[
+        bool,
+        flag(
+            "--leave-to-workers",
+            text="Leave what is answered and resumed to workers. Default: this command executes it.",
+        ),
+    ] = False,
     prefix: Annotated[
         str, option("--prefix", "PATH", "The path below which a proxy serves the pages, such as /inspect.")
     ] = "",
@@ -91,7 +98,7 @@ def inspect(  # long because each option is described here
                 each.store = store
             pages = Inspector(
                 store, facts=facts, agents=agents, read_only=read_only, owner=inspected.owner, sealed=inspected.key is not None,
-                name=_name_of(place),
+                name=_name_of(place), executes=not leave,
             )  # fmt: skip
             await serve_until_stopped(
                 lambda: pages.serve(*address, token=secret, hosts=host or (), prefix=prefix, on_started=started),

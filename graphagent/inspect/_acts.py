@@ -1,14 +1,18 @@
-"""What a person does with a run: ending it."""
+"""What a person does with a run: resuming it, pausing it, ending it."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import anyio
 from starlette.responses import RedirectResponse
 
-from graphagent._html import Html, tag
+from graphagent._html import Child, Html, tag
 from graphagent.history import end_run, run_head
+from graphagent.inspect._forms import ConflictError
+from graphagent.work._execute import can_execute
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -18,32 +22,135 @@ if TYPE_CHECKING:
     from graphagent.inspect._layout import Site
     from graphagent.run import RunHeader
 
+_RESUMED = ("failed", "cancelled", "interrupted", "paused", "sleeping", "queued")
+_ENDED = (*_RESUMED, "waiting", "running")
+_PATIENCE = 5.0
+"""Seconds for which a page waits until a worker has done what it was asked for."""
 
-def end_form(site: Site, head: RunHeader) -> Html | None:
-    """Return the form that ends a run where it is, unless nothing may be changed."""
-    if not site.form:
+
+def run_actions(inspected: Inspected, site: Site, head: RunHeader) -> Html | None:
+    """Return the forms with which a run is resumed, paused and ended; what is not possible here is greyed out, with the reason."""
+    if not site.form or head.parent or head.status not in _ENDED:
         return None
+    held = _held(head)
+    shown: list[Child] = []
+    if head.status in _RESUMED:
+        label = "Execute it here" if head.status == "queued" else "Resume"
+        shown.append(_form(site, head, "resume", label, _not_resumed(inspected, head), main=True))
+    if head.status == "running":
+        shown.append(_form(site, head, "pause", "Pause", held or _no_agent(inspected, head, "pause")))
+    said = "It is ended where it is: nothing of it is executed any more, its questions are withdrawn, and it cannot be resumed; it can be forked."
+    reason = tag("label", "Reason ", tag("input", name="reason", type="text", autocomplete="off"))
+    not_ended = held or (_no_agent(inspected, head, "end") if head.status == "running" else "")
+    ends = _form(site, head, "end", "End it", not_ended, reason)
+    shown.append(tag("details", tag("summary", "End this run"), tag("p", said, class_="sub"), ends))
+    return tag("div", shown, class_="acts")
+
+
+def _form(site: Site, head: RunHeader, what: str, label: str, why_not: str, *more: Child, main: bool = False) -> Html:
+    """Return a form with one button; with a reason why not, it is greyed out, and says it."""
     hidden = [
         tag("input", type="hidden", name=name, value=value)
         for name, value in (("form", site.form), ("run", head.run_id), ("owner", head.owner))
     ]
-    said = "It is ended where it is: nothing of it is executed any more, its questions are withdrawn, and it cannot be resumed; it can be forked."
-    reason = tag("label", "Reason ", tag("input", name="reason", type="text", autocomplete="off"))
+    button = tag("button", label, type="submit", class_="main" if main else None)
     return tag(
-        "details", tag("summary", "End this run"), tag("p", said, class_="sub"),
-        tag("form", hidden, reason, tag("button", "End it", type="submit"), method="post", action=site.url("end")),
+        "form", hidden, tag("fieldset", more, button, disabled=bool(why_not)), tag("p", why_not, class_="sub") if why_not else None,
+        method="post", action=site.url(what),
     )  # fmt: skip
 
 
-async def end(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response:
-    """End a run: by its agent, which a worker may have to hear, or else in the store."""
-    run_id, owner = inspected.named(fields, "run")
-    agent = inspected.agents.get((await run_head(inspected.runs, run_id, owner=owner)).strategy)
+def _held(head: RunHeader) -> str:
+    """Return who has to be asked to stop a run: a process that is not a worker hears nobody."""
+    if head.status != "running" or head.queue or head.claim is None:
+        return ""
+    return f"It is executed by {head.claim.holder}, which is not a worker: stop it there."
+
+
+def _no_agent(inspected: Inspected, head: RunHeader, command: str) -> str:
+    if head.strategy in inspected.agents:
+        return ""
+    instead = f"graphagent runs {command} {shlex.quote(head.run_id)}"
+    return f"The agent of {head.strategy!r} is not here: begin with --agent MODULE:AGENTS, or use {instead}"
+
+
+def _not_resumed(inspected: Inspected, head: RunHeader) -> str:
+    agent = inspected.agents.get(head.strategy)
     if agent is None:
-        await end_run(inspected.runs, run_id, fields.get("reason", ""), owner=owner)
-    else:
-        await agent.handle(run_id, owner=owner).end(fields.get("reason", ""))
-    return RedirectResponse(inspected.site(request).url("run", id=run_id, owner=owner), 303)
+        return _no_agent(inspected, head, "resume")
+    if inspected.executing is None:
+        return "It waits for a worker." if head.status == "queued" else ""
+    if not can_execute(agent):
+        return f"Nodes or tools of {head.strategy!r} take deps, and its agent has no deps_factory=."
+    return ""
 
 
-CHANGES: Changes = (("end", end),)
+async def resume_here(inspected: Inspected, head: RunHeader) -> None:
+    """Have a run continue: in this process, or in a worker.
+
+    Raises:
+        ConflictError: it cannot be resumed as it is, or not here.
+        StrategyChangedError, RunClaimedError, StoreError: as `RunHandle.resume`.
+    """
+    if head.status not in _RESUMED:
+        raise ConflictError(f"Run {head.run_id!r} is {head.status}, so there is nothing to resume.")
+    if why_not := _not_resumed(inspected, head):
+        raise ConflictError(why_not)
+    if head.status != "queued":
+        await inspected.agents[head.strategy].handle(head.run_id, owner=head.owner).resume()
+    inspected.go_on(head)
+
+
+async def end_here(inspected: Inspected, head: RunHeader, reason: str) -> None:
+    """End a run where it is: by its agent, which a worker may have to hear, or else in the store.
+
+    Raises:
+        ConflictError: it is over.
+        RunClaimedError, StoreError: as `RunHandle.end`.
+    """
+    if head.status not in _ENDED:
+        raise ConflictError(f"Run {head.run_id!r} is {head.status}, so there is nothing to end.")
+    agent = inspected.agents.get(head.strategy)
+    if agent is None:
+        await end_run(inspected.runs, head.run_id, reason, owner=head.owner)
+        return
+    with anyio.move_on_after(_PATIENCE):  # a worker that takes longer ends it all the same
+        await agent.handle(head.run_id, owner=head.owner).end(reason)
+
+
+async def resume(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response:
+    """Resume a run."""
+    head = await _head(inspected, fields)
+    await resume_here(inspected, head)
+    return _shown(inspected, request, head)
+
+
+async def pause(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response:
+    """Have a run stop before its next effect or node."""
+    head = await _head(inspected, fields)
+    if head.status != "running":
+        raise ConflictError(f"Run {head.run_id!r} is {head.status}, so there is nothing to pause.")
+    if why_not := _held(head) or _no_agent(inspected, head, "pause"):
+        raise ConflictError(why_not)
+    with anyio.move_on_after(_PATIENCE):
+        await inspected.agents[head.strategy].handle(head.run_id, owner=head.owner).pause()
+    return _shown(inspected, request, head)
+
+
+async def end(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response:
+    """End a run."""
+    head = await _head(inspected, fields)
+    await end_here(inspected, head, fields.get("reason", ""))
+    return _shown(inspected, request, head)
+
+
+async def _head(inspected: Inspected, fields: Mapping[str, str]) -> RunHeader:
+    run_id, owner = inspected.named(fields, "run")
+    return await run_head(inspected.runs, run_id, owner=owner)
+
+
+def _shown(inspected: Inspected, request: Request, head: RunHeader) -> Response:
+    return RedirectResponse(inspected.site(request).url("run", id=head.run_id, owner=head.owner), 303)
+
+
+CHANGES: Changes = (("resume", resume), ("pause", pause), ("end", end))

@@ -27,6 +27,10 @@ class FormError(ValueError):
     """A form has not what it needs."""
 
 
+class ConflictError(FormError):
+    """What a form asks for is not possible with the run as it is."""
+
+
 def parsed(body: bytes) -> dict[str, str]:
     """Return the fields of a form that was sent; of several with one name, the first."""
     return {

@@ -12,7 +12,7 @@ from graphagent import _clock
 from graphagent._article import counted
 from graphagent._html import Child, Html, tag
 from graphagent.errors import AnswerError
-from graphagent.history import list_questions
+from graphagent.history import list_questions, run_head
 from graphagent.inspect import _words
 from graphagent.inspect._forms import FormError, answer_of, buttons_of, fields_of
 from graphagent.inspect._layout import Site, nothing, page
@@ -111,6 +111,7 @@ async def answer(inspected: Inspected, request: Request, fields: Mapping[str, st
     except (FormError, AnswerError) as error:
         form = question_form(site, pending, inspected.agents, str(error))
         return HTMLResponse(page(site, "Not answered", tag("h1", "Not answered"), form, view="inbox"), 422)
+    inspected.go_on(await run_head(inspected.runs, run_id, owner=owner))
     return RedirectResponse(site.url("run", id=run_id, owner=owner), 303)
 
 

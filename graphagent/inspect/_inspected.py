@@ -16,13 +16,16 @@ from graphagent.inspect._access import sent
 from graphagent.inspect._forms import FormError, parsed
 from graphagent.inspect._layout import Site, below
 from graphagent.memory import AgentMemory
+from graphagent.work._execute import can_execute
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
     from graphagent._agent import Agent
+    from graphagent.inspect._executing import Executing
     from graphagent.protocols import Feature, KeepingProvider, Store
+    from graphagent.run import RunHeader
 
 _LONGEST = 1_000_000
 """Bytes of a form."""
@@ -43,6 +46,8 @@ class Inspected:
     sealed: bool
     form: str
     """What forms have to send back; empty if nothing may be changed."""
+    executing: Executing | None = None
+    """Executes what is resumed, answered and forked; None: workers do."""
     shapes: OrderedDict[tuple[str, str, int], str] = field(
         default_factory=lambda: OrderedDict[tuple[str, str, int], str]()
     )
@@ -78,6 +83,12 @@ class Inspected:
             async for _ in records:
                 return {AgentMemory: cast("Feature", AgentMemory(provider=self.facts))}
         return {}
+
+    def go_on(self, head: RunHeader) -> None:
+        """Have this process execute a run that is due, if its agent is here, and workers are not to do so."""
+        agent = self.agents.get(head.strategy)
+        if self.executing is not None and agent is not None and can_execute(agent):
+            self.executing.begin(agent, head.owner, head.run_id)
 
     async def fields(self, request: Request) -> dict[str, str]:
         """Return the fields of a form of a page of this server.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,9 +15,13 @@ from graphagent.errors import (
     GraphAgentError,
     MissingExtraError,
     RunClaimedError,
+    RunEndedError,
+    RunExistsError,
     RunNotFoundError,
     RunQueuedError,
     StoreError,
+    StrategyChangedError,
+    ThreadBusyError,
 )
 
 try:
@@ -41,7 +46,8 @@ from graphagent.inspect import (
     _transcript,
 )
 from graphagent.inspect._access import Below, SignedIn, WithHeaders
-from graphagent.inspect._forms import FormError
+from graphagent.inspect._executing import Executing
+from graphagent.inspect._forms import ConflictError, FormError
 from graphagent.inspect._inspected import Inspected
 from graphagent.inspect._layout import nothing, page
 
@@ -58,8 +64,13 @@ _PAGES = (_list, _inbox, _facts, _run, _entry, _transcript, _compare, _shape, _g
 _ACTING = (_acts, _inbox)
 _FILES = {"inspect.css": "text/css", "inspect.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
+    (ConflictError, 409),
     (FormError, 403),
     (RunClaimedError, 409),
+    (RunEndedError, 409),
+    (RunExistsError, 409),
+    (StrategyChangedError, 409),
+    (ThreadBusyError, 409),
     (RunNotFoundError, 404),
     (RunQueuedError, 404),
     (LookupError, 404),
@@ -73,16 +84,17 @@ _TITLES = {403: "Not done", 404: "Not found", 409: "Not done"}
 class Inspector:
     """Web pages that show the runs of a store: lists, and for each run what became of it, its timeline, its prompts, its journal.
 
-    Runs can be ended; with agents, what their runs wait for can be answered. The store is opened and closed by whoever made it.
+    Runs can be ended; with agents, their runs can be answered, resumed and paused. The store is opened and closed by whoever made it.
 
     Args:
         runs: The store of the runs.
         facts: Where the facts are; they are shown, also in prompts.
-        agents: Agents with this store, whose runs can be answered; workers go on with them.
+        agents: Agents with this store, whose runs can be answered and resumed.
         owner: Whose runs are shown; None: those of all owners.
         name: What the pages call the store, such as the name of its file.
         sealed: Whether the pages say that the store is encrypted.
         read_only: Whether nothing can be changed.
+        executes: Whether this process executes the runs that are answered and resumed in the pages; otherwise workers do.
 
     Raises:
         TypeError: `runs` is not a store.
@@ -98,6 +110,7 @@ class Inspector:
         name: str = "",
         sealed: bool = False,
         read_only: bool = False,
+        executes: bool = True,
     ) -> None:
         check_store(runs)
         self._inspected = Inspected(
@@ -108,6 +121,7 @@ class Inspector:
             name=name,
             sealed=sealed,
             form="" if read_only else secrets.token_urlsafe(24),
+            executing=Executing(runs) if executes else None,
         )
 
     def app(self, *, token: str | None = None, hosts: Sequence[str] = OF_THIS_MACHINE, prefix: str = "") -> ASGIApp:
@@ -137,7 +151,7 @@ class Inspector:
                 for path, change in each.CHANGES
             ),
         ]
-        app: ASGIApp = Starlette(routes=routes)
+        app: ASGIApp = Starlette(routes=routes, lifespan=self._lifespan)
         if token is not None:
             app = SignedIn(app, token, self._inspected.name)
         return WithHeaders(Guard(Below(app, prefix), hosts))
@@ -171,6 +185,15 @@ class Inspector:
             lambda accepted: self.app(token=token, hosts=accepted, prefix=prefix), host, port, token=token, hosts=hosts,
             on_started=lambda url: None if on_started is None else on_started(f"{url}{prefix}/"),
         )  # fmt: skip
+
+    @asynccontextmanager
+    async def _lifespan(self, _: object) -> AsyncGenerator[None]:
+        """Have the runs that are executed here stop when the server does."""
+        try:
+            yield
+        finally:
+            if self._inspected.executing is not None:
+                await self._inspected.executing.aclose()
 
     async def _home(self, request: Request) -> Response:
         return RedirectResponse(self._inspected.site(request).url("runs"), 303)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from graphagent._article import counted
 from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
-from graphagent.inspect._acts import end_form
+from graphagent.inspect._acts import run_actions
 from graphagent.inspect._compare import compare_form
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, page, told, url_of
@@ -35,17 +35,20 @@ async def run(inspected: Inspected, request: Request) -> str:
         StoreError: it cannot be read.
     """
     site, stored, query = inspected.site(request), await inspected.read(request), request.query_params
-    body = parts_of(site, stored, number(query.get("spans")), number(query.get("entries")))
+    actions = run_actions(inspected, site, stored.head)
+    body = parts_of(site, stored, number(query.get("spans")), number(query.get("entries")), actions)
     return page(site, stored.head.title or stored.head.run_id, body, wide=True)
 
 
-def parts_of(site: Site, stored: StoredRun, spans_from: int, entries_from: int) -> list[Child]:
+def parts_of(
+    site: Site, stored: StoredRun, spans_from: int, entries_from: int, actions: Html | None = None
+) -> list[Child]:
     """Return what the page of a run consists of, given the first rows of its timeline and of its journal. A file has the last ones."""
     spans = spans_of(stored.entries, now_of(stored))
     if site.is_file:
         spans_from, entries_from = (max(len(each) - site.rows, 0) for each in (spans, stored.entries))
     return [
-        _head(site, stored, spans),
+        _head(site, stored, spans, actions),
         _failure(stored),
         _questions(site, stored),
         tag("div", _graph(site, stored), _timeline(site, stored, spans, spans_from), class_="two"),
@@ -55,7 +58,7 @@ def parts_of(site: Site, stored: StoredRun, spans_from: int, entries_from: int) 
     ]
 
 
-def _head(site: Site, stored: StoredRun, spans: Sequence[Span]) -> Html:
+def _head(site: Site, stored: StoredRun, spans: Sequence[Span], actions: Html | None) -> Html:
     head = stored.head
     waited = sum(end - begin for begin, end in Scale(spans).silences) / 1000
     facts: list[tuple[str, Child]] = [
@@ -87,7 +90,6 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span]) -> Html:
     ) if head.status == "running" and not site.is_file else None  # fmt: skip
     others = [head.origin[0]] if head.origin else []
     compare = None if head.parent or site.is_file else compare_form(site, head.run_id, head.owner, others)
-    end = None if head.parent or head.status in ("done", "ended", "damaged") else end_form(site, head)
     return tag(
         "header",
         crumb,
@@ -97,7 +99,7 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span]) -> Html:
         why,
         live,
         compare,
-        end,
+        actions,
         class_="runhead",
     )
 

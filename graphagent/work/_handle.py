@@ -147,6 +147,19 @@ class RunHandle(Generic[O]):
         run.handle.answer(*(() if answer is _NO_ANSWER else (answer,)), answers=answers, results=results)
         await tell(self._config, await queue_again(run, DEFAULT))
 
+    async def resume(self) -> None:
+        """Have a worker continue the run, which was stopped by an error, a pause, or the death of its process.
+
+        Raises:
+            RunClaimedError: a process executes the run, or it was continued elsewhere meanwhile.
+            RunEndedError: the run was ended.
+            StrategyChangedError: the strategy has changed since.
+            StoreError: the store cannot be read or written.
+        """
+        run = await read_any(self._config, self._owner, self._run_id)
+        run.check_continues()
+        await tell(self._config, await queue_again(run, DEFAULT))
+
     async def end(self, reason: str = "") -> RunResult[O]:
         """End the run where it is, as `agent.end` does, also one that was not begun, or that a worker executes. Return its result.
 

@@ -52,7 +52,7 @@ async def test_a_form_answers_what_its_schema_asks_for():
     """What does not fit is said in the form and changes nothing; then the answer is recorded, and the run goes on with it."""
     agent = seats(store := MemoryStore())
     await agent.run("Oslo", run_id="trip", owner="ada")
-    async with looking(store, options={"agents": [agent]}) as client:
+    async with looking(store, options={"agents": [agent], "executes": False}) as client:
         form = (await client.get("/inbox")).text
         page = Page(form)
         assert page.tags.count("fieldset") >= 3
@@ -85,7 +85,7 @@ async def test_a_call_is_approved_with_other_arguments_or_refused():
     ):  # fmt: skip
         agent = payer(store := MemoryStore(), paid := [])
         await agent.run("Pay Ada.", run_id="pays")
-        async with looking(store, options={"agents": [agent]}) as client:
+        async with looking(store, options={"agents": [agent], "executes": False}) as client:
             form = (await client.get("/inbox")).text
             assert "&quot;amount&quot;: 20" in form
             assert (

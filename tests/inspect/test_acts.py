@@ -1,0 +1,136 @@
+"""Runs are resumed, paused and ended from their pages, unless nothing may be changed, or something is in the way."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import anyio
+import pytest
+
+from graphagent import END, START, Agent, Context, Strategy, node
+from graphagent.errors import NodeFailedError
+from graphagent.history import run_head
+from graphagent.run import _session as heartbeat
+from graphagent.store import MemoryStore
+from tests.inspect.pages import address, looking
+from tests.inspect.test_inbox import fields
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch):
+    """Have runs look for requests more often than once a second."""
+    monkeypatch.setattr(heartbeat, "LOOK", 0.01)
+
+
+class Shop:
+    """An agent whose run fails as long as the order is not there, and then packs it over and over until it is sent."""
+
+    def __init__(self, store, name="orders"):
+        self.there, self.sent, self.fetched = False, False, 0
+
+        @node
+        async def fetch(ctx: Context, task: str) -> str:
+            """Fetch something."""
+            self.fetched += self.there
+            if not self.there:
+                raise LookupError(f"order {task} is not there")
+            return f"order {task}"
+
+        @node
+        async def pack(ctx: Context, task: str) -> str:
+            """Pack it."""
+            await anyio.sleep(0.005)
+            return task
+
+        packing = pack.when(lambda _: not self.sent) >> pack
+        self.agent = Agent(Strategy(name, START >> fetch >> pack, packing, pack.otherwise() >> END), store=store)
+
+    async def fail(self, *run_ids, owner=""):
+        for run_id in run_ids:
+            with suppress(NodeFailedError):
+                await self.agent.run(run_id, run_id=run_id, owner=owner)
+
+
+async def until(store, run_id, *statuses):
+    """Wait until a run has one of these states, and return its header."""
+    while True:
+        head = await run_head(store, run_id)
+        if head.status in statuses:
+            return head
+        await anyio.sleep(0.005)
+
+
+async def test_a_run_is_resumed_and_goes_on_here():
+    """With its agent, this process executes it. A second tab is told that there is nothing to resume; what is paused stays so."""
+    shop = Shop(store := MemoryStore())
+    await shop.fail("17")
+    async with looking(store, options={"agents": [shop.agent]}) as client:
+        page = (await client.get(address("run", id="17"))).text
+        assert ">Resume</button>" in page
+        form = fields(page)
+        for refused in ({"form": "x"}, {"form": ""}):
+            assert (await client.post("/resume", data={**form, **refused})).status_code == 403
+        assert (await client.post("/resume", data=form, headers={"Origin": "https://evil.example"})).status_code == 403
+        shop.there = True
+        answer = await client.post("/resume", data=form)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/run?id=17")
+        assert (await client.post("/resume", data=form)).status_code in (303, 409)
+        await until(store, "17", "running")
+        again = await client.post("/resume", data=form)
+        assert again.status_code == 409
+        assert "nothing to resume" in again.text
+        assert ">Pause</button>" in (await client.get(address("run", id="17"))).text
+        assert (await client.post("/pause", data=form)).status_code == 303
+        assert (await run_head(store, "17")).status == "paused"
+        assert (await client.post("/resume", data=form)).status_code == 303
+        await until(store, "17", "running")
+        shop.sent = True
+        await until(store, "17", "done")
+        assert (await client.post("/pause", data=form)).status_code == 409
+        assert ">Resume" not in (await client.get(address("run", id="17"))).text
+    assert shop.fetched == 1
+
+
+async def test_what_is_not_possible_is_greyed_out_with_the_reason():
+    """Without the agent, with an agent that takes deps, or while a process executes the run that is no worker; sent all the same, nothing happens."""
+    shop = Shop(store := MemoryStore())
+    await shop.fail("17", "18")
+
+    @node
+    async def fetch(ctx: Context[int], task: str) -> str:
+        """Fetch."""
+        return task
+
+    takes_deps = Agent(Strategy("orders", START >> fetch >> END), store=store)
+    for agents, said in (([], "is not here: begin with --agent"), ([takes_deps], "no deps_factory=")):
+        async with looking(store, options={"agents": agents}) as client:
+            page = (await client.get(address("run", id="17"))).text
+            assert said in page
+            assert page.count("<fieldset disabled>") == 1
+            answer = await client.post("/resume", data=fields(page))
+            assert answer.status_code == 409
+            assert said in answer.text
+    shop.there = True
+    async with looking(store, options={"agents": [shop.agent]}) as client, anyio.create_task_group() as group:
+        group.start_soon(lambda: shop.agent.resume("18"))
+        await until(store, "18", "running")
+        page = (await client.get(address("run", id="18"))).text
+        assert "which is not a worker" in page
+        for path in ("pause", "end", "resume"):
+            assert (await client.post(f"/{path}", data=fields(page))).status_code == 409
+        shop.sent = True
+    assert (await run_head(store, "18")).status == "done"
+    assert (await run_head(store, "17")).status == "failed"
+
+
+async def test_runs_of_somebody_else_and_runs_that_are_gone_are_not_found():
+    """Nothing happens to them."""
+    shop = Shop(store := MemoryStore())
+    await shop.fail("17", owner="ben")
+    async with looking(store, options={"agents": [shop.agent], "owner": "ada"}) as client:
+        await shop.fail("1", owner="ada")
+        form = fields((await client.get(address("run", id="1", owner="ada"))).text)
+        for run in ({"run": "17", "owner": "ben"}, {"run": "x", "owner": "ada"}, {"run": ""}):
+            for path in ("resume", "pause", "end"):
+                assert (await client.post(f"/{path}", data={**form, **run})).status_code == 404
+    assert (await run_head(store, "17", owner="ben")).status == "failed"
