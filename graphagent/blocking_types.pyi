@@ -246,6 +246,10 @@ class BlockingNotes(BlockingNoteView, Protocol):
     def owners(self) -> list[str]:
         """Return all owners that have notes in the store, in alphabetical order, `""` for notes without an owner."""
 
+    @property
+    def embedder_name(self) -> str | None:
+        """The name of the embedder that makes vectors of new notes and of questions; None without one."""
+
     def stored_embedder(self) -> str | None:
         """Return the name of the embedder that made the vectors of the owner's notes; None without vectors."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import webbrowser
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
+import typer
 
 from graphagent.cli import _stores
 from graphagent.cli._options import AnyOwner, expand_options, flag, option
@@ -17,8 +18,10 @@ from graphagent.cli._output import aside
 from graphagent.cli._serving import address_of, serve_until_stopped, token_at
 from graphagent.cli._store_place import StorePlace
 from graphagent.cli._user_code import work_at
+from graphagent.cli.notes._target import embedder_of
 from graphagent.cli.runs._target import RunsStore
-from graphagent.memory import StoreMemoryProvider
+from graphagent.errors import WrongKeyError
+from graphagent.memory import Notes, StoreMemoryProvider
 
 if TYPE_CHECKING:
     from graphagent.protocols import KeepingProvider, Store
@@ -93,11 +96,12 @@ def inspect(  # long because each option is described here
         async with (
             _stores.open_store("runs", inspected.store, inspected.key, inspected.anchor) as store,
             _facts_of(inspected, store) as facts,
+            _notes_of(inspected, store) as notes,
         ):
             for each in agents:
                 each.store = store
             pages = Inspector(
-                store, facts=facts, agents=agents, read_only=read_only, owner=inspected.owner, sealed=inspected.key is not None,
+                store, facts=facts, notes=notes, agents=agents, read_only=read_only, owner=inspected.owner, sealed=inspected.key is not None,
                 name=_name_of(place), executes=not leave,
             )  # fmt: skip
             await serve_until_stopped(
@@ -124,6 +128,23 @@ async def _facts_of(inspected: InspectOptions, store: Store) -> AsyncGenerator[K
     key, anchor = (inspected.key, inspected.anchor) if is_sealed else (None, None)
     async with _stores.open_facts(folder, key, anchor, new=False) as facts:
         yield facts
+
+
+@asynccontextmanager
+async def _notes_of(inspected: InspectOptions, store: Store) -> AsyncGenerator[Notes | None]:
+    """Yield the notes that are kept with the runs: in the same store, or in the folder of both. None: there are none, or they have another key."""
+    given = inspected.store
+    if given is not None and (given.is_server or not _stores.names_folder(given.path)):
+        yield Notes(store, embedder=await embedder_of(store))
+        return
+    place = _stores.place_of("notes", given, new=True)
+    key = None if inspected.key is None else _stores.key_source(inspected.key, new=False)
+    async with AsyncExitStack() as opened:
+        kept: Any = None
+        if place.path.exists():
+            with suppress(typer.BadParameter, WrongKeyError):
+                kept = await opened.enter_async_context(_stores.open_place(place, key, inspected.anchor))
+        yield None if kept is None else Notes(kept, embedder=await embedder_of(kept))
 
 
 def _name_of(place: StorePlace) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from graphagent._agent import Agent
     from graphagent.inspect._executing import Executing
+    from graphagent.memory import Notes, NoteView
     from graphagent.protocols import Feature, KeepingProvider, Store
     from graphagent.run import RunHeader
 
@@ -37,6 +38,9 @@ class Inspected:
 
     runs: Store
     facts: KeepingProvider | None
+    notes: Notes | None
+    words: NoteView | None
+    """The same notes, found by words alone."""
     agents: Mapping[str, Agent[Any, Any]]
     """By the names of their strategies."""
     owner: str | None
@@ -56,8 +60,9 @@ class Inspected:
     def site(self, request: Request) -> Site:
         """Return the server as a page sees it."""
         return Site(
-            below(quote(request.scope.get("root_path", ""))), self.name, self.sealed, self.facts is not None, self.form
-        )
+            below(quote(request.scope.get("root_path", ""))), self.name, self.sealed, facts=self.facts is not None,
+            notes=self.notes is not None, form=self.form,
+        )  # fmt: skip
 
     def named(self, given: Mapping[str, str], key: str = "id") -> tuple[str, str]:
         """Return the id and the owner of the run that an address or a form names.

@@ -8,12 +8,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from graphagent._article import kind_of
 from graphagent._options import check_store
 from graphagent._web import OF_THIS_MACHINE, Guard, check_token, serve
 from graphagent.errors import (
     DamagedStoreError,
     GraphAgentError,
     MissingExtraError,
+    NoteError,
     RunClaimedError,
     RunEndedError,
     RunExistsError,
@@ -41,6 +43,7 @@ from graphagent.inspect import (
     _graph,
     _inbox,
     _list,
+    _notes,
     _run,
     _shape,
     _transcript,
@@ -50,6 +53,8 @@ from graphagent.inspect._executing import Executing
 from graphagent.inspect._forms import ConflictError, FormError
 from graphagent.inspect._inspected import Inspected
 from graphagent.inspect._layout import nothing, page
+from graphagent.memory import Notes
+from graphagent.memory.notes._owner import words_alone
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -60,7 +65,7 @@ if TYPE_CHECKING:
     from graphagent.protocols import KeepingProvider, Store
 
 _Answering: TypeAlias = "Callable[[Request], Awaitable[Response]]"
-_PAGES = (_list, _inbox, _facts, _run, _entry, _transcript, _compare, _shape, _graph, _follow)
+_PAGES = (_list, _inbox, _facts, _notes, _run, _entry, _transcript, _compare, _shape, _graph, _follow)
 _ACTING = (_acts, _inbox)
 _FILES = {"inspect.css": "text/css", "inspect.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
@@ -74,11 +79,12 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (RunNotFoundError, 404),
     (RunQueuedError, 404),
     (LookupError, 404),
+    (NoteError, 422),
     (DamagedStoreError, 500),
     (StoreError, 503),
     (GraphAgentError, 500),
 )
-_TITLES = {403: "Not done", 404: "Not found", 409: "Not done"}
+_TITLES = {403: "Not done", 404: "Not found", 409: "Not done", 422: "Not done"}
 
 
 class Inspector:
@@ -89,6 +95,7 @@ class Inspector:
     Args:
         runs: The store of the runs.
         facts: Where the facts are; they are shown, also in prompts.
+        notes: Where the notes are; without an owner, those of all owners are shown. They are closed by whoever made them.
         agents: Agents with this store, whose runs can be answered and resumed.
         owner: Whose runs are shown; None: those of all owners.
         name: What the pages call the store, such as the name of its file.
@@ -97,7 +104,7 @@ class Inspector:
         executes: Whether this process executes the runs that are answered and resumed in the pages; otherwise workers do.
 
     Raises:
-        TypeError: `runs` is not a store.
+        TypeError: `runs` is not a store, or `notes` are not Notes.
     """
 
     def __init__(
@@ -105,6 +112,7 @@ class Inspector:
         runs: Store,
         *,
         facts: KeepingProvider | None = None,
+        notes: Notes | None = None,
         agents: Iterable[Agent[Any, Any]] = (),
         owner: str | None = None,
         name: str = "",
@@ -113,9 +121,13 @@ class Inspector:
         executes: bool = True,
     ) -> None:
         check_store(runs)
+        if notes is not None and not isinstance(notes, Notes):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"notes= is a Notes, such as Notes('notes.db'), not {kind_of(notes)}")
         self._inspected = Inspected(
             runs=runs,
             facts=facts,
+            notes=notes,
+            words=None if notes is None else words_alone(notes),
             agents={each.strategy.name: each for each in agents},
             owner=owner,
             name=name,

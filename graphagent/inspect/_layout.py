@@ -12,7 +12,7 @@ from graphagent._html import Child, Html, tag
 if TYPE_CHECKING:
     from graphagent.run import RunHeader
 
-_VIEWS = (("runs", "Runs"), ("threads", "Threads"), ("inbox", "Inbox"), ("facts", "Facts"))
+_VIEWS = (("runs", "Runs"), ("threads", "Threads"), ("inbox", "Inbox"), ("facts", "Facts"), ("notes", "Notes"))
 _KEYS = (
     ("j k", "move"),
     ("Enter", "open"),
@@ -22,6 +22,7 @@ _KEYS = (
     ("g t", "threads"),
     ("g i", "inbox"),
     ("g f", "facts"),
+    ("g n", "notes"),
 )
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -45,6 +46,8 @@ class Site:
     """Whether the store is encrypted."""
     facts: bool = False
     """Whether facts are shown."""
+    notes: bool = False
+    """Whether notes are shown."""
     form: str = ""
     """What forms have to send back, so that only pages of this server change anything; empty if nothing may be changed."""
     rows: int = 250
@@ -77,7 +80,7 @@ def page(site: Site, title: str, *body: Child, view: str = "", wide: bool = Fals
     views = [
         tag("a", label, href=site.url(name), aria_current="page" if name == view else None, data_view=name)
         for name, label in _VIEWS
-        if name != "facts" or site.facts
+        if (name != "facts" or site.facts) and (name != "notes" or site.notes)
     ]
     bar = tag(
         "header",

@@ -29,7 +29,7 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") event.target.blur();
     return;
   }
-  const views = { r: "runs", t: "threads", i: "inbox", f: "facts" };
+  const views = { r: "runs", t: "threads", i: "inbox", f: "facts", n: "notes" };
   if (pressed === "g" && views[event.key]) document.querySelector(`a[data-view="${views[event.key]}"]`)?.click();
   else if (event.key === "j") step(1);
   else if (event.key === "k") step(-1);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -212,7 +213,7 @@ async def notes_in(
     from graphagent.memory import Notes
 
     made = await Notes(store, owner=owner).stored_embedder() if vectors and embedder is None else None
-    maker = _installed_embedder(made) if made is not None else _embedder(embedder)
+    maker = installed_embedder(made) if made is not None else _embedder(embedder)
     if made is not None and maker is None:
         _output.aside(
             f"The notes have vectors of {made!r}, which are not used; to use them, pass that embedder with --embedder."
@@ -225,6 +226,14 @@ async def notes_in(
         source=source,
         on_progress=on_progress,
     )
+
+
+async def embedder_of(store: Store) -> Embedder | None:
+    """Return the embedder that made the vectors of the most owners of notes in a store, if it computes on this machine and is installed."""
+    from graphagent.memory import Notes
+
+    names = Counter([await Notes(store, owner=owner).stored_embedder() for owner in await owners_of(store)])
+    return next((found for name, _ in names.most_common() if name and (found := installed_embedder(name))), None)
 
 
 async def owners_of(store: Store) -> list[str]:
@@ -272,7 +281,7 @@ def _served(text: str, what: str, there: str, make: Callable[..., T]) -> T:
         return make(fits[1], base_url=fits[2])
 
 
-def _installed_embedder(name: str) -> Embedder | None:
+def installed_embedder(name: str) -> Embedder | None:
     """Return the embedder with that name, if it computes on this machine and is installed."""
     for make in _ON_THIS_MACHINE.values():
         try:

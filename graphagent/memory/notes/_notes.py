@@ -127,6 +127,12 @@ class Notes(NoteView):
         """
         return await self._service.repository.owners()
 
+    @property
+    def embedder_name(self) -> str | None:
+        """The name of the embedder that makes vectors of new notes and of questions; None without one."""
+        embedder = self._service.repository.embedder
+        return None if embedder is None else embedder.name
+
     async def stored_embedder(self) -> str | None:
         """Return the name of the embedder that made the vectors of the owner's notes; None without vectors.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graphagent.errors import DamagedStoreError
@@ -36,6 +37,18 @@ def notes_of(place: Store | NoteView, owner: str) -> NoteView:
     if place.owner not in ("", owner):
         raise ValueError(f"{place!r} has the notes of another owner than {owner!r}; give the notes without owner=")
     return NoteView(parts_of(place)[0], Visibility(owner=owner))
+
+
+def seen_of(view: NoteView, owner: str) -> NoteView:
+    """Return what a view shows, of another owner: those of the same notes that are as old, in the same scopes, and seen by the same source."""
+    service, visibility = parts_of(view)
+    return NoteView(service, replace(visibility, owner=owner))
+
+
+def words_alone(view: NoteView) -> NoteView:
+    """Return a view of the same notes that finds them by their words, whoever made their vectors."""
+    service, visibility = parts_of(view)
+    return NoteView(NoteService(_repository(service.repository.store), service.settings), visibility)
 
 
 async def all_versions(view: NoteView) -> list[Record]:
