@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from graphagent.run import RunHeader
 
 _RESUMED = ("failed", "cancelled", "interrupted", "paused", "sleeping", "queued")
-_ENDED = (*_RESUMED, "waiting", "running")
+ENDED = (*_RESUMED, "waiting", "running")
+"""The states in which a run can be ended."""
 _PATIENCE = 5.0
 """Seconds for which a page waits until a worker has done what it was asked for."""
 
 
 def run_actions(inspected: Inspected, site: Site, head: RunHeader) -> Html | None:
     """Return the forms with which a run is resumed, paused and ended; what is not possible here is greyed out, with the reason."""
-    if not site.form or head.parent or head.status not in _ENDED:
+    if not site.form or head.parent or head.status not in ENDED:
         return None
     held = _held(head)
     shown: list[Child] = []
@@ -85,13 +86,15 @@ def _not_resumed(inspected: Inspected, head: RunHeader) -> str:
     return ""
 
 
-async def resume_here(inspected: Inspected, head: RunHeader) -> None:
-    """Have a run continue: in this process, or in a worker.
+async def resume_here(inspected: Inspected, head: RunHeader) -> str:
+    """Have a run continue: in this process, or in a worker. Return what was done.
 
     Raises:
         ConflictError: it cannot be resumed as it is, or not here.
         StrategyChangedError, RunClaimedError, StoreError: as `RunHandle.resume`.
     """
+    if head.status == "waiting":
+        raise ConflictError(f"Run {head.run_id!r} waits for an answer, and goes on once it has one.")
     if head.status not in _RESUMED:
         raise ConflictError(f"Run {head.run_id!r} is {head.status}, so there is nothing to resume.")
     if why_not := _not_resumed(inspected, head):
@@ -99,23 +102,26 @@ async def resume_here(inspected: Inspected, head: RunHeader) -> None:
     if head.status != "queued":
         await inspected.agents[head.strategy].handle(head.run_id, owner=head.owner).resume()
     inspected.go_on(head)
+    return "a worker is to continue it" if inspected.executing is None else "resumed"
 
 
-async def end_here(inspected: Inspected, head: RunHeader, reason: str) -> None:
-    """End a run where it is: by its agent, which a worker may have to hear, or else in the store.
+async def end_here(inspected: Inspected, head: RunHeader, reason: str) -> str:
+    """End a run where it is: by its agent, which a worker may have to hear, or else in the store. Return what was done.
 
     Raises:
         ConflictError: it is over.
         RunClaimedError, StoreError: as `RunHandle.end`.
     """
-    if head.status not in _ENDED:
+    if head.status not in ENDED:
         raise ConflictError(f"Run {head.run_id!r} is {head.status}, so there is nothing to end.")
     agent = inspected.agents.get(head.strategy)
     if agent is None:
         await end_run(inspected.runs, head.run_id, reason, owner=head.owner)
-        return
-    with anyio.move_on_after(_PATIENCE):  # a worker that takes longer ends it all the same
+        return "ended"
+    with anyio.move_on_after(_PATIENCE):
         await agent.handle(head.run_id, owner=head.owner).end(reason)
+        return "ended"
+    return "its worker was asked to end it, and does so before the next effect or node"
 
 
 async def resume(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response:

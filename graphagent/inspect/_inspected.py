@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from graphagent._agent import Agent
     from graphagent.inspect._executing import Executing
+    from graphagent.inspect._several import Outcome
     from graphagent.memory import Notes, NoteView
     from graphagent.protocols import Feature, KeepingProvider, Store
     from graphagent.run import RunHeader
@@ -56,6 +57,8 @@ class Inspected:
         default_factory=lambda: OrderedDict[tuple[str, str, int], str]()
     )
     """Pictures by owner, run and time, which are kept."""
+    reports: OrderedDict[str, list[Outcome]] = field(default_factory=lambda: OrderedDict[str, "list[Outcome]"]())
+    """What became of runs that were chosen together, by the names of the pages that say it; the last ones."""
 
     def site(self, request: Request) -> Site:
         """Return the server as a page sees it."""

@@ -45,6 +45,7 @@ from graphagent.inspect import (
     _list,
     _notes,
     _run,
+    _several,
     _shape,
     _transcript,
 )
@@ -65,8 +66,8 @@ if TYPE_CHECKING:
     from graphagent.protocols import KeepingProvider, Store
 
 _Answering: TypeAlias = "Callable[[Request], Awaitable[Response]]"
-_PAGES = (_list, _inbox, _facts, _notes, _run, _entry, _transcript, _compare, _shape, _graph, _follow)
-_ACTING = (_acts, _inbox)
+_PAGES = (_list, _several, _inbox, _facts, _notes, _run, _entry, _transcript, _compare, _shape, _graph, _follow)
+_ACTING = (_acts, _several, _inbox)
 _FILES = {"inspect.css": "text/css", "inspect.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (ConflictError, 409),

@@ -18,6 +18,7 @@ _KEYS = (
     ("Enter", "open"),
     ("/", "search"),
     ("n", "next problem"),
+    ("x", "choose"),
     ("g r", "runs"),
     ("g t", "threads"),
     ("g i", "inbox"),

@@ -13,6 +13,7 @@ from graphagent._html import Child, Html, tag
 from graphagent.history import family, list_threads, run_owners
 from graphagent.inspect import _words
 from graphagent.inspect._layout import Site, nothing, page
+from graphagent.inspect._several import around, box
 from graphagent.run import list_runs
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ async def runs(inspected: Inspected, request: Request) -> str:
     several = len(owners) > 1
     body: list[Child] = [_head(site, chosen, counts, owners if several else [])]
     if shown:
-        body.append(_table(site, shown, parts, owners=several))
+        body.append(around(site, shown, _table(site, shown, parts, owners=several)))
     else:
         body.append(_empty(site, chosen, len(whole)))
     if len(later) > len(shown):
@@ -243,7 +244,7 @@ def _row(site: Site, head: RunHeader, *, owners: bool) -> Html:
         loading="lazy",
     )
     return tag(
-        "tr", tag("td", title, tag("div", below, class_="sub"), why, class_="what"),
+        "tr", tag("td", box(site, head), title, tag("div", below, class_="sub"), why, class_="what"),
         tag("td", _words.state(head), tag("div", _words.moment(head.started), class_="sub"), class_="when"),
         tag("td", None if head.damaged or not head.begun else image, class_="shape"),
         *(tag("td", text, class_="n", data_name=name) for name, text in (

@@ -23,7 +23,7 @@ function nextProblem() {
 }
 
 document.addEventListener("keydown", (event) => {
-  const field = event.target.matches("input, textarea, select");
+  const field = event.target.matches("input:not([type=checkbox]), textarea, select");
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (field) {
     if (event.key === "Escape") event.target.blur();
@@ -34,11 +34,17 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "j") step(1);
   else if (event.key === "k") step(-1);
   else if (event.key === "n") nextProblem();
+  else if (event.key === "x") document.activeElement.closest("tr")?.querySelector("input[type=checkbox]")?.click();
   else if (event.key === "/") document.querySelector("input[type=search]")?.focus();
   else { pressed = event.key; return; }
   pressed = "";
   event.preventDefault();
 });
+
+const every = document.querySelector("[data-all]");
+const boxes = () => [...every.form.querySelectorAll("tbody input[type=checkbox]")];
+every?.addEventListener("change", () => boxes().forEach((each) => (each.checked = every.checked)));
+every?.form.addEventListener("change", () => (every.checked = boxes().every((each) => each.checked)));
 
 // A run that is being executed: what is new is said in one line, and the page stays as it is until somebody wants it.
 const live = document.querySelector("[data-follow]");

@@ -11,9 +11,11 @@ import pytest
 from graphagent import Agent, tool
 from graphagent.inspect import Inspector
 from graphagent.llm import ToolCall
+from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
 from tests.inspect.pages import address, filled
+from tests.inspect.test_acts import Shop, until
 from tests.inspect.test_inbox import seats
 
 playwright = pytest.importorskip("playwright.async_api", reason="Playwright drives the browser")
@@ -124,6 +126,28 @@ async def test_a_run_that_grows_while_it_is_looked_at(anyio_backend):
         assert await page.locator(".journal").is_visible()
         await page.get_by_text("Show what became of it").click()
         await page.get_by_text("Done.").first.wait_for()
+
+
+async def test_runs_are_chosen_and_resumed_with_keys_alone(anyio_backend):
+    """The report of what became of them leads to each, which has gone on; the box of all ticks each of them."""
+    shop = Shop(store := MemoryStore())
+    await shop.fail("17", "18")
+    shop.there = shop.sent = True
+    async with browsing(store, agents=[shop.agent]) as page:
+        await page.keyboard.press("j")
+        await page.keyboard.press("x")
+        boxes = page.locator("tbody input[type=checkbox]")
+        assert [await each.is_checked() for each in await boxes.all()] == [True, False]
+        await page.get_by_label("All 2 shown").check()
+        assert [await each.is_checked() for each in await boxes.all()] == [True, True]
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        await page.get_by_text("2 of 2 runs done").first.wait_for()
+        await until(store, "18", "done")
+        await page.keyboard.press("j")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/run?id=1*")
+    assert shop.fetched == 2
 
 
 async def test_two_tabs_answer_one_question(anyio_backend):

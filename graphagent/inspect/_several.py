@@ -1,0 +1,219 @@
+"""Several runs of the list at once: resumed, or ended after a second look, with what became of each."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import anyio
+from starlette.responses import RedirectResponse
+
+from graphagent._article import counted
+from graphagent._html import Child, Html, tag
+from graphagent.errors import GraphAgentError
+from graphagent.history import run_head
+from graphagent.inspect import _words
+from graphagent.inspect._acts import ENDED, end_here, resume_here
+from graphagent.inspect._forms import ConflictError, FormError
+from graphagent.inspect._layout import Site, page
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from graphagent.inspect._inspected import Changes, Inspected, Views
+    from graphagent.run import RunHeader
+
+_PREFIX = "run."
+_AT_ONCE = 10
+_KEPT = 20
+"""How many reports are kept, so that a page of one can be loaded again."""
+
+
+class Outcome(NamedTuple):
+    """What became of a run that was chosen."""
+
+    owner: str
+    run_id: str
+    title: str
+    done: bool
+    said: str
+
+
+def box(site: Site, head: RunHeader) -> Html | None:
+    """Return the box with which a run is chosen, where something can be done with it."""
+    if not _can(site, head):
+        return None
+    label = f"Choose {_words.title(head)}"
+    return tag("input", type="checkbox", name=f"{_PREFIX}{_named(head)}", aria_label=label)
+
+
+def around(site: Site, shown: Sequence[RunHeader], table: Html) -> Html:
+    """Return a table of runs inside of the form that does something with those that are chosen."""
+    able = [head for head in shown if _can(site, head)]
+    if not able:
+        return table
+    hidden = [
+        tag("input", type="hidden", name=name, value=value)
+        for name, value in (("form", site.form), ("shown", f"[{','.join(map(_named, able))}]"))
+    ]
+    every = tag(
+        "label", tag("input", type="checkbox", name="all", value="shown", data_all=True), f" All {len(able)} shown"
+    )
+    buttons = [
+        tag("button", label, type="submit", name="do", value=value)
+        for value, label in (("resume", "Resume"), ("ask", "End…"))
+    ]
+    bar = tag("p", every, buttons, class_="several")
+    return tag("form", hidden, bar, table, method="post", action=site.url("several"))
+
+
+def _can(site: Site, head: RunHeader) -> bool:
+    return bool(site.form) and not head.parent and head.status in ENDED
+
+
+def _named(head: RunHeader | Outcome) -> str:
+    return json.dumps([head.owner, head.run_id])
+
+
+async def several(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response | str:
+    """Resume the runs that were chosen, or end them; before that, ask whether these are to be ended."""
+    chosen, site = _chosen(fields), inspected.site(request)
+    match fields.get("do"):
+        case "resume":
+            outcomes = await _each(inspected, chosen, resume_here)
+        case "end":
+            outcomes = await _each(inspected, chosen, partial(end_here, reason=fields.get("reason", "")))
+        case "ask":
+            return _asked(site, [await _looked_up(inspected, *each) for each in chosen])
+        case _:
+            raise FormError("This form does not say what to do; load the page again.")
+    name = secrets.token_urlsafe(9)
+    inspected.reports[name] = outcomes
+    while len(inspected.reports) > _KEPT:
+        inspected.reports.popitem(last=False)
+    return RedirectResponse(site.url("report", of=name), 303)
+
+
+def _chosen(fields: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the owners and ids of the runs that a form names, each once.
+
+    Raises:
+        FormError: it names them in another way than the forms here.
+        ConflictError: it names none.
+    """
+    given = [name.removeprefix(_PREFIX) for name in fields if name.startswith(_PREFIX)]
+    text = fields.get("shown", "") if fields.get("all") == "shown" else f"[{','.join(given)}]"
+    try:
+        found: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(map(_is_name, cast("list[object]", found))):
+        raise FormError("This form does not say which runs are meant; load the page again.")
+    chosen = list(dict.fromkeys((owner, run_id) for owner, run_id in cast("list[list[str]]", found)))
+    if not chosen:
+        raise ConflictError("No run was chosen: choose some with the boxes before their tasks, or all that are shown.")
+    return chosen
+
+
+def _is_name(found: object) -> bool:
+    parts = cast("list[object]", found) if isinstance(found, list) else []
+    return len(parts) == 2 and all(isinstance(each, str) for each in parts)
+
+
+async def _looked_up(inspected: Inspected, owner: str, run_id: str) -> RunHeader | Outcome:
+    """Return the header of a run, or why it cannot be read."""
+    try:
+        inspected.named({"id": run_id, "owner": owner})
+        return await run_head(inspected.runs, run_id, owner=owner)
+    except GraphAgentError as error:
+        return Outcome(owner, run_id, run_id, done=False, said=str(error))
+
+
+async def _each(inspected: Inspected, chosen: Sequence[tuple[str, str]], act: Any) -> list[Outcome]:
+    """Do something with each of several runs, and return what became of it. None is in the way of another one."""
+    outcomes: dict[tuple[str, str], Outcome] = {}
+    limit = anyio.CapacityLimiter(_AT_ONCE)
+
+    async def one(owner: str, run_id: str) -> None:
+        async with limit:
+            found = await _looked_up(inspected, owner, run_id)
+            if not isinstance(found, Outcome):
+                try:
+                    found = Outcome(owner, run_id, _words.title(found), done=True, said=await act(inspected, found))
+                except (GraphAgentError, FormError) as error:
+                    found = Outcome(owner, run_id, _words.title(found), done=False, said=str(error))
+            outcomes[owner, run_id] = found
+
+    async with anyio.create_task_group() as group:
+        for each in chosen:
+            group.start_soon(one, *each)
+    return [outcomes[each] for each in chosen]
+
+
+def _asked(site: Site, found: Sequence[RunHeader | Outcome]) -> str:
+    """Return the page that asks whether runs are to be ended."""
+    rows = [
+        tag("li", _words.state(each), " ", tag("a", _words.title(each), href=site.url("run", id=each.run_id, owner=each.owner)))
+        if not isinstance(each, Outcome)
+        else tag("li", tag("code", each.run_id), " cannot be read")
+        for each in found
+    ]  # fmt: skip
+    hidden = [
+        tag("input", type="hidden", name=name, value=value)
+        for name, value in (("form", site.form), ("all", "shown"), ("shown", f"[{','.join(map(_named, found))}]"))
+    ]
+    title = f"End {counted(len(found), 'run')}?"
+    return page(
+        site, title, tag("h1", title),
+        tag("p", "They are ended where they are: they cannot be resumed, and can be forked.", class_="sub"), tag("ul", rows),
+        tag(
+            "form", hidden, tag("label", "Reason ", tag("input", name="reason", type="text", autocomplete="off")),
+            tag("button", "End them", type="submit", name="do", value="end"), " ", tag("a", "Leave them as they are", href=site.url("runs")),
+            method="post", action=site.url("several"),
+        ), view="runs",
+    )  # fmt: skip
+
+
+async def report(inspected: Inspected, request: Request) -> str:
+    """Return the page that says what became of each run that was chosen, with those to which nothing was done first.
+
+    Raises:
+        LookupError: the address names no report, or one that is not kept any more.
+    """
+    site, outcomes = inspected.site(request), inspected.reports.get(request.query_params.get("of", ""))
+    if outcomes is None:
+        raise LookupError("This report is not kept any more; the list of runs shows where each is.")
+    done = sum(each.done for each in outcomes)
+    rows = [_line(site, each) for each in sorted(outcomes, key=lambda each: each.done)]
+    head = tag("tr", [tag("th", name, scope="col") for name in ("Run", "What was done")])
+    left = len(outcomes) - done
+    said = f"{done} of {counted(len(outcomes), 'run')} done{f', {left} not' if left else ''}"
+    table = tag(
+        "table", tag("caption", "What was done with each run", class_="unseen"), tag("thead", head), tag("tbody", rows)
+    )
+    return page(
+        site,
+        said,
+        tag("h1", said),
+        table,
+        tag("p", tag("a", "All runs", href=site.url("runs")), class_="more"),
+        view="runs",
+    )
+
+
+def _line(site: Site, each: Outcome) -> Html:
+    link = tag("a", each.title, href=site.url("run", id=each.run_id, owner=each.owner), class_="title")
+    below: list[Child] = [tag("code", each.run_id), f" of {each.owner}" if each.owner else None]
+    said = f"✓ {each.said}" if each.done else f"✕ not done: {each.said}"
+    return tag(
+        "tr", tag("td", link, tag("div", below, class_="sub")), tag("td", said, class_=None if each.done else "error"),
+        class_=None if each.done else "problem",
+    )  # fmt: skip
+
+
+VIEWS: Views = (("report", report),)
+CHANGES: Changes = (("several", several),)
