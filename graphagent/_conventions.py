@@ -17,7 +17,7 @@ from graphagent.llm._wrappers import inner_models
 
 if TYPE_CHECKING:
     from graphagent.llm import ModelRequest, ModelResponse
-    from graphagent.protocols import Model
+    from graphagent.protocols import Embedder, Model
 
 CONVENTIONS: Final = "0.1.0"
 """The version of the semantic conventions for generative AI whose names are used."""
@@ -28,7 +28,8 @@ OPERATION, PROVIDER, AGENT, CONVERSATION = (
 )  # fmt: skip
 ERROR, MODEL, ANSWERED = "error.type", "gen_ai.request.model", "gen_ai.response.model"
 INPUT, OUTPUT, TOOL = "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.tool.name"
-NODE, OUTCOME = "graphagent.node", "graphagent.run.outcome"
+SERVER, DIMENSIONS = "server.address", "gen_ai.embeddings.dimension.count"
+NODE, OUTCOME, TEXTS = "graphagent.node", "graphagent.run.outcome", "graphagent.embeddings.texts"
 _PARAMETERS = {
     "temperature": "gen_ai.request.temperature", "top_p": "gen_ai.request.top_p", "seed": "gen_ai.request.seed",
     "max_tokens": "gen_ai.request.max_tokens", "max_completion_tokens": "gen_ai.request.max_tokens",
@@ -50,15 +51,23 @@ def model_attributes(model: Model | None) -> dict[str, Any]:
     """Return the attributes of the conventions for a model that is asked."""
     if model is None:
         return {OPERATION: "chat"}
-    asked = inner_models(model)[0]
+    return {OPERATION: "chat", MODEL: model.name} | _provider(inner_models(model)[0])
+
+
+def embedder_attributes(embedder: Embedder) -> dict[str, Any]:
+    """Return the attributes of the conventions for an embedder that is asked."""
+    return {OPERATION: "embeddings", MODEL: getattr(embedder, "model", embedder.name)} | _provider(embedder)
+
+
+def _provider(asked: Any) -> dict[str, Any]:
+    """Return who answers a model's or an embedder's requests: a server, or a class in this process."""
     address = urlsplit(getattr(asked, "base_url", "") or "")
-    told: dict[str, Any] = {OPERATION: "chat", MODEL: model.name}
     host = address.hostname
     if host is None:
-        return told | {PROVIDER: type(asked).__name__}
+        return {PROVIDER: type(asked).__name__}
     family = family_of(host, "")
     name = host if family is None else family.name
-    told |= {PROVIDER: _PROVIDERS.get(name, name), "server.address": host}
+    told: dict[str, Any] = {PROVIDER: _PROVIDERS.get(name, name), SERVER: host}
     with suppress(ValueError):  # a port that does not exist; the request says so
         told["server.port"] = address.port or (80 if address.scheme == "http" else 443)
     return told

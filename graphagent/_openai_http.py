@@ -402,6 +402,15 @@ async def _clients_here() -> dict[ref[Any], _Client]:
     return here.clients
 
 
+def address_without_login(given: str | None) -> str:
+    """Return the address of the server that is asked, without user, password and query; empty if it is not an address."""
+    try:
+        parts = urlsplit(given or address_of_environment() or _OPENAI)
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
 def address_of_environment() -> str:
     """Return the address in OPENAI_BASE_URL; an empty one counts as unset."""
     return environ.get("OPENAI_BASE_URL", "").strip()

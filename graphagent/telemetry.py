@@ -5,8 +5,8 @@ The names are those of the semantic conventions for generative AI.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from time import time_ns
@@ -18,6 +18,7 @@ from graphagent._conventions import (
     ANSWERED,
     CONVENTIONS,
     CONVERSATION,
+    DIMENSIONS,
     ERROR,
     INPUT,
     MODEL,
@@ -25,7 +26,10 @@ from graphagent._conventions import (
     OPERATION,
     OUTCOME,
     OUTPUT,
+    SERVER,
+    TEXTS,
     TOOL,
+    embedder_attributes,
     is_content_wanted,
     json_text,
     message_part,
@@ -37,8 +41,10 @@ from graphagent._conventions import (
 from graphagent._options import check_flag
 from graphagent._tracebacks import error_text
 from graphagent._version import __version__
+from graphagent.embed._observed import observer
 from graphagent.errors import MissingExtraError, NodeFailedError
 from graphagent.events import (
+    FactsLoaded,
     FactsSaved,
     MemoryQueryCompleted,
     MemoryQueryFailed,
@@ -58,6 +64,7 @@ if TYPE_CHECKING:
     from graphagent._agent import Agent
     from graphagent.events import Event
     from graphagent.llm import Message, ModelRequest, ModelResponse, Tool, ToolCall, ToolResult
+    from graphagent.protocols import Embedder
     from graphagent.run import Context
 
 try:
@@ -145,6 +152,7 @@ class OpenTelemetry(Feature):
         agent.on(MemoryQueryFailed, self._searched)
         agent.on(MemorySaveCompleted, self._saved)
         agent.on(MemorySaveFailed, self._saved)
+        agent.on(FactsLoaded, self._loaded)
         agent.on(FactsSaved, self._saved)
 
     # ---- runs
@@ -175,7 +183,7 @@ class OpenTelemetry(Feature):
         if span.get_span_context().is_valid:
             _PLACES.inject(place, trace.set_span_in_context(span))
             ctx.keep(_KEPT, place)
-        began, token = _clock.ticks(), _ACTIVE.set(active)
+        began, token, embedding = _clock.ticks(), _ACTIVE.set(active), observer.set(self._embedding)
         try:
             with _current(span):
                 await proceed()
@@ -186,6 +194,7 @@ class OpenTelemetry(Feature):
                 told[ERROR] = self._fail(span, error)
             raise
         finally:
+            observer.reset(embedding)
             _ACTIVE.reset(token)
             span.end()
             self._metrics.count_run(_clock.seconds_since(began), told, active)
@@ -195,7 +204,25 @@ class OpenTelemetry(Feature):
     async def around_model(
         self, ctx: Context[Any], request: ModelRequest, proceed: Callable[[ModelRequest], Awaitable[ModelResponse]]
     ) -> ModelResponse:
-        """Ask a model within a span."""
+        """Ask a model within a span; for a plan, that span is within another."""
+        if ctx.purpose != "plan":
+            return await self._chat(ctx, request, proceed)
+        active = self._active(ctx)
+        span = self._tracer.start_span(
+            f"plan {active.agent}", kind=SpanKind.INTERNAL, attributes={OPERATION: "plan", **active.told(ctx)}
+        )
+        try:
+            with _current(span):
+                return await self._chat(ctx, request, proceed)
+        except Exception as error:
+            self._fail(span, error)
+            raise
+        finally:
+            span.end()
+
+    async def _chat(
+        self, ctx: Context[Any], request: ModelRequest, proceed: Callable[[ModelRequest], Awaitable[ModelResponse]]
+    ) -> ModelResponse:
         active, told = self._active(ctx), model_attributes(ctx.model)
         span = self._tracer.start_span(
             f"chat {told.get(MODEL, '')}".rstrip(), kind=SpanKind.CLIENT, attributes={**told, **active.told(ctx)}
@@ -222,6 +249,26 @@ class OpenTelemetry(Feature):
             span.end()
             self._metrics.inference.record(_clock.seconds_since(began), told)
         return response
+
+    @contextmanager
+    def _embedding(self, embedder: Embedder, texts: int) -> Generator[Callable[[int], None]]:
+        """Return the block in which an embedder is asked in a run, with its span."""
+        active, told = _ACTIVE.get(), embedder_attributes(embedder)
+        whose = {} if active is None else {AGENT: active.agent, CONVERSATION: active.conversation}
+        span = self._tracer.start_span(
+            f"embeddings {told[MODEL]}", kind=SpanKind.CLIENT if SERVER in told else SpanKind.INTERNAL,
+            attributes={**told, **whose, TEXTS: texts},
+        )  # fmt: skip
+        began = _clock.ticks()
+        try:
+            with _current(span):
+                yield lambda dimensions: span.set_attribute(DIMENSIONS, dimensions)
+        except Exception as error:
+            told[ERROR] = self._fail(span, error)
+            raise
+        finally:
+            span.end()
+            self._metrics.embeddings.record(_clock.seconds_since(began), told)
 
     # ---- tools
 
@@ -290,6 +337,10 @@ class OpenTelemetry(Feature):
         if self.content:
             told["gen_ai.memory.query.text"] = self._clipped(event.query)
         self._remember("search_memory", event, _QUERY.get(), told, getattr(event, "error", ""))
+
+    def _loaded(self, event: FactsLoaded) -> None:
+        told = {"gen_ai.memory.store.id": "facts", "gen_ai.memory.record.count": event.count}
+        self._remember("search_memory", event, 0, told)
 
     def _saved(self, event: MemorySaveCompleted | MemorySaveFailed | FactsSaved) -> None:
         if isinstance(event, FactsSaved):
@@ -388,6 +439,7 @@ class _Metrics:
             )
 
         self.inference = durations("gen_ai.client.inference.duration", "requests to models", _SECONDS)
+        self.embeddings = durations("gen_ai.client.embeddings.duration", "requests to embedders", _SECONDS)
         self.tool = durations("gen_ai.execute_tool.duration", "tool calls", _SECONDS)
         self._run = durations("gen_ai.invoke_agent.duration", "runs of agents", _LONG)
         self._inference_calls = numbers("gen_ai.invoke_agent.inference_calls", "{inference_call}", "requests to models")

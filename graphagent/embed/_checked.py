@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import counted
 from graphagent._concurrency import turn
+from graphagent.embed._observed import observed
 from graphagent.embed._texts import check_texts
 from graphagent.errors import EmbedderError, MissingExtraError
 
@@ -34,7 +35,10 @@ async def checked(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float3
     given = check_texts(texts)
     if not given:
         return np.empty((0, 0), np.float32)
-    return await _checked(embedder.name, await embedder.embed(given), len(given))
+    with observed(embedder, len(given)) as tell:
+        matrix = await _checked(embedder.name, await embedder.embed(given), len(given))
+        tell(matrix.shape[1])
+    return matrix
 
 
 async def checked_words(
@@ -55,6 +59,15 @@ async def checked_words(
     given = check_texts(texts)
     if not given:
         return np.empty((0, 0), np.float32), []
+    with observed(embedder, len(given)) as tell:
+        matrix, of_words = await _with_words(embedder, given)
+        tell(matrix.shape[1])
+    return matrix, of_words
+
+
+async def _with_words(
+    embedder: WordEmbedder, given: list[str]
+) -> tuple[NDArray[np.float32], list[NDArray[np.float32]]]:
     name = embedder.name
     both: object = await embedder.embed_words(given)
     if not isinstance(both, tuple) or len(cast("tuple[object, ...]", both)) != 2:  # pyright: ignore[reportUnnecessaryIsInstance]

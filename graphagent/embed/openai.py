@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from graphagent._article import counted
-from graphagent._openai_http import Server
+from graphagent._openai_http import Server, address_without_login
 from graphagent.embed._texts import check_texts
 from graphagent.errors import EmbedderError
 
@@ -67,6 +67,9 @@ class OpenAIEmbedder:
         chosen = [f"{name}={value}" for name, value in sorted(parameters.items()) if name not in _NEUTRAL]
         self.name = "/".join([model, *([] if dimensions is None else [str(dimensions)]), *chosen])
         """The model, with its dimensions and parameters if given: `m/100/input_type=document`."""
+        self.model = model
+        """The name by which the server knows the model."""
+        self._base_url = base_url
         self._dimensions = dimensions
         self._body = parameters | {"model": model} | ({} if dimensions is None else {"dimensions": dimensions})
         self._batch = batch
@@ -81,6 +84,11 @@ class OpenAIEmbedder:
             query=query,
             advice=_ADVICE,
         )
+
+    @property
+    def base_url(self) -> str:
+        """The address of its server, without user, password and query."""
+        return address_without_login(self._base_url)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._server}>"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from graphagent._article import kind_of
-from graphagent._openai_http import Server, address_of_environment
+from graphagent._openai_http import Server, address_of_environment, address_without_login
 from graphagent._options import check_options, check_text, check_word
 from graphagent._policies import Retry, is_repeated
 from graphagent.llm._attempts import answered
@@ -120,11 +120,7 @@ class OpenAIModel:
     @property
     def base_url(self) -> str:
         """The address of its server, without user, password and query."""
-        try:
-            parts = urlsplit(self._base_url or address_of_environment() or "https://api.openai.com/v1")
-        except ValueError:
-            return ""
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return address_without_login(self._base_url)
 
     @property
     def tells_cost(self) -> bool:

@@ -172,6 +172,11 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
         return self._effects.model or self._effects.walk.model
 
     @property
+    def purpose(self) -> ModelOutput | None:
+        """In `around_model`, what the answer is for, such as `plan`; None elsewhere."""
+        return self._effects.purpose
+
+    @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools available here, including those of tool servers and, where there are others, those of features."""
         return self._effects.walk.offered

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from graphagent.log._visits import Effect, Frame, Visit
     from graphagent.memory.steps._types import Step
     from graphagent.memory.transcript._transcript import Edit, Transcript
-    from graphagent.protocols import Model
+    from graphagent.protocols import Model, ModelOutput
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._walk import Walk
 
@@ -49,7 +49,19 @@ class EndedError(RunError):
 class Effects:
     """The effects of a visit of a node, or of a part of it such as a tool call, and its position in the log, as of which it sees the transcript."""
 
-    __slots__ = ("_known", "_memory", "_numbers", "asked", "call", "model", "position", "scope", "visit", "walk")
+    __slots__ = (
+        "_known",
+        "_memory",
+        "_numbers",
+        "asked",
+        "call",
+        "model",
+        "position",
+        "purpose",
+        "scope",
+        "visit",
+        "walk",
+    )
 
     def __init__(
         self, walk: Walk, visit: Visit | None = None, scope: str = "", position: int = 0, call: ToolCall | None = None,
@@ -67,6 +79,8 @@ class Effects:
         """The tool call that is being executed, or None outside of a tool."""
         self.model: Model | None = None
         """The model that is asked, in the middleware around a request to another model than that of the walk."""
+        self.purpose: ModelOutput | None = None
+        """What the answer is for, in the middleware around a request to a model."""
         self._known = visit.latest if known is None else known
         """The last entry that there was when this process began to execute the node: up to it, recorded effects are found again."""
         self._numbers: dict[str, int] | None = None

@@ -134,7 +134,7 @@ class ModelCall:
             return answers[-1]
 
         around = effects.within(f"{self.key}:around")
-        around.model = self.model
+        around.model, around.purpose = self.model, self._purpose
         response = await pass_through(
             features, "around_model", around, request, proceed, kind=ModelResponse, kept_on=(Suspend,)
         )

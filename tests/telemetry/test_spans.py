@@ -19,6 +19,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from graphagent import END, START, Agent, Context, Strategy, node, parallel, tool
+from graphagent._conventions import embedder_attributes
+from graphagent.embed import CallableEmbedder
+from graphagent.embed.openai import OpenAIEmbedder
 from graphagent.errors import NodeFailedError
 from graphagent.events import TextStreamed
 from graphagent.llm import Message, ModelResponse, ToolCall, Usage
@@ -307,6 +310,65 @@ async def test_what_memory_does_is_reported_once_inside_of_the_run(collected):
     assert json.loads(span.attributes["gen_ai.memory.records"])[0]["content"] == "Ada likes tea."
     assert span.attributes["gen_ai.agent.name"] == "inner"
     assert span.end_time > span.start_time
+
+
+async def test_a_plan_is_around_its_request_and_embeddings_are_where_they_are_made(collected):
+    """Spans that an embedder makes itself are inside of its span. Its failure has a type and no text, and outside of runs nothing is reported."""
+    broken = False
+
+    async def embed(texts):
+        with collected.provider.get_tracer("own").start_as_current_span(
+            "own", set_status_on_exception=False, record_exception=False
+        ):
+            if broken:
+                raise OSError("SWORDFISH")
+            return [[1.0, 2.0]] * len(texts)
+
+    @node
+    async def look(ctx: Context, text: str) -> str:
+        return str(len(await notes.recall("SWORDFISH")))
+
+    notes = Notes(MemoryStore(), embedder=CallableEmbedder(embed, name="two/2"))
+    await notes.remember_many(["SWORDFISH", "tea"])
+    model = ScriptedModel(["1. SWORDFISH", "done", "2."])
+    asked = Strategy("s", START >> look >> llm_request() >> END)
+    agent = collected.install(Agent(asked, model=model, name="helper", planning_interval=3))
+    collected.exporter.clear()
+    await agent.run("go", run_id="r")
+    ids = {span.context.span_id: span.name for span in collected.spans}
+    assert [(span.name, ids[span.parent.span_id]) for span in collected.spans[1:]] == [
+        ("embeddings two/2", "invoke_agent helper"), ("own", "embeddings two/2"), ("plan helper", "invoke_agent helper"),
+        ("chat scripted", "plan helper"), ("chat scripted", "invoke_agent helper"),
+    ]  # fmt: skip
+    whose = {"gen_ai.agent.name": "helper", "gen_ai.conversation.id": "r"}
+    told = {
+        "gen_ai.operation.name": "embeddings", "gen_ai.request.model": "two/2", "gen_ai.provider.name": "CallableEmbedder",
+    }  # fmt: skip
+    plan, embeddings = collected["plan helper"], collected["embeddings two/2"]
+    assert dict(plan.attributes) == {"gen_ai.operation.name": "plan", "graphagent.node": "llm_request", **whose}
+    assert dict(embeddings.attributes) == {
+        **told, **whose, "graphagent.embeddings.texts": 1, "gen_ai.embeddings.dimension.count": 2
+    }  # fmt: skip
+    assert plan.kind is embeddings.kind is SpanKind.INTERNAL
+    collected.exporter.clear()
+    broken = True
+    with pytest.raises(NodeFailedError):
+        await agent.run("go")
+    assert collected["embeddings two/2"].attributes["error.type"] == "OSError"
+    assert collected.points()["gen_ai.client.embeddings.duration"] == [
+        (told, 1),
+        ({**told, "error.type": "OSError"}, 1),
+    ]
+    assert "SWORDFISH" not in "".join(span.to_json() for span in collected.spans)
+
+
+def test_an_embedder_of_a_server_is_told_by_its_address():
+    """Without the user and the password in it; the model is named as the server knows it."""
+    asked = OpenAIEmbedder("m", base_url="https://ada:s3cret@api.mistral.ai/v1", api_key="k", dimensions=3)
+    assert embedder_attributes(asked) == {
+        "gen_ai.operation.name": "embeddings", "gen_ai.request.model": "m", "gen_ai.provider.name": "mistral_ai",
+        "server.address": "api.mistral.ai", "server.port": 443,
+    }  # fmt: skip
 
 
 async def test_without_an_sdk_nothing_is_kept_or_reported():
