@@ -6,6 +6,7 @@ The file is long because each tool declares and describes its own parameters.
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +16,14 @@ from typing import Annotated, Any
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
+from mcp.server.mcpserver.utilities.func_metadata import FuncMetadata
 from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import ConfigDict, Field
 
 from graphagent._agent import Agent
+from graphagent._annotations import union_members
 from graphagent._tracebacks import frames_of, without_credentials
-from graphagent.errors import GraphAgentError
+from graphagent.errors import AnswerError, GraphAgentError
 from graphagent.history import PendingQuestion, Place, list_questions, reach
 from graphagent.llm import Approve, Deny, ToolCall
 from graphagent.memory import KnownFact, NoteView, Source
@@ -320,7 +323,14 @@ class MemoryTools:
             given = Deny(reason or "", by=by)
         elif value is True and pending.question.kind in _VERDICTS:
             given = Approve(by=by)
-        await agent.handle(run_id, owner=self.owner).answer(answers={id: given})
+        handle = agent.handle(run_id, owner=self.owner)
+        try:
+            await handle.answer(answers={id: given})
+        except AnswerError:
+            # Some hosts send an object or a list as a text of JSON, which a question for a text takes as it is.
+            if (read := _structure_in(given)) is None:
+                raise
+            await handle.answer(answers={id: read})
         return answer(Answered(run_id=run_id, hint="A worker goes on with the run."))
 
     def _facts(self) -> ServedFacts:
@@ -383,6 +393,15 @@ def _question_shown(pending: PendingQuestion) -> QuestionShown:
     )  # fmt: skip
 
 
+def _structure_in(answer: object) -> Any:
+    """Return the list or the object that an answer is as JSON; None if it is something else."""
+    try:
+        read = json.loads(answer) if isinstance(answer, str) else None
+    except (ValueError, RecursionError):
+        return None
+    return read if isinstance(read, list | dict) else None  # pyright: ignore[reportUnknownVariableType]
+
+
 def _client(context: _Context) -> str:
     """Return the client that calls, as it calls itself; empty if it does not say."""
     params = context.request_context.session.client_params
@@ -414,10 +433,31 @@ def _told(function: Callable[..., Awaitable[CallToolResult]]) -> Callable[..., A
     return told
 
 
+class _AsSent(FuncMetadata):
+    """The parameters of a tool, of which those that can be texts get what was sent.
+
+    FuncMetadata reads JSON in the text for every parameter that is not a `str` alone, and so takes the text `null` for no value.
+    """
+
+    def pre_parse_json(self, data: dict[str, Any]) -> dict[str, Any]:
+        texts = {
+            name: data[name]
+            for name, parameter in self.arg_model.model_fields.items()
+            if isinstance(data.get(name), str) and {str, Any}.intersection(union_members(parameter.annotation))
+        }
+        return super().pre_parse_json(data) | texts
+
+
 def _strict(tool: Tool) -> Tool:
-    """Return a tool that refuses arguments that it does not have, so that none, such as an owner, is thought to have an effect."""
-    given = tool.fn_metadata.arg_model
+    """Return a tool that takes texts as they are, and refuses arguments that it does not have.
+
+    Otherwise one could think that an argument such as an owner has an effect.
+    """
+    given = tool.fn_metadata
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-    tool.fn_metadata.arg_model = type(given.__name__, (given,), {"__module__": __name__, "model_config": config})
+    tool.fn_metadata = _AsSent(
+        arg_model=type(given.arg_model.__name__, (given.arg_model,), {"__module__": __name__, "model_config": config}),
+        output_schema=given.output_schema, output_model=given.output_model, wrap_output=given.wrap_output,
+    )  # fmt: skip
     tool.parameters = tool.fn_metadata.arg_model.model_json_schema(by_alias=True)
     return tool

@@ -273,6 +273,25 @@ async def test_a_question_is_answered_where_the_agent_is_known():
         MemoryServer(runs=MemoryStore(), agents=agents[1:])
 
 
+async def test_a_text_that_is_json_stays_a_text():
+    """The value null is one of several values and not all of them, and an answer is read as JSON only if no text fits."""
+    store = MemoryStore()
+    named = Agent(Strategy("named", START >> ask_human("Which one?", str) >> END), store=store)
+    counted = Agent(Strategy("counted", START >> ask_human("How many?", dict[str, int]) >> END), store=store)
+    await named.run("x", run_id="named")
+    await counted.run("x", run_id="counted")
+    async with Client(served(store, agents=[named, counted]).mcp) as client:
+        for value in ("null", "[1]"):
+            word = await call(client, "remember_fact", keyword="words", value=value, several=True)
+        await call(client, "forget", ids=[word["id"]], value="null")
+        [left] = (await call(client, "facts", query="[1]"))["facts"]
+        assert left["values"] == ["[1]"]
+        for each in (await call(client, "questions"))["questions"]:
+            await call(client, "answer", run_id=each["run_id"], id=each["id"], value='{"a": 1}')
+    assert (await named.resume("named")).output == '{"a": 1}'
+    assert (await counted.resume("counted")).output == {"a": 1}
+
+
 async def test_a_failure_is_told_without_its_values(caplog):
     """An expected one with its text; a mistake of a provider by its type alone, in the log with its place."""
 
