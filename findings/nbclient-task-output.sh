@@ -6,7 +6,7 @@
 #   it was. The same lines in a thread appear under the second cell, and a coroutine that is awaited without a task too.
 # For users: what agents tell in the background is missing from notebooks that are executed in CI or for a report, and a bar of progress says
 #   that nothing was done. Await a task in the cell that begins it, or return what is to be seen.
-# In graphagent: `agent.blocking.run` and `await agent.run(…)`, the ways of notebooks in docs/start.md, end in the cell that begins them.
+# In graphagent: `blocking(agent).run(…)` and `await agent.run(…)`, the ways of notebooks in docs/start.md, end in the cell that begins them.
 set -euo pipefail
 
 folder=$(mktemp -d)
