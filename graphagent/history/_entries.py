@@ -120,6 +120,17 @@ class Entry:
         return None if value is None else reader.value(value)
 
     @property
+    def effect(self) -> str:
+        """The kind of an effect, such as `turn`, `tool` or `answer`; empty in other entries."""
+        entry = self._stored.entry
+        return entry.kind if isinstance(entry, EffectRecorded | EffectStarted) else ""
+
+    @property
+    def tool(self) -> str:
+        """The name of the tool, where a call of it began; empty in other entries."""
+        return getattr(self._stored.entry, "tool", "")
+
+    @property
     def begun_at(self) -> str:
         """The path of the frame in which it happened."""
         return self._stored.entry.at

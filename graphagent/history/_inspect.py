@@ -134,7 +134,12 @@ class StoredRun:
 
 
 async def read_run(
-    store: Store, run_id: str, *, owner: str = "", features: Mapping[type[Any], Feature] | None = None
+    store: Store,
+    run_id: str,
+    *,
+    owner: str = "",
+    features: Mapping[type[Any], Feature] | None = None,
+    until: int | None = None,
 ) -> StoredRun:
     """Return a run as its store has it, or that of a sub-agent in it, without its agent.
 
@@ -143,9 +148,10 @@ async def read_run(
         run_id: Which.
         owner: Whose.
         features: Those of the agent, `agent.features`, where facts shall be looked up; else they show as `[kept elsewhere]`.
+        until: The number of an entry: all but the header is as it was after that. None: the last one.
 
     Raises:
-        RunNotFoundError: the run does not exist.
+        RunNotFoundError: the run does not exist; or the sub-agent had not begun at that entry.
         DamagedStoreError: it is not what was written.
         StoreError: the store cannot be read, or the run has steps of types that were not imported.
     """
@@ -155,7 +161,7 @@ async def read_run(
         await look_up_references(lambda _: known, owner, codec, rows)
 
     root = await root_of(store, owner, run_id)
-    reader = await read_stored(store, owner, root, look_up=look_up)
+    reader = await read_stored(store, owner, root, look_up=look_up, until=until)
     log = reader.log
     path = run_id[len(root) + 1 :]
     agent = next((each for each in log.state.activations() if each.path == path), None)

@@ -118,3 +118,14 @@ def nothing(text: str, *more: Child) -> Html:
 def told(pairs: list[tuple[str, Child]]) -> Html:
     """Return names with values in a row."""
     return tag("dl", [tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs], class_="facts")
+
+
+def pages(site: Site, head: RunHeader, name: str, first: int, total: int, **more: str) -> Html | None:
+    """Return the links to earlier and later rows of something of a run, whose addresses have the first row under a name; None if one page has all."""
+    if total <= site.rows:
+        return None
+    links: list[Child] = [f"{first + 1:,} to {min(first + site.rows, total):,} of {total:,} "]
+    for word, rel, other in (("Earlier", "prev", first - site.rows), ("Later", "next", first + site.rows)):
+        if -site.rows < other < total:
+            links.append(tag("a", word, href=site.url("run", id=head.run_id, owner=head.owner, **more, **{name: max(other, 0)}), rel=rel, class_="button"))  # fmt: skip
+    return tag("p", links, class_="more")

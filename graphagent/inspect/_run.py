@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graphagent._article import counted
@@ -11,10 +10,13 @@ from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
 from graphagent.inspect._acts import run_actions
 from graphagent.inspect._compare import compare_form
+from graphagent.inspect._failure import failure
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, page, told, url_of
-from graphagent.inspect._spans import Span, spans_of
+from graphagent.inspect._layout import Site, page, pages, told, url_of
+from graphagent.inspect._spans import Span, spans_of_run
+from graphagent.inspect._step import step as shown_step
 from graphagent.inspect._time import Scale, now_of
+from graphagent.inspect._timeline import timeline
 from graphagent.inspect._transcript import transcript
 from graphagent.inspect._values import line_of, text_of
 
@@ -24,46 +26,66 @@ if TYPE_CHECKING:
     from graphagent.history import Entry, StoredRun
     from graphagent.inspect._inspected import Inspected, Views
 
-_LIBRARY = "graphagent"
-
 
 async def run(inspected: Inspected, request: Request) -> str:
-    """Return the page of a run. Its address may have `spans` and `entries`, the first rows of the timeline and of the journal that are shown.
+    """Return the page of a run.
+
+    Its address may have `step`, the number of the entry whose step is shown beside the timeline; `show`, which rows the timeline has; and `spans`
+    and `entries`, the first rows of the timeline and of the journal.
 
     Raises:
         RunNotFoundError: it does not exist, or is not shown here.
         StoreError: it cannot be read.
     """
     site, stored, query = inspected.site(request), await inspected.read(request), request.query_params
+    numbers = [number(query.get(name)) for name in ("spans", "entries", "step")]
     actions = run_actions(inspected, site, stored.head)
-    body = parts_of(site, stored, number(query.get("spans")), number(query.get("entries")), actions)
+    body = parts_of(site, stored, numbers[0], numbers[1], actions, step=numbers[2], show=query.get("show", ""))
     return page(site, stored.head.title or stored.head.run_id, body, wide=True)
 
 
 def parts_of(
-    site: Site, stored: StoredRun, spans_from: int, entries_from: int, actions: Html | None = None
+    site: Site,
+    stored: StoredRun,
+    spans_from: int,
+    entries_from: int,
+    actions: Html | None = None,
+    *,
+    step: int = 0,
+    show: str = "",
 ) -> list[Child]:
     """Return what the page of a run consists of, given the first rows of its timeline and of its journal. A file has the last ones."""
-    spans = spans_of(stored.entries, now_of(stored))
+    spans = spans_of_run(stored, now_of(stored))
     if site.is_file:
         spans_from, entries_from = (max(len(each) - site.rows, 0) for each in (spans, stored.entries))
+    chosen = None if not step else shown_step(site, stored, spans, step)
+    urgent = None if chosen is not None else failure(site, stored) or _questions(site, stored)
+    if chosen is None and urgent is None and not site.is_file and (last := _last_of(spans)):
+        step, chosen = last, shown_step(site, stored, spans, last)
+    rows = timeline(site, stored, spans, first=spans_from, show=show, chosen=step)
+    beside = tag("div", urgent or chosen, id="step", class_="beside", tabindex="-1")
+    columns = [beside, rows] if urgent is not None else [rows, beside]
     return [
         _head(site, stored, spans, actions),
-        _failure(stored),
-        _questions(site, stored),
-        tag("div", _graph(site, stored), _timeline(site, stored, spans, spans_from), class_="two"),
+        tag("div", columns, _graph(site, stored), class_="columns"),
         _parts(site, stored),
         transcript(site, stored),
         _journal(site, stored, entries_from),
     ]
 
 
+def _last_of(spans: Sequence[Span]) -> int:
+    """Return the entry of the last model turn, or else of what ended last; 0 if nothing did."""
+    turns = [each.entry for each in spans if each.kind == "model" and each.entry]
+    return max(turns or [each.entry for each in spans], default=0)
+
+
 def _head(site: Site, stored: StoredRun, spans: Sequence[Span], actions: Html | None) -> Html:
     head = stored.head
-    waited = sum(end - begin for begin, end in Scale(spans).silences) / 1000
+    waited = Scale(spans).waited
     facts: list[tuple[str, Child]] = [
         ("state", _words.state(head)), ("started", _words.moment(head.started)), ("worked", _words.duration(stored.seconds)),
-        *([("silent", _words.duration(waited))] if waited else []),
+        *([("waited", _words.duration(waited))] if waited else []),
         ("nodes", f"{stored.nodes:,}"), ("turns", f"{stored.turns:,}"), ("tokens", _tokens(stored)), ("cost", _words.money(stored.usage.cost)),
         ("entries", f"{len(stored.entries):,}"),
     ]  # fmt: skip
@@ -79,11 +101,9 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span], actions: Html | 
     ]  # fmt: skip
     crumb = tag("p", tag("a", "Runs", href=site.url("runs")), " / ", tag("code", head.run_id), class_="crumb")
     said = _words.reason(head)
-    why = (
-        tag("p", said, class_=f"why {head.status}")
-        if said and stored.failure is None and not stored.questions
-        else None
-    )
+    if stored.failure is not None:
+        said = f"{stored.failure.type}: {stored.failure.message}"
+    why = tag("p", tag("a", said, href=f"{url_of(site, head)}#step"), class_=f"why {head.status}") if said else None
     live = tag(
         "p", tag("span", "It is being executed; load the page again to see more.", class_="said"),
         role="status", class_="live", data_follow=url_of(site, head, "follow"), data_entry=stored.entries[-1].number,
@@ -98,8 +118,7 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span], actions: Html | 
         told(links),
         why,
         live,
-        compare,
-        actions,
+        tag("div", compare, actions, class_="actions"),
         class_="runhead",
     )
 
@@ -108,35 +127,6 @@ def _tokens(stored: StoredRun) -> Html:
     usage = stored.usage
     parts = f"{usage.input_tokens:,} in, {usage.cached_tokens:,} of them cached, {usage.output_tokens:,} out"
     return tag("span", f"{usage.total_tokens:,}", title=parts)
-
-
-def _failure(stored: StoredRun) -> Html | None:
-    failure = stored.failure
-    if failure is None:
-        return None
-    said = tag("p", tag("b", failure.type), f": {failure.message}" if failure.message else "", class_="error")
-    frames = tag(
-        "pre", [tag("span", line, class_=None if kind else "pale") for line, kind in frames_of(failure.traceback)]
-    )
-    where = [tag("code", each) for each in stored.at]
-    return tag(
-        "section", tag("h2", "Why it failed"), said, tag("p", "At ", where) if where else None,
-        tag("details", tag("summary", "Traceback"), frames, open=True),
-        tag("p", "Resuming it executes again what had not ended, from the last entry on: ", tag("code", f"graphagent runs resume {shlex.quote(stored.head.run_id)}")),
-        class_="problem", tabindex="-1",
-    )  # fmt: skip
-
-
-def frames_of(traceback: str) -> Iterable[tuple[str, bool]]:
-    """Yield the lines of a traceback, each with whether it is of the user's own code, or of the error itself."""
-    own = True
-    for line in traceback.splitlines(keepends=True):
-        if line.startswith('  File "'):
-            path = line.split('"')[1].replace("\\", "/")
-            own = f"/{_LIBRARY}/" not in path and "/site-packages/" not in path and "/lib/python" not in path
-        elif not line.startswith(" "):
-            own = True
-        yield line, own
 
 
 def _questions(site: Site, stored: StoredRun) -> Html | None:
@@ -150,8 +140,8 @@ def _questions(site: Site, stored: StoredRun) -> Html | None:
         )
         for each in stored.questions
     ]  # fmt: skip
-    ids = f"{shlex.quote(stored.questions[0].id)}=ANSWER" if len(stored.questions) > 1 else "ANSWER"
-    command = tag("code", f"graphagent runs answer {shlex.quote(stored.head.run_id)} {ids}")
+    answer = f"{stored.questions[0].id}=ANSWER" if len(stored.questions) > 1 else "ANSWER"
+    command = tag("code", _words.command("answer", stored.head, answer))
     inbox = tag("a", "Answer it in the inbox", href=site.url("inbox"))
     return tag(
         "section", tag("h2", "It waits for you"), shown, tag("p", inbox, ", or with ", command), class_="question problem", tabindex="-1",
@@ -170,74 +160,6 @@ def _graph(site: Site, stored: StoredRun) -> Html:
     ]  # fmt: skip
     nodes = tag("details", tag("summary", "Nodes, and how often each came to its end"), tag("ul", rows))
     return tag("section", tag("h2", "Graph"), tag("figure", drawing), nodes, class_="graph")
-
-
-def _timeline(site: Site, stored: StoredRun, spans: Sequence[Span], first: int) -> Html:
-    scale, shown = Scale(spans), spans[first : first + site.rows]
-    rows = [_lane(site, stored, span, scale) for span in shown]
-    silent = [
-        tag("li", f"{_words.duration((end - begin) / 1000)} of silence, drawn short")
-        for begin, end in scale.silences[:5]
-    ]
-    head = tag(
-        "tr",
-        tag("th", "What", scope="col"),
-        tag("th", "When", scope="col"),
-        tag("th", "How long", scope="col", class_="n"),
-    )
-    table = tag(
-        "table",
-        tag("caption", "What the run did, and when", class_="unseen"),
-        tag("thead", head),
-        tag("tbody", rows),
-        class_="timeline",
-    )
-    more = _pages(site, stored, "spans", first, len(spans))
-    return tag("section", tag("h2", "Timeline"), table, tag("ul", silent, class_="sub") if silent else None, more)
-
-
-def _lane(site: Site, stored: StoredRun, span: Span, scale: Scale) -> Html:
-    x, width = scale.bar(span, 0.6)
-    kind = "failed" if span.problem else "around" if span.inside else span.kind
-    bar = tag("rect", x=f"{x}%", width=f"{width}%", y="5", height="10", rx="2", class_=kind)
-    label: Child = [span.label, tag("span", f" {span.problem}", class_="error") if span.problem else None]
-    link = (
-        tag("a", label, href=url_of(site, stored.head, "entry", n=span.entry))
-        if span.entry
-        else tag("span", label, " – not ended")
-    )
-    return tag(
-        "tr", tag("th", link, scope="row", class_=f"at{min(span.depth, 6)} {span.kind}", title=span.path),
-        tag("td", tag("svg", bar, class_="lane", aria_hidden="true")), tag("td", _words.duration(span.seconds), class_="n"),
-        class_="problem" if span.problem else None,
-    )  # fmt: skip
-
-
-def _pages(site: Site, stored: StoredRun, name: str, first: int, total: int) -> Html | None:
-    if total <= site.rows:
-        return None
-    links: list[Child] = [f"{first + 1:,} to {min(first + site.rows, total):,} of {total:,} "]
-    if first:
-        links.append(
-            tag(
-                "a",
-                "Earlier",
-                href=url_of(site, stored.head, "run", **{name: max(first - site.rows, 0)}),
-                rel="prev",
-                class_="button",
-            )
-        )
-    if first + site.rows < total:
-        links.append(
-            tag(
-                "a",
-                "Later",
-                href=url_of(site, stored.head, "run", **{name: first + site.rows}),
-                rel="next",
-                class_="button",
-            )
-        )
-    return tag("p", links, class_="more")
 
 
 def _parts(site: Site, stored: StoredRun) -> Html | None:
@@ -262,7 +184,7 @@ def _journal(site: Site, stored: StoredRun, first: int) -> Html:
         tag("tbody", rows),
         class_="journal",
     )
-    more = _pages(site, stored, "entries", first, len(stored.entries))
+    more = pages(site, stored.head, "entries", first, len(stored.entries))
     inside = tag(
         "details", tag("summary", f"Journal, {counted(len(stored.entries), 'entry')}"), table, more, open=bool(first)
     )

@@ -9,15 +9,23 @@ from starlette.responses import Response
 
 from graphagent._html import tag
 from graphagent.inspect._inspected import number
-from graphagent.inspect._spans import WAITS, Span, spans_of
-from graphagent.inspect._time import Scale, is_leaf, now_of
+from graphagent.inspect._spans import WAITS, Span, spans_of_run
+from graphagent.inspect._time import Scale, now_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from graphagent.inspect._inspected import Inspected, Views
 
-_COLOURS = {"node": "#7b8798", "model": "#7c5ce0", "tool": "#0f8b93", "person": "#c1821a", "sleep": "#c1821a"}
+_COLOURS = {
+    "node": "#7b8798",
+    "memory": "#3f8f5f",
+    "model": "#7c5ce0",
+    "tool": "#0f8b93",
+    "agent": "#0f8b93",
+    "person": "#c1821a",
+    "sleep": "#c1821a",
+}
 """Colours that are seen on light and on dark grounds, since the picture does not know the ground."""
 _FAILED = "#d9473e"
 _LANES = 4
@@ -31,17 +39,18 @@ _KEPT = 1000
 def shape(spans: Sequence[Span]) -> str:
     """Return the picture of the shape, without any text of the run: no style, no script, nothing loaded."""
     scale, lanes = Scale(spans), list[int]()
-    around = {each.path.rpartition("/")[0] for each in spans}
     bars: list[tuple[int, float, float, str]] = []
     for span in spans:
-        if not is_leaf(span) or (span.kind == "node" and span.path in around):
+        if span.inside:
             continue
         lane = next((n for n, free in enumerate(lanes) if free <= span.began), len(lanes))
         if lane == len(lanes) < _LANES:
             lanes.append(0)
         lane = min(lane, _LANES - 1)
         lanes[lane] = max(lanes[lane], span.ended)
-        bars.append((lane, *scale.bar(span, 1.0), _FAILED if span.problem else _COLOURS[span.kind]))
+        bars += [
+            (lane, *scale.bar(part, 1.0), _FAILED if part.problem else _COLOURS[span.kind]) for part in span.attempts
+        ]
     height = _HEIGHT / max(len(lanes), 2)
     drawn = [
         tag("rect", x=f"{x}%", width=f"{width}%", y=round(lane * height + 0.5, 2), height=round(height - 1, 2), rx=1, fill=colour,
@@ -70,7 +79,7 @@ async def shape_of(inspected: Inspected, request: Request) -> Response:
     drawn = inspected.shapes.get(key)
     if drawn is None:
         stored = await inspected.read(request)
-        drawn = inspected.shapes[key] = shape(spans_of(stored.entries, now_of(stored)))
+        drawn = inspected.shapes[key] = shape(spans_of_run(stored, now_of(stored)))
         if len(inspected.shapes) > _KEPT:
             inspected.shapes.popitem(last=False)
     return Response(drawn, media_type="image/svg+xml")

@@ -1,17 +1,18 @@
-"""What a run did when, as spans of time: the executions of nodes, and the model turns, tool calls and waits in them."""
+"""What a run did when, as spans of time: the executions of nodes with their attempts, and in them model turns, tool calls, sub-agents and waits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from graphagent.llm import ToolResult
+from graphagent.memory import FactsStep, NotesStep
 
 if TYPE_CHECKING:
-    from graphagent.history import Entry
+    from graphagent.history import Entry, StoredRun
 
-SpanKind: TypeAlias = Literal["node", "model", "tool", "person", "sleep"]
+SpanKind: TypeAlias = Literal["node", "memory", "model", "tool", "agent", "person", "sleep"]
 _EFFECTS: dict[str, SpanKind] = {
     "turn": "model",
     "decision": "model",
@@ -20,12 +21,24 @@ _EFFECTS: dict[str, SpanKind] = {
     "sleep": "sleep",
 }
 """The kinds of effects that take time, and those of their spans."""
-_ATTEMPTS = ("retried", "failed", "branch failed")
-"""The kinds of entries with which an attempt of a node fails."""
+_LEARNS = ("facts:", "notes:")
+"""How effects begin that save what was learnt."""
 WAITS = ("person", "sleep")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class Attempt:
+    """A part of a span in which something was done: one of several tries, or what came after a pause."""
+
+    began: int
+    """In milliseconds UTC."""
+    ended: int = 0
+    """0 while it lasts."""
+    problem: str = ""
+    """The type of the error with which it failed, or another word for what went wrong."""
+
+
+@dataclass(slots=True, eq=False)
 class Span:
     """Something that took time."""
 
@@ -33,107 +46,218 @@ class Span:
     path: str
     """The path of the node."""
     label: str
-    began: int
-    """In milliseconds UTC."""
-    ended: int
-    entry: int
+    begun: int
+    """The number of the entry that began it, or of its first one."""
+    attempts: list[Attempt]
+    about: str = ""
+    """Which turn, tool or wait it was, where the label is the name of the node."""
+    entry: int = 0
     """The number of the entry that ended it; 0 where it has not ended."""
-    problem: str = ""
-    """The type of the error with which it failed, or another word for what went wrong."""
-    inside: int = 0
-    """How many spans are inside of it."""
+    tokens: int = 0
+    """Of a model turn."""
+    depth: int = 0
+    """How many spans it is inside of."""
+    inside: list[Span] = field(default_factory=lambda: list[Span](), repr=False)
 
     @property
-    def depth(self) -> int:
-        """How many strategies, forks and nodes it is inside of."""
-        return self.path.count("/") + (self.kind != "node")
+    def began(self) -> int:
+        """When its first attempt began."""
+        return self.attempts[0].began
+
+    @property
+    def ended(self) -> int:
+        """When its last attempt ended."""
+        return self.attempts[-1].ended
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
-        return (self.ended - self.began) / 1000
+        """How long its attempts took."""
+        return sum(each.ended - each.began for each in self.attempts) / 1000
 
+    @property
+    def problem(self) -> str:
+        """With which error it failed; empty if another attempt succeeded."""
+        return self.attempts[-1].problem
 
-@dataclass(slots=True)
-class _Open:
-    """A node that is being executed."""
+    @property
+    def failures(self) -> int:
+        """How many attempts failed."""
+        return sum(bool(each.problem) for each in self.attempts)
 
-    began: int
-    latest: int
-    """When something in it ended last."""
-    inside: int = 0
-    asked: int = 0
-    """When it asked a person."""
+    @property
+    def is_busy(self) -> bool:
+        """Whether something was done in it that is not in the spans inside of it."""
+        return self.kind not in WAITS and not any(
+            each.kind in ("node", "memory", "agent", *WAITS) or each.inside for each in self.inside
+        )
+
+    def walk(self) -> Iterator[Span]:
+        """Yield it and the spans inside of it, each before those that it contains. A node that did one thing is one span with it."""
+        span = self._alone() or self
+        span.depth = self.depth
+        yield span
+        for each in span.inside:
+            each.depth = span.depth + 1
+            yield from each.walk()
+
+    def _alone(self) -> Span | None:
+        if self.kind not in ("node", "memory") or len(self.inside) != 1 or self.failures:
+            return None
+        (one,) = self.inside
+        if one.kind in ("node", "memory", "agent") or one.inside:
+            return None
+        return Span(
+            one.kind, self.path, self.label, one.begun, one.attempts, one.about or one.label, one.entry or self.entry, one.tokens
+        )  # fmt: skip
 
 
 class _Spans:
-    def __init__(self) -> None:
+    def __init__(self, began: int) -> None:
         self.found: list[Span] = []
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, Span] = {}
+        """Nodes that have not come to their end, and sub-agents, by their paths."""
+        self._calls: dict[tuple[str, str], Span] = {}
+        """Calls and questions without an outcome, by the path of the node and the key."""
+        self._began, self._last = began, began
 
     def add(self, entry: Entry) -> None:
         """Note what an entry ended and began."""
         where, now = entry.where, entry.at
-        visit = self._open.get(where)
-        if entry.kind == "asked" and visit is not None:
-            visit.asked = now
-        elif entry.kind == "effect" and (kind := _EFFECTS.get(entry.data.get("kind", ""))) is not None:
-            self._effect(entry, kind, visit)
-        elif entry.kind in _ATTEMPTS and entry.error is not None:
-            self._close(where, entry, entry.error[0])
-            if entry.kind == "retried":
-                self._open[where] = _Open(now, now)
-        if entry.node is not None:
-            self._close(entry.node, entry, "" if entry.error is None else entry.error[0])
-        elif entry.kind == "finished" and entry.error is not None:
-            self._close(where, entry, entry.error[0])
+        if entry.kind == "effect":
+            self._effect(entry)
+        elif entry.kind == "effect started" and entry.effect == "tool":
+            self._calls[where, entry.key] = self._begin("tool", where, entry.tool, entry, inside=where)
+        elif entry.kind == "asked":
+            self._calls[where, f"answer:{entry.key}"] = self._begin("person", where, "waits for an answer", entry, inside=where)  # fmt: skip
+        elif entry.kind == "agent started" and entry.begins:
+            self._agent(entry)
+        elif entry.kind in ("stopped", "ended", "resumed"):
+            self._rest(now if entry.kind != "resumed" else self._last, goes_on=entry.kind == "resumed", at=now)
+        elif entry.kind == "retried" and entry.error is not None:
+            self._retry(entry, entry.error[0])
+        elif entry.kind in ("failed", "branch failed"):
+            self._end(
+                where, entry, "failed" if entry.error is None else entry.error[0], for_good=entry.kind != "failed"
+            )
+        elif entry.kind == "finished":
+            self._end(where, entry, "" if entry.error is None else entry.error[0])
+        elif entry.kind == "agent stopped" and where in self._open:
+            self._end(where, entry, "failed" if entry.data.get("status") == "failed" else "")
         for path in entry.begins:
-            if path:
-                self._open[path] = _Open(now, now)
+            if path and path not in self._open and entry.kind != "retried":
+                self._open[path] = self._begin("node", path, path.rpartition("/")[2], entry, inside=path.rpartition("/")[0])  # fmt: skip
+        self._last = now
 
     def end(self, now: int) -> list[Span]:
-        """Return all spans, those that are open until a time, in the order in which they began."""
-        for path, visit in self._open.items():
-            if visit.asked:
-                self.found.append(Span("person", path, "waits for an answer", visit.asked, now, 0))
-                visit.inside += 1
-            self.found.append(Span("node", path, _name(path), visit.began, now, 0, inside=visit.inside))
-        return sorted(self.found, key=lambda span: (span.began, span.depth, span.kind != "node", -span.ended))
+        """Return the outermost spans; those that are open last until a time."""
+        for span in [*self._open.values(), *self._calls.values()]:
+            if not span.attempts[-1].ended:
+                span.attempts[-1].ended = max(now, span.attempts[-1].began)
+        return self.found
 
-    def _close(self, path: str, entry: Entry, problem: str) -> None:
-        visit = self._open.pop(path, None)
-        if visit is not None:
-            span = Span("node", path, _name(path), visit.began, entry.at, entry.number, problem, visit.inside)
-            self.found.append(span)
-        for inner in [each for each in self._open if each.startswith(f"{path}/")]:  # it went with the node around it
-            del self._open[inner]
+    def _begin(self, kind: SpanKind, path: str, label: str, entry: Entry, *, inside: str, began: int | None = None) -> Span:  # fmt: skip
+        """Return a new span inside of the node or sub-agent around it."""
+        span = Span(kind, path, label, entry.number, [Attempt(entry.at if began is None else began)])
+        while inside and inside not in self._open:
+            inside = inside.rpartition("/")[0]
+        (self._open[inside].inside if inside else self.found).append(span)
+        return span
 
-    def _effect(self, entry: Entry, kind: SpanKind, visit: _Open | None) -> None:
-        value, now = entry.value, entry.at
-        began = now if visit is None else visit.latest
-        label, problem = entry.key, "" if entry.error is None else entry.error[0]
-        timing: Any = getattr(value, "timing", None)
-        if timing is not None:
-            began = timing.started
-        if kind == "model":
-            label = f"turn {number}" if (number := getattr(value, "step_number", 0)) else "model"
+    def _visit(self, entry: Entry) -> Span:
+        """Return the node of an entry; of the run of a sub-agent alone, the first entry is in a node that was begun before."""
+        where = entry.where
+        if where not in self._open:
+            self._open[where] = self._begin("node", where, where.rpartition("/")[2], entry, inside=where.rpartition("/")[0], began=self._began)  # fmt: skip
+        return self._open[where]
+
+    def _agent(self, entry: Entry) -> None:
+        """Begin a sub-agent: the call of a tool that it is, where it is one."""
+        path = entry.begins[0].rpartition("/")[0]
+        for (where, key), call in self._calls.items():
+            if where == entry.where and f"/{key.removeprefix('call:')}/" in f"/{entry.key}/":
+                call.kind, self._open[path] = "agent", call
+                return
+        name = path.removeprefix(f"{entry.where}/").rpartition("/")[0]
+        self._open[path] = self._begin("agent", path, name, entry, inside=entry.where)
+
+    def _effect(self, entry: Entry) -> None:
+        visit = self._visit(entry)
+        kind = _EFFECTS.get(entry.effect)
+        if kind is None:
+            if visit.kind == "node" and (isinstance(entry.value, FactsStep | NotesStep) or entry.key.startswith(_LEARNS)):  # fmt: skip
+                visit.kind = "memory"
+            return
+        value: Any = entry.value
+        span = self._calls.pop((entry.where, entry.key), None)
+        if span is None:
+            latest = max((each.ended for each in visit.inside), default=0)
+            began = entry.at if isinstance(value, ToolResult) else max(visit.attempts[-1].began, latest)
+            span = self._begin(kind, entry.where, entry.key.partition(":")[2], entry, inside=entry.where, began=began)
+        last, span.entry = span.attempts[-1], entry.number
+        last.ended, last.problem = entry.at, "" if entry.error is None else entry.error[0]
+        if (timing := getattr(value, "timing", None)) is not None:
+            last.began = timing.started
         if isinstance(value, ToolResult):
-            began, label = now - round(value.seconds * 1000), value.name
-            problem = problem or ("error" if value.is_error else "")
-        elif kind == "person" and visit is not None:
-            began, visit.asked, label = visit.asked or began, 0, "answer"
-        self.found.append(Span(kind, entry.where, label, min(began, now), now, entry.number, problem))
-        if visit is not None:
-            visit.latest, visit.inside = now, visit.inside + 1
+            last.began = min(last.began, entry.at - round(value.seconds * 1000))
+            span.label, last.problem = value.name, last.problem or ("error" if value.is_error else "")
+        elif kind == "model":
+            span.label = f"turn {number}" if (number := getattr(value, "step_number", 0)) else span.label
+            span.tokens = usage.total_tokens if (usage := getattr(value, "token_usage", None)) is not None else 0
+        elif kind == "person":
+            span.label = "answer"
+        last.began = min(last.began, last.ended)
+
+    def _retry(self, entry: Entry, problem: str) -> None:
+        span, now = self._visit(entry), entry.at
+        span.attempts[-1].ended, span.attempts[-1].problem = now, problem
+        span.attempts.append(Attempt(now + round(float(entry.data.get("wait", 0)) * 1000)))
+        self._leave(f"{entry.where}/", now)
+        for path in entry.begins:
+            if path != entry.where:  # the whole strategy begins again
+                self._open[path] = self._begin("node", path, path.rpartition("/")[2], entry, inside=path.rpartition("/")[0])  # fmt: skip
+
+    def _end(self, path: str, entry: Entry, problem: str, *, for_good: bool = True) -> None:
+        """End a node or sub-agent. One that failed is tried again where the run is resumed."""
+        if not path:
+            return
+        span = self._open[path] if path in self._open else self._visit(entry)
+        last, span.entry = span.attempts[-1], entry.number
+        if not last.ended or problem:
+            last.ended, last.problem = max(last.ended or entry.at, last.began), problem
+        if for_good:
+            del self._open[path]
+        self._leave(f"{path}/", entry.at)
+        self._calls = {key: each for key, each in self._calls.items() if key[0] != path or each.kind == "agent"}
+
+    def _leave(self, prefix: str, now: int) -> None:
+        """End what is inside of a node that was left."""
+        for path in [each for each in self._open if each.startswith(prefix)]:
+            last = self._open.pop(path).attempts[-1]
+            last.ended = last.ended or max(now, last.began)
+
+    def _rest(self, since: int, *, goes_on: bool, at: int) -> None:
+        """End the attempts that last when nobody executes the run, and begin the next ones when somebody does."""
+        for span in [*self._open.values(), *(each for each in self._calls.values() if each.kind not in WAITS)]:
+            last = span.attempts[-1]
+            last.ended = last.ended or max(since, last.began)
+            if goes_on:
+                span.attempts.append(Attempt(at))
 
 
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
+def spans_of(entries: Iterable[Entry], now: int, began: int = 0) -> list[Span]:
+    """Return what a run did, each before what is inside of it.
 
-
-def spans_of(entries: Sequence[Entry], now: int) -> list[Span]:
-    """Return what a run did, in the order in which it began. What has not ended lasts until `now`, in milliseconds UTC."""
-    spans = _Spans()
+    Args:
+        entries: Those of a run.
+        now: Until when what has not ended lasts, in milliseconds UTC.
+        began: When the run began, in milliseconds UTC.
+    """
+    spans = _Spans(began)
     for entry in entries:
         spans.add(entry)
-    return spans.end(now)
+    return [each for span in spans.end(now) for each in span.walk()]
+
+
+def spans_of_run(stored: StoredRun, now: int) -> list[Span]:
+    """Return what a stored run did. That of a sub-agent is the outermost one on its own page."""
+    return spans_of(stored.entries, now, stored.head.started)

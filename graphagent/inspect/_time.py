@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from graphagent import _clock
-from graphagent.inspect._spans import WAITS, Span
 
 if TYPE_CHECKING:
     from graphagent.history import StoredRun
+    from graphagent.inspect._spans import Attempt, Span
 
 SILENCE = 60_000
 """Milliseconds from which on silence has a fixed width."""
 _WIDTH = 8.0
 _MOST = 40.0
 """How many per cent of the width one silence has, and all together."""
+_TICKS = 5
+"""So many marks of time are about right."""
+_STEPS = (1, 2, 5)
+_CLOCK = (10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400)
+"""Seconds between two marks, where decimal ones would be odd."""
 
 
 class Scale:
@@ -25,14 +30,18 @@ class Scale:
     def __init__(self, spans: Sequence[Span]) -> None:
         self.first = min((each.began for each in spans), default=0)
         self.last = max((each.ended for each in spans), default=0)
-        self.silences = list(_silences(spans, self.first, self.last))
+        gaps = list(_gaps(spans, self.first, self.last))
+        self.waited = sum(end - begin for begin, end in gaps if end - begin >= 1000) / 1000
+        """For how many seconds nothing was done."""
+        self.silences = [each for each in gaps if each[1] - each[0] >= SILENCE]
         """The beginnings and ends of what is shortened."""
         share = min(_WIDTH, _MOST / max(len(self.silences), 1))
-        work = (self.last - self.first) - sum(end - begin for begin, end in self.silences)
+        self.work = (self.last - self.first) - sum(end - begin for begin, end in self.silences)
+        """The milliseconds that are to scale."""
         rest = 100 - share * len(self.silences)
         self._moments, self._places = [self.first], [0.0]
         for begin, end in self.silences:
-            at = self._places[-1] + (begin - self._moments[-1]) / max(work, 1) * rest
+            at = self._places[-1] + (begin - self._moments[-1]) / max(self.work, 1) * rest
             self._moments += [begin, end]
             self._places += [at, at + share]
         self._moments.append(self.last)
@@ -46,28 +55,40 @@ class Scale:
         share = (moment - begin) / (end - begin) if end > begin else 0.0
         return round(left + (right - left) * min(max(share, 0.0), 1.0), 3)
 
-    def bar(self, span: Span, least: float) -> tuple[float, float]:
-        """Return the place and the width of a span; one that is too short to be seen has the least width."""
-        begin, end = self.at(span.began), self.at(span.ended)
+    def bar(self, part: Span | Attempt, least: float) -> tuple[float, float]:
+        """Return the place and the width of a span or of an attempt; one that is too short to be seen has the least width."""
+        begin, end = self.at(part.began), self.at(part.ended)
         width = max(end - begin, least)
         return round(min(begin, 100 - width), 3), round(width, 3)
 
+    def ticks(self) -> Iterator[tuple[float, float]]:
+        """Yield the places of round numbers of seconds of what is to scale, with these."""
+        step = _step(self.work / 1000 / _TICKS)
+        worked, begin = 0.0, self.first
+        done = 0
+        for silent, goes_on in [*self.silences, (self.last, self.last)]:
+            while done * step * 1000 <= worked + silent - begin and step:
+                yield self.at(round(begin + done * step * 1000 - worked)), done * step
+                done += 1
+            worked, begin = worked + silent - begin, goes_on
 
-def is_leaf(span: Span) -> bool:
-    """Return whether nothing else is inside of a span."""
-    return span.kind != "node" or not span.inside
+
+def _step(wanted: float) -> float:
+    """Return a round number of seconds, not below one that is wanted."""
+    if wanted > _CLOCK[0] / 2:
+        return next((each for each in _CLOCK if each >= wanted), -(-wanted // _CLOCK[-1]) * _CLOCK[-1])
+    power = 0.001
+    while power * 10 < wanted:
+        power *= 10
+    return next((each * power for each in _STEPS if each * power >= wanted), power * 10) if wanted else 0.0
 
 
-def _silences(spans: Sequence[Span], first: int, last: int) -> Iterable[tuple[int, int]]:
-    around = {each.path.rpartition("/")[0] for each in spans}
-    busy = sorted(
-        (each.began, each.ended)
-        for each in spans
-        if each.kind not in WAITS and is_leaf(each) and each.path not in around
-    )
+def _gaps(spans: Sequence[Span], first: int, last: int) -> Iterable[tuple[int, int]]:
+    """Yield when nothing was done."""
+    busy = sorted((part.began, part.ended) for each in spans if each.is_busy for part in each.attempts)
     reached = first
     for begin, end in [*busy, (last, last)]:
-        if begin - reached >= SILENCE:
+        if begin > reached:
             yield reached, begin
         reached = max(reached, end)
 

@@ -10,6 +10,7 @@ from graphagent.inspect import _words
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, crumb, nothing, page, url_of
 from graphagent.inspect._origins import Sent, sent
+from graphagent.inspect._tokens import tokens
 from graphagent.inspect._values import as_json, text_of
 from graphagent.memory import ActionStep
 
@@ -44,15 +45,17 @@ def _step(site: Site, stored: StoredRun, place: int, step: Step) -> Html:
 
 
 def _turn(site: Site, stored: StoredRun, place: int, step: ActionStep) -> Html:
-    about = [_words.duration(step.timing.duration)] if step.timing is not None else []
-    if step.token_usage is not None:
-        usage = step.token_usage
-        about.append(
-            f"{usage.input_tokens:,} tokens in, {usage.cached_tokens:,} of them cached, {usage.output_tokens:,} out"
-        )
+    took = None if step.timing is None else tag("span", _words.duration(step.timing.duration), class_="sub")
     prompt = (
         tag("a", "prompt as it was sent", href=url_of(site, stored.head, "prompt", step=place)) if step.prompt else None
     )
+    spent = None if step.token_usage is None else tokens(step.token_usage)
+    about = tag("div", tag("h3", f"turn {step.step_number}"), took, spent, prompt, class_="about")
+    return tag("article", about, answer_of(step), class_="step action")
+
+
+def answer_of(step: ActionStep) -> list[Child]:
+    """Return the answer of a model turn: its text, its calls of tools, and their results where they are known."""
     message = step.model_output_message
     results = {each.call_id: each for each in step.results}
     body: list[Child] = []
@@ -60,15 +63,10 @@ def _turn(site: Site, stored: StoredRun, place: int, step: ActionStep) -> Html:
         body += [tag("pre", message.reasoning, class_="pale")] if message.reasoning else []
         body += [tag("pre", message.text)] if message.text else []
         body += [_call(call, results.pop(call.id, None)) for call in message.tool_calls]
-    body += [_result(each) for each in results.values()]
+    body += [result_of(each) for each in results.values()]
     if step.error is not None:
         body.append(tag("p", str(step.error), class_="error problem", tabindex="-1"))
-    return tag(
-        "article",
-        tag("h3", f"turn {step.step_number} ", tag("span", " · ".join(about), " ", prompt, class_="sub")),
-        body,
-        class_="step action",
-    )
+    return body
 
 
 def _call(call: ToolCall, result: ToolResult | None) -> Html:
@@ -77,12 +75,13 @@ def _call(call: ToolCall, result: ToolResult | None) -> Html:
         "div",
         tag("h4", "calls ", tag("code", call.name)),
         given,
-        None if result is None else _result(result),
+        None if result is None else result_of(result),
         class_="call",
     )
 
 
-def _result(result: ToolResult) -> Html:
+def result_of(result: ToolResult) -> Html:
+    """Return the result of a call of a tool."""
     about = f"{_words.duration(result.seconds)}, {len(result.content):,} characters"
     frames = (
         tag("details", tag("summary", "Where it raised"), tag("pre", result.traceback)) if result.traceback else None
@@ -131,11 +130,12 @@ def prompt_of(site: Site, stored: StoredRun, place: int) -> tuple[ActionStep, li
     if kept and site.is_file:
         same = tag("p", tag("a", as_before, href=url_of(site, stored.head, "prompt", step=turn_before)))
     elif kept:
-        same = tag("details", tag("summary", as_before), [_message(each) for each in messages[:kept]])
-    return step, [said, same, tag("div", [_message(each) for each in messages[kept:]], class_="new")]
+        same = tag("details", tag("summary", as_before), [message_of(each) for each in messages[:kept]])
+    return step, [said, same, tag("div", [message_of(each) for each in messages[kept:]], class_="new")]
 
 
-def _message(each: Sent) -> Html:
+def message_of(each: Sent) -> Html:
+    """Return a message as it was sent, in the colour of its origin, with its trust at its edge."""
     used = [
         tag("li", tag("code", name), f" from {origin}" if origin else "", " ", _words.trust(trust))
         for name, origin, trust in each.used

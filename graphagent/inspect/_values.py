@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_jsonable_python
@@ -10,7 +11,7 @@ from pydantic_core import to_jsonable_python
 from graphagent.llm import Image, Message, Reasoning, Text, ToolCall, ToolCalls, ToolResult, ToolResults
 
 if TYPE_CHECKING:
-    from graphagent.history import Entry
+    from graphagent.history import Entry, StoredRun
 
 _LINE = 160
 
@@ -57,3 +58,19 @@ def line_of(entry: Entry) -> str:
         said = f"{entry.key} {text_of(entry.value)}"
     said = " ".join(said.split())
     return said if len(said) <= _LINE else f"{said[:_LINE]}…"
+
+
+def given(stored: StoredRun, path: str, before: int | None = None) -> Any:
+    """Return the input with which a node was begun, at last before the entry of a number; None if nothing says."""
+    entries = [each for each in stored.entries if path in each.begins and (before is None or each.number < before)]
+    if not entries:
+        return None
+    entry = entries[-1]
+    if entry.kind != "branches started":
+        return entry.value
+    value: Any = given(stored, entry.where, entry.number)
+    place = path.removeprefix(f"{entry.where}/").partition("/")[0]
+    with suppress(LookupError, TypeError):
+        if stored.strategy.find(entry.where)[1].kind == "each":
+            return value[int(place)]
+    return value

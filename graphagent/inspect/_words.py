@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -113,3 +114,9 @@ def day(head: RunHeader) -> str:
         if head.started
         else "Without a time"
     )
+
+
+def command(name: str, head: RunHeader, *more: str) -> str:
+    """Return the command that does something with a run."""
+    owner = ["--owner", head.owner] if head.owner else []
+    return shlex.join(["graphagent", "runs", name, head.run_id, *more, *owner])

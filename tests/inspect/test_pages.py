@@ -75,15 +75,17 @@ async def test_threads_lead_to_their_runs():
         assert await fits(client, link, {"chat-1", "chat-2"})
 
 
-async def test_a_failed_run_shows_its_error_and_its_own_frames():
-    """And the command that goes on, with the id as a shell takes it."""
+async def test_a_failed_run_shows_its_error_its_own_frames_and_its_input():
+    """Libraries are folded, the line that raised is marked; and the command that goes on has the id as a shell takes it."""
     async with looking(await filled()) as client:
         answer = await client.get(address("run", id=FAILED))
     page = Page(answer.text)
     assert "LookupError: order 17 is not there" in page.text
     assert "graphagent runs resume '../fails & more'" in page.text
-    assert re.search(r'<span class="pale">  File &quot;[^<]*graphagent/run/_loop.py', answer.text)
-    assert re.search(r"<span>    raise LookupError", answer.text)
+    assert re.search(r'<li class="pale"><details><summary>\d+ lines? of graphagent</summary>', answer.text)
+    assert re.search(r'<li class="raised"><p [^>]*>pages.py:\d+ in fetch</p><pre>raise LookupError', answer.text)
+    assert "Input of <code>fetch</code></h3><pre>17</pre>" in answer.text
+    assert page.text.index("Why it failed") < page.text.index("Timeline")
 
 
 async def test_a_waiting_run_shows_its_question_and_the_command_that_answers():
@@ -92,14 +94,14 @@ async def test_a_waiting_run_shows_its_question_and_the_command_that_answers():
     assert "May I refund it?" in page.text
     assert '"amount": 20' in page.text
     assert "graphagent runs answer asks ANSWER" in page.text
-    assert "waits for an answer – not ended" in page.text
+    assert "approve waits for an answer" in page.text
 
 
 async def test_a_prompt_is_shown_as_it_was_sent_and_what_is_new_in_it():
     """The second turn begins as the first one; its call and the results are new."""
     async with looking(await filled()) as client:
         run = await read(client, address("run", id="found"))
-        prompts = [each for each in run.links if each.startswith("/prompt?")]
+        prompts = dict.fromkeys(sorted(each for each in run.links if each.startswith("/prompt?")))
         first, second = [(await client.get(each)).text for each in prompts]
     assert "as in the turn before" not in first
     old, new = second.split('<div class="new">')

@@ -1,0 +1,125 @@
+"""One step of a run, as it stands beside the timeline: a model turn, a tool call, a question, or the execution of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from graphagent._article import counted
+from graphagent._html import Child, Html, tag
+from graphagent.inspect import _words
+from graphagent.inspect._layout import Site, told, url_of
+from graphagent.inspect._origins import sent
+from graphagent.inspect._spans import WAITS, Span
+from graphagent.inspect._timeline import said_of
+from graphagent.inspect._tokens import cache_lost, tokens
+from graphagent.inspect._transcript import answer_of, message_of, result_of
+from graphagent.inspect._values import as_json, given, text_of
+from graphagent.llm import ToolResult
+from graphagent.memory import ActionStep
+
+if TYPE_CHECKING:
+    from graphagent.history import Entry, StoredRun
+    from graphagent.llm import ToolCall
+    from graphagent.memory.transcript._prompt import Prompt
+
+
+def step(site: Site, stored: StoredRun, spans: Sequence[Span], at: int) -> Html | None:
+    """Return the step with an entry, given its number; None if the run has no such entry."""
+    place = next((place for place, each in enumerate(stored.entries) if each.number == at), None)
+    if place is None:
+        return None
+    entry = stored.entries[place]
+    span = next((each for each in spans if (each.entry or each.begun) == at), None)
+    name = entry.where or entry.kind if span is None else span.label
+    kind = "node" if span is None else "failed" if span.problem else span.kind
+    about = None if span is None or not span.about else tag("span", f" · {span.about}", class_="sub")
+    numbers: list[tuple[str, Child]] = [] if span is None else [("took", said_of(span))]
+    return tag(
+        "section",
+        tag("h2", tag("span", name, class_=f"kind of-{kind}"), about, " ", tag("span", f"entry {at}", class_="tag")),
+        told(numbers) if numbers else None,
+        [*_said(site, stored, entry, place, span)],
+        tag("p", tag("a", "State after it", href=url_of(site, stored.head, "entry", n=at), class_="button", data_key="s"), class_="more"),
+        class_="chosen-step", aria_label=f"Step {name}",
+    )  # fmt: skip
+
+
+def _said(site: Site, stored: StoredRun, entry: Entry, place: int, span: Span | None) -> Iterator[Child]:
+    value: Any = entry.value
+    if entry.error is not None:
+        yield tag("p", tag("b", entry.error[0]), f": {entry.error[1]}" if entry.error[1] else "", class_="error")
+    if isinstance(value, ActionStep):
+        yield from _turn(site, stored, entry, value)
+    elif isinstance(value, ToolResult) or (span is not None and span.kind in ("tool", "agent")):
+        call = _call_of(stored.entries[:place], entry.key.removeprefix("call:"))
+        if call is not None:
+            yield tag("h3", "Arguments"), tag("pre", call.malformed or as_json(call.arguments), class_="box")
+        yield result_of(value) if isinstance(value, ToolResult) else tag("p", "It has no result yet.", class_="sub")
+        if span is not None and span.kind == "agent":
+            run = next((each.head for each in stored.children if each.head.run_id.endswith(f"/{span.label}/{_begun(stored, span)}")), None)  # fmt: skip
+            yield None if run is None else tag("p", tag("a", "The run of the sub-agent", href=url_of(site, run)))
+    elif span is not None and span.kind in WAITS:
+        asked = next((each for each in stored.entries if each.number == span.begun), entry)
+        if asked.kind == "asked":
+            yield tag("p", str(asked.data.get("text", "")), class_="question")
+            yield tag("h3", "Answer") if span.entry else tag("p", "It waits for an answer.", class_="sub")
+        yield tag("pre", text_of(value), class_="box") if span.entry else None
+    else:
+        path = entry.node or entry.where
+        input_ = None if span is None else given(stored, path, span.begun + 1)
+        if input_ is not None:
+            yield tag("h3", "Input"), tag("pre", text_of(input_), class_="box")
+        if value is not None:
+            yield tag("h3", "Output" if entry.kind == "finished" else "Value"), tag("pre", text_of(value), class_="box")
+
+
+def _turn(site: Site, stored: StoredRun, entry: Entry, turn: ActionStep) -> Iterator[Child]:
+    earlier = (each.value for each in reversed(stored.entries) if each.number < entry.number and each.effect == "turn" and each.begun_at == entry.begun_at)  # fmt: skip
+    before: ActionStep | None = next((each for each in earlier if isinstance(each, ActionStep) and each.prompt), None)
+    if turn.token_usage is not None:
+        yield tokens(turn.token_usage)
+        if turn.token_usage.cost:
+            yield tag("p", f"cost {_words.money(turn.token_usage.cost)}", class_="sub")
+    if lost := cache_lost(turn, before):
+        yield tag("p", tag("b", "Cache lost. "), lost, class_="lost")
+    if turn.prompt is not None:
+        messages = sent(turn.prompt)
+        kept = 0 if before is None else turn.prompt.kept_of(before.prompt)
+        said = "Prompt" if before is None else f"New since turn {before.step_number}"
+        yield tag("h3", said, " ", _prompt_link(site, stored, turn.prompt))
+        if kept:
+            yield tag("p", f"{counted(kept, 'message')} as in the turn before", class_="sub")
+        yield tag("div", [message_of(each) for each in messages[kept:]], class_="new" if kept else None)
+    yield tag("h3", "Answer")
+    yield answer_of(turn)
+
+
+def _prompt_link(site: Site, stored: StoredRun, prompt: Prompt) -> Html | None:
+    """Return a link to the page of a prompt, of the run or of a sub-agent in it."""
+    for run in _runs(stored):
+        for place, each in enumerate([*run.memory.run_steps, *filter(None, [run.memory.open])]):
+            if isinstance(each, ActionStep) and each.prompt is prompt:
+                return tag("a", "whole prompt", href=url_of(site, run.head, "prompt", step=place), data_key="p")
+    return None
+
+
+def _runs(stored: StoredRun) -> Iterator[StoredRun]:
+    yield stored
+    for each in stored.children:
+        yield from _runs(each)
+
+
+def _call_of(entries: Sequence[Entry], call_id: str) -> ToolCall | None:
+    """Return the call with an id, in the latest turn that has one."""
+    for entry in reversed(entries):
+        if entry.effect == "turn" and isinstance(turn := entry.value, ActionStep):
+            for call in turn.tool_calls:
+                if call.id == call_id:
+                    return call
+    return None
+
+
+def _begun(stored: StoredRun, span: Span) -> int:
+    """Return the number of the entry with which a sub-agent began."""
+    return next((each.number for each in stored.entries if each.number >= span.begun and each.kind == "agent started" and each.where == span.path), 0)  # fmt: skip

@@ -1,0 +1,155 @@
+"""The timeline of a run: a row for each thing that it did, with its bar and its duration; what is inside of something stands below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from graphagent._article import counted
+from graphagent._html import Child, Html, tag
+from graphagent.inspect import _words
+from graphagent.inspect._layout import Site, nothing, pages, url_of
+from graphagent.inspect._spans import WAITS, Span
+from graphagent.inspect._time import Scale
+
+if TYPE_CHECKING:
+    from graphagent.history import StoredRun
+
+_ROOM = 72.0
+"""Up to which place, in per cent, there is room for a duration behind a bar."""
+_CHOICES = (("", "All"), ("steps", "Model and tools"), ("problems", "Problems"))
+_LEGEND = (
+    ("model", "model"),
+    ("tool", "tool, sub-agent"),
+    ("memory", "memory"),
+    ("node", "code"),
+    ("failed", "failed"),
+    ("person", "waits"),
+)
+
+
+def timeline(site: Site, stored: StoredRun, spans: Sequence[Span], *, first: int, show: str, chosen: int) -> Html:
+    """Return the timeline.
+
+    Args:
+        site: The server, or the file.
+        stored: The run.
+        spans: What it did.
+        first: The first row that is shown.
+        show: Which rows: all, `steps` for the model, tools and people, or `problems`.
+        chosen: The number of the entry whose step is shown beside it; 0 is none.
+    """
+    scale = Scale(spans)
+    rows = [each for each in spans if _fits(each, show)]
+    shown = rows[first : first + site.rows]
+    choices = [
+        tag("a", word, href=url_of(site, stored.head, show=name), aria_current="true" if name == show else None)
+        for name, word in _CHOICES
+    ]
+    head = tag(
+        "div", tag("h2", "Timeline"), tag("span", counted(len(rows), "row"), class_="sub"),
+        None if site.is_file else tag("nav", choices, class_="chips", aria_label="Rows"), class_="bar",
+    )  # fmt: skip
+    table = tag(
+        "table",
+        tag("caption", "What the run did, and when", class_="unseen"),
+        tag("thead", tag("tr", tag("th", "What", scope="col"), tag("th", _axis(scale), scope="col"))),
+        tag("tbody", [_row(site, stored, each, scale, chosen) for each in shown]),
+        class_="timeline",
+    )
+    legend = [tag("li", word, class_=f"kind of-{name}") for name, word in _LEGEND]
+    more = pages(site, stored.head, "spans", first, len(rows), show=show)
+    return tag(
+        "section", head, table if shown else nothing("No row is of this kind."), more, tag("ul", legend, class_="legend sub"), class_="when",
+    )  # fmt: skip
+
+
+def _fits(span: Span, show: str) -> bool:
+    if show == "problems":
+        return bool(span.failures)
+    return show != "steps" or span.kind in ("model", "tool", "agent", *WAITS)
+
+
+def _axis(scale: Scale) -> Html:
+    """Return the marks of time, and as a symbol the lines that each row has."""
+    ticks = list(scale.ticks())
+    lines = [tag("line", x1=f"{at}%", x2=f"{at}%", y1="0", y2="100%") for at, _ in ticks]
+    silent = [
+        tag("rect", x=f"{scale.at(begin)}%", width=f"{scale.at(end) - scale.at(begin):.3f}%", height="100%")
+        for begin, end in scale.silences
+    ]
+    hatch = tag(
+        "pattern", tag("rect", width="3", height="6"), id="hatch", width="6", height="6", patternUnits="userSpaceOnUse", patternTransform="rotate(45)",
+    )  # fmt: skip
+    free, texts = -1.0, list[Html]()
+    for begin, end in scale.silences:
+        middle = (scale.at(begin) + scale.at(end)) / 2
+        texts.append(tag("text", _words.duration((end - begin) / 1000), x=f"{middle:.3f}%", y="17", text_anchor="middle", class_="silent"))  # fmt: skip
+    taken = [(scale.at(begin) - 7, scale.at(end) + 3) for begin, end in scale.silences]
+    for at, seconds in ticks:
+        if at >= free and at < 94 and not any(left < at < right for left, right in taken):
+            texts.append(
+                tag(
+                    "text",
+                    "0" if not seconds else _words.duration(seconds).replace(".0 ", " "),
+                    x=f"{at}%",
+                    dx="3",
+                    y="17",
+                )
+            )
+            free = at + 9
+    return tag(
+        "svg", tag("defs", hatch, tag("g", silent, lines, id="lines")), texts, class_="lane axis", aria_hidden="true"
+    )
+
+
+def _row(site: Site, stored: StoredRun, span: Span, scale: Scale, chosen: int) -> Html:
+    entry = span.entry or span.begun
+    label: Child = [span.label, tag("span", f" {span.about}", class_="sub") if span.about else None]
+    if site.is_file:
+        link = tag("a", label, href=url_of(site, stored.head, "entry", n=entry))
+    else:
+        link = tag("a", label, href=f"{url_of(site, stored.head, step=entry)}#step", data_step=url_of(site, stored.head, "entry", n=entry))  # fmt: skip
+    said = said_of(span)
+    kind = "failed" if span.problem else span.kind
+    return tag(
+        "tr", tag("th", link, scope="row", class_=f"at{min(span.depth, 6)} kind of-{kind}", title=span.path),
+        tag("td", tag("svg", tag("use", href="#lines"), _bars(span, scale, said), class_="lane", aria_hidden="true"), tag("span", said, class_="unseen")),
+        class_=" ".join(filter(None, ("problem" if span.problem else "", "chosen" if entry == chosen else ""))) or None,
+    )  # fmt: skip
+
+
+def said_of(span: Span) -> str:
+    """Return how long a span took, and what else is said at its bar."""
+    took = _words.duration(span.seconds)
+    if span.kind in WAITS:
+        return f"{'waited' if span.entry else 'waits,'} {took}" if span.kind == "person" else f"slept {took}"
+    parts = [took]
+    if len(span.attempts) > 1 and span.failures:
+        parts.append(counted(len(span.attempts), "try").replace("trys", "tries"))
+    if span.tokens:
+        parts.append(f"{span.tokens:,} tok")
+    if span.problem:
+        parts.append(span.problem)
+    elif not span.entry:
+        parts.append("not ended")
+    return " · ".join(parts)
+
+
+def _bars(span: Span, scale: Scale, said: str) -> Iterator[Html]:
+    pale = bool(span.inside)
+    for part in span.attempts:
+        x, width = scale.bar(part, 0.6)
+        kind = "failed" if part.problem else span.kind
+        fill = "url(#hatch)" if span.kind in WAITS else None
+        yield tag("rect", x=f"{x}%", width=f"{width}%", y="7", height="13", rx="2", class_=f"of-{kind} of-around" if pale else f"of-{kind}", fill=fill)  # fmt: skip
+    begin, _ = scale.bar(span.attempts[0], 0.6)
+    last, width = scale.bar(span.attempts[-1], 0.6)
+    end, of = last + width, "failed" if span.problem else None
+    if end <= _ROOM:
+        yield tag("text", said, x=f"{end:.3f}%", dx="6", y="17", class_=of)
+    elif begin >= 100 - _ROOM:
+        yield tag("text", said, x=f"{begin}%", dx="-6", y="17", text_anchor="end", class_=of)
+    else:
+        inside = of if pale or span.kind in WAITS else "within"
+        yield tag("text", said, x=f"{end:.3f}%", dx="-6", y="17", text_anchor="end", class_=inside)
