@@ -15,8 +15,8 @@ _STYLE = Html(
     """<style>
 .graphagent-card{box-sizing:border-box;max-width:60em;margin:.3em 0;padding:.6em .9em;border:1px solid;border-radius:8px;
 border-color:color-mix(in srgb,currentColor 22%,transparent);font:13px/1.45 ui-sans-serif,system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
-.graphagent-card header{display:flex;flex-wrap:wrap;gap:.2em .7em;align-items:baseline}
-.graphagent-card header b{font-weight:600;overflow-wrap:anywhere}
+.graphagent-card .head{display:flex;flex-wrap:wrap;gap:.2em .7em;align-items:baseline}
+.graphagent-card .head b{font-weight:600;overflow-wrap:anywhere}
 .graphagent-card .pale{opacity:.72;overflow-wrap:anywhere}
 .graphagent-card p{margin:.35em 0 0}
 .graphagent-card pre{margin:.35em 0 0;padding:0;border:0;background:none;color:inherit;max-height:32em;overflow:auto;white-space:pre-wrap;
@@ -51,7 +51,13 @@ def card(title: str, *body: Child, state: str = "", mood: Mood = "", about: Iter
         about: What is said beside its name.
     """
     said = tag("span", state, class_=f"mood {mood}".rstrip()) if state else None
-    head = tag("header", said, tag("b", title) if title else None, [tag("span", each, class_="pale") for each in about])
+    head = tag(
+        "div",
+        said,
+        tag("b", title) if title else None,
+        [tag("span", each, class_="pale") for each in about],
+        class_="head",
+    )
     return tag("div", _STYLE, head, *body, class_="graphagent-card").text
 
 

@@ -81,7 +81,7 @@ class StoredRun:
     at: tuple[str, ...]
     """The paths of the nodes that come next, or are being executed; none where it has ended."""
     strategy: Outline
-    """The strategy with which it was begun or resumed last. `strategy.to_svg()` draws it."""
+    """The strategy with which it was begun or resumed last. `strategy.to_svg()` draws it without the run."""
     nodes: int
     """How many nodes were executed, each attempt counted."""
     turns: int
@@ -103,6 +103,13 @@ class StoredRun:
         """How often each edge of its strategy was taken, by the name that it has in the drawing, such as `ask:1` or `gather/START:0`."""
         return _edges_taken(self.strategy, self.entries)
 
+    def to_svg(self) -> str:
+        """Draw its strategy as an SVG picture: the path that it took strong, what it did not reach pale, and where it is marked."""
+        from graphagent.graph.drawing._svg import to_svg
+        from graphagent.history._drawing import path_rules
+
+        return to_svg(self.strategy, path_rules(self))
+
     def to_text(self, *, detailed: bool = False) -> str:
         """Return the transcript as text, with those of sub-agents inside of their calls or after it, and why the run did not end."""
         inside = [(each.head.run_id, each.head.status, each.to_text(detailed=detailed)) for each in self.children]
@@ -119,6 +126,7 @@ class StoredRun:
     def _repr_html_(self) -> str:
         from graphagent._html import Html
         from graphagent.graph.drawing._svg import to_html
+        from graphagent.history._drawing import path_rules
         from graphagent.memory.steps._render import spent
         from graphagent.run._cards import run_card, stopped
 
@@ -129,7 +137,7 @@ class StoredRun:
             head.run_id, head.status, title=head.title, output=ends[-1] if ends and head.status == "done" else None, questions=self.questions,
             about=(head.strategy, counted(self.nodes, "node"), counted(self.turns, "turn"), *spent(self.seconds, self.usage)),
             why=stopped(head.status, error, self._reason, "" if failure is None else failure.traceback),
-            graph=Html(to_html(self.strategy)), transcript=self.to_text(),
+            graph=Html(to_html(self.strategy, path_rules(self))), transcript=self.to_text(),
         )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import unicodedata
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from graphagent.graph.drawing._layout import Box, Layout, Wire, lay_out
 from graphagent.graph.drawing._mermaid import notes
@@ -71,14 +72,16 @@ class _Look:
         return f'<g data-edge="{_safe(self.name)}">{body}</g>'
 
 
-def to_svg(strategy: Outline) -> str:
-    """Draw a strategy as a stand-alone SVG picture that follows the reader's light or dark scheme."""
-    return _svg(strategy, "ga", _COLOURS + _STYLE)
+def to_svg(strategy: Outline, rules: str = "") -> str:
+    """Draw a strategy as a stand-alone SVG picture that follows the reader's light or dark scheme; with further rules for the look of `.ga`."""
+    return _svg(strategy, "ga", _COLOURS + _STYLE + rules)
 
 
-def to_html(strategy: Outline) -> str:
+def to_html(strategy: Outline, rules: str = "") -> str:
     """Draw a strategy as a part of a page, in the colour of its text. The rules for its look apply to nothing else in the page."""
-    return _svg(strategy, _IN_PAGE, _STYLE.replace(".ga", f".{_IN_PAGE}"))
+    own = f"{_IN_PAGE}-{crc32(rules.encode()):x}" if rules else ""  # other drawings have other rules
+    style = _STYLE.replace(".ga", f".{_IN_PAGE}") + rules.replace(".ga", f".{own}")
+    return _svg(strategy, f"{_IN_PAGE} {own}".rstrip(), style)
 
 
 def _svg(strategy: Outline, scope: str, style: str) -> str:
