@@ -86,8 +86,9 @@ class Store(Protocol):
         """Return the items whose keys begin with the segments of `prefix`.
 
         Only the order of int segments is promised: keys that are equal up to an int segment come in the order of that
-        number, or in the opposite order with `reverse`. `after` continues after a key that an earlier scan with the same prefix
-        and direction returned.
+        number. Keys that begin with the same segments come one after the other, and the order of two keys is the same in each scan, and
+        the opposite one with `reverse`. `after` continues after a key that an earlier scan returned, in any direction and with
+        any prefix that has it.
 
         Raises:
             StoreError: the store cannot be read.

@@ -25,6 +25,7 @@ from graphagent.log._header import (
 from graphagent.log._segments import list_runs, read_header, read_part
 from graphagent.log._submitted import all_submitted, submitted_key
 from graphagent.run._threads import run_of
+from graphagent.store._bulk import collect
 from graphagent.store._sizes import sizes
 
 if TYPE_CHECKING:
@@ -123,13 +124,19 @@ async def run_head(store: Store, run_id: str, *, owner: str = "") -> RunHeader:
 
 
 async def run_owners(store: Store) -> list[str]:
-    """Return the owners that have runs. The keys of all runs are read for that; of a sealed store, also their entries.
+    """Return the owners that have runs. Two items of each are read for that.
 
     Raises:
         StoreError: the store cannot be read.
     """
     check_store(store)
-    return sorted({str(key[1]) async for key, _ in sizes(store, (ROOM,))})
+    found, last = set[str](), None
+    while items := await collect(store.scan((ROOM,), after=last, limit=1)):
+        owner = str(items[0].key[1])
+        found.add(owner)
+        ends = await collect(store.scan((ROOM, owner), reverse=True, limit=1))
+        last = ends[0].key if ends else items[0].key  # they may have been removed meanwhile
+    return sorted(found)
 
 
 async def measure_runs(store: Store, *, owner: str = "", run_id: str | None = None) -> dict[str, RunSize]:

@@ -89,11 +89,10 @@ async def runs(inspected: Inspected, request: Request) -> str:
     store, site, chosen = inspected.runs, inspected.site(request), Chosen.of(request.query_params)
     owners = await run_owners(store) if inspected.owner is None else [inspected.owner]
     wanted = [each for each in owners if chosen.owner in (None, each)]
-    heads = [head for owner in wanted for head in await list_runs(store, owner=owner)]
     parts = {
         (owner, run_id): below
         for owner in wanted
-        for run_id, below in family(each for each in heads if each.owner == owner).items()
+        for run_id, below in family(await list_runs(store, owner=owner)).items()
     }
     whole = [head for owner in wanted for head in parts.get((owner, ""), [])]
     found = sorted((head for head in whole if chosen.fits(head)), key=_mark, reverse=True)

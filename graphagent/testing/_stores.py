@@ -367,6 +367,16 @@ async def _pages(store: Store, room: str) -> None:
             promise(rest == whole[place + 1 :], "after= continues a scan after a key that it returned")
             page = await _keys(store, (room,), after=whole[place], reverse=reverse, limit=9)
             promise(page == whole[place + 1 : place + 10], "limit= returns the first items of a scan, and no more")
+        promise(
+            [key[:3] for key in whole[::5]] == [key[:3] for key in whole[4::5]],
+            "keys with the same first segments follow each other",
+        )
+        (last,) = await _keys(store, whole[0][:2], reverse=not reverse, limit=1)
+        promise(last == whole[14], "reverse=True returns items in the opposite order")
+        rest = await _keys(store, (room,), after=last, reverse=reverse)
+        promise(
+            rest == whole[15:], "after= continues a scan after a key that a scan in the opposite direction returned"
+        )
     promise(await _scan(store, (room,), limit=0) == [], "limit=0 returns no item")
     for reverse in (False, True):
         first, second, third, *_ = await _keys(store, (room, "o1"), reverse=reverse)
