@@ -16,7 +16,7 @@ _EMPTY = frozenset({"input", "link", "meta", "br", "img"})
 
 @final
 class Html:
-    """Finished HTML. Only `tag` and `join` make it."""
+    """Finished HTML. Only `tag`, `join` and `style` make it."""
 
     __slots__ = ("text",)
 
@@ -58,3 +58,8 @@ def tag(name: str, /, *children: Child, **attributes: str | float | bool | None)
         if value is not None and value is not False
     )
     return Html(f"<{name}{given}>" if name in _EMPTY else f"<{name}{given}>{join(children).text}</{name}>")
+
+
+def style(css: str) -> Html:
+    """Return a style sheet of this library, which is not escaped: browsers read the text of the element as it is."""
+    return Html(f"<style>{css}</style>")

@@ -141,7 +141,7 @@ app.command(
 
 app.command(
     "inspect",
-    short_help="Look at runs in a browser.",
+    short_help="Look at runs in a browser, or write one into a file.",
     epilog="Example: graphagent inspect --store runs.db --open",
 )(inspect)
 app.command(

@@ -1,25 +1,29 @@
-"""`graphagent inspect`: the runs of a store, in a browser."""
+"""`graphagent inspect`: the runs of a store, in a browser, or one of them in a file."""
 
 from __future__ import annotations
 
 import logging
 import webbrowser
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import typer
 
+from graphagent._article import counted
 from graphagent.cli import _stores
-from graphagent.cli._options import AnyOwner, expand_options, flag, option
+from graphagent.cli._options import AnyOwner, argument, expand_options, flag, option
 from graphagent.cli._output import aside
+from graphagent.cli._private_files import private_file
 from graphagent.cli._serving import address_of, serve_until_stopped, token_at
 from graphagent.cli._store_place import StorePlace
 from graphagent.cli._user_code import work_at
 from graphagent.cli.notes._target import embedder_of
-from graphagent.cli.runs._target import RunsStore
+from graphagent.cli.runs._completion import run_ids
+from graphagent.cli.runs._target import RunsStore, run_named
 from graphagent.errors import WrongKeyError
 from graphagent.memory import Notes, StoreMemoryProvider
 
@@ -34,14 +38,71 @@ class InspectOptions(RunsStore):
     owner: AnyOwner = None
 
 
+@dataclass(frozen=True, slots=True)
+class SaveOptions:
+    """One run in a file, instead of pages in a browser."""
+
+    html: Annotated[
+        Path | None,
+        option(
+            "--html", "FILE", "Write one run as a page into this new file, which only you can read, and serve nothing."
+        ),
+    ] = None
+    redact: Annotated[
+        bool, flag("--redact", text="With --html: write the lengths of texts and values instead of these.")
+    ] = False
+    plaintext: Annotated[
+        bool, flag("--plaintext", text="With --html: write what is sealed in the store into a file that is not.")
+    ] = False
+
+    def check(self, run: str | None, inspected: InspectOptions, serving: Mapping[str, object]) -> None:
+        """Check that the options go together.
+
+        Args:
+            run: The run that is named.
+            inspected: The store.
+            serving: The values of the options that are for a server, by their names.
+
+        Raises:
+            BadParameter: they do not.
+        """
+        if self.html is None:
+            alone = next(
+                (name for name, given in (("--redact", self.redact), ("--plaintext", self.plaintext)) if given), None
+            )
+            if alone is not None:
+                raise typer.BadParameter(f"{alone} is for a page in a file; name the file: --html FILE")
+            if run is not None:
+                raise typer.BadParameter(
+                    f"the pages show all runs, and {run!r} is one; leave it out, or write it into a file: --html FILE",
+                    param_hint="RUN",
+                )
+            return
+        beside = [name for name, given in serving.items() if given]
+        if beside:
+            raise typer.BadParameter(f"--html writes a file and serves nothing; leave out {' and '.join(beside)}")
+        if inspected.key is not None and not self.plaintext:
+            raise typer.BadParameter(
+                "the store is sealed and the file is not, so everybody who gets it can read it; if that is wanted, add --plaintext",
+                param_hint="--html",
+            )
+
+
 @expand_options
 def inspect(  # long because each option is described here
+    run: Annotated[
+        str | None,
+        argument(
+            "RUN", "With --html: the id of a run, or its beginning. Default: the newest run.", autocompletion=run_ids
+        ),
+    ] = None,
     *,
     inspected: InspectOptions,
+    save: SaveOptions,
     http: Annotated[
-        str,
+        str | None,
         option("--http", "[HOST:]PORT", "Where to serve the pages. Default: 127.0.0.1:8766. Port 0 takes a free one."),
-    ] = "127.0.0.1:8766",
+    ] = None,
     token: Annotated[
         str | None,
         option(
@@ -80,8 +141,22 @@ def inspect(  # long because each option is described here
     browser: Annotated[bool, flag("--open", text="Open the pages in the browser of this machine.")] = False,
 ) -> None:
     """Show runs in a browser: which are there, what became of each, when it did what, and with which prompts, and what waits for you."""
+    serving = {
+        "--http": http,
+        "--token": token,
+        "--host": host,
+        "--prefix": prefix,
+        "--read-only": read_only,
+        "--leave-to-workers": leave,
+        "--open": browser,
+    }
+    save.check(run, inspected, serving)
+    agents = [] if agent is None else work_at(agent)[0]
+    if save.html is not None:
+        anyio.run(_save, run, inspected, save.html, save.redact)
+        return
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    address, secret = address_of(http, "--http"), token_at(token)
+    address, secret = address_of(http or "127.0.0.1:8766", "--http"), token_at(token)
 
     def started(url: str) -> None:
         aside(f"The runs are at {url}; Ctrl-C ends it.")
@@ -91,7 +166,6 @@ def inspect(  # long because each option is described here
     async def main() -> None:
         from graphagent.inspect import Inspector
 
-        agents = [] if agent is None else work_at(agent)[0]
         place = _stores.place_of("runs", inspected.store, new=False)
         async with (
             _stores.open_store("runs", inspected.store, inspected.key, inspected.anchor) as store,
@@ -111,6 +185,24 @@ def inspect(  # long because each option is described here
             )
 
     anyio.run(main)
+
+
+async def _save(run: str | None, inspected: InspectOptions, out: Path, redact: bool) -> None:
+    """Write the page of a run into a file."""
+    from graphagent.inspect import Inspector
+
+    owner = inspected.owner or ""
+    with private_file(out) as file:
+        async with (
+            _stores.open_store("runs", inspected.store, inspected.key, inspected.anchor) as store,
+            _facts_of(inspected, store) as facts,
+        ):
+            run_id = await run_named(store, owner, run)
+            pages = Inspector(store, facts=facts, sealed=inspected.key is not None)
+            text = (await pages.save(run_id, owner=owner, redact=redact)).encode()
+        file.write(text)
+    said = "without its texts and values" if redact else "with all texts in it; --redact writes it without"
+    aside(f"Run {run_id!r}, {counted(len(text), 'byte')}, written to {out}, readable by you alone, not sealed, {said}.")
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 Rows of a log come in, entries for people, other runs and files come out. Read the files in this order: `_entries` (what happened, and
 the state after each entry), `_carried` and `_fork` (runs that begin as others), `_rerun` (executing a run again),
 `_end` (ending a run), `_import` (conversations of elsewhere),
-`_runs`, `_questions`, `_removing` and `_export` (the runs of a store), `_places`, `_reach` and `_forgetting` (over everything kept),
+`_runs`, `_questions`, `_removing`, `_export` and `_redacting` (the runs of a store), `_places`, `_reach` and `_forgetting` (over everything kept),
 `_inspect`, `_following` and `_rules` (runs without their agents).
 """
 
@@ -32,6 +32,7 @@ from graphagent.history._questions import PendingQuestion as PendingQuestion
 from graphagent.history._questions import list_questions as list_questions
 from graphagent.history._reach import Reached as Reached
 from graphagent.history._reach import reach as reach
+from graphagent.history._redacting import redact_runs as redact_runs
 from graphagent.history._removing import clear_cache as clear_cache
 from graphagent.history._removing import forget_runs as forget_runs
 from graphagent.history._removing import forget_thread as forget_thread

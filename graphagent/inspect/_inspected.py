@@ -80,7 +80,10 @@ class Inspected:
 
     async def read(self, request: Request) -> StoredRun:
         """Return the run that an address names, with facts in its prompts where they are known here."""
-        run_id, owner = self.named(request.query_params)
+        return await self.run(*self.named(request.query_params))
+
+    async def run(self, run_id: str, owner: str) -> StoredRun:
+        """Return a run, with facts in its prompts where they are known here."""
         return await read_run(self.runs, run_id, owner=owner, features=await self._features(owner))
 
     async def _features(self, owner: str) -> dict[type[Any], Feature]:

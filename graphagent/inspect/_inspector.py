@@ -54,6 +54,7 @@ from graphagent.inspect._executing import Executing
 from graphagent.inspect._forms import ConflictError, FormError
 from graphagent.inspect._inspected import Inspected
 from graphagent.inspect._layout import nothing, page
+from graphagent.inspect._saved import redacted_run, saved
 from graphagent.memory import Notes
 from graphagent.memory.notes._owner import words_alone
 
@@ -207,6 +208,25 @@ class Inspector:
         finally:
             if self._inspected.executing is not None:
                 await self._inspected.executing.aclose()
+
+    async def save(self, run_id: str, *, owner: str = "", redact: bool = False) -> str:
+        """Return a run as one page of HTML with everything inside, to attach to an issue: it loads nothing and has no script.
+
+        It is not encrypted. Of a large run it has the last entries, and says how many are left out.
+
+        Args:
+            run_id: Which run, or which run of a sub-agent.
+            owner: Whose.
+            redact: Whether texts and values are replaced by their lengths, as `graphagent.history.redact_runs` does.
+
+        Raises:
+            RunNotFoundError: the run does not exist.
+            DamagedStoreError: it is not what was written.
+            StoreError: it cannot be read.
+        """
+        run_id, owner = self._inspected.named({"id": run_id, "owner": owner})
+        read = redacted_run(self._inspected.runs, run_id, owner) if redact else self._inspected.run(run_id, owner)
+        return saved(await read, redacted=redact, sealed=self._inspected.sealed)
 
     async def _home(self, request: Request) -> Response:
         return RedirectResponse(self._inspected.site(request).url("runs"), 303)

@@ -53,6 +53,8 @@ class Site:
     """What forms have to send back, so that only pages of this server change anything; empty if nothing may be changed."""
     rows: int = 250
     """How many rows of a table, and how many steps, one page has."""
+    ids: str = ""
+    """What ids of elements begin with, where a page has several parts of a kind."""
     is_file: bool = False
     """Whether it is a file: nobody answers forms, and what several parts would repeat is in one of them."""
 

@@ -63,7 +63,7 @@ def parts_of(
     if chosen is None and urgent is None and not site.is_file and (last := _last_of(spans)):
         step, chosen = last, shown_step(site, stored, spans, last)
     rows = timeline(site, stored, spans, first=spans_from, show=show, chosen=step)
-    beside = tag("div", urgent or chosen, id="step", class_="beside", tabindex="-1")
+    beside = tag("div", urgent or chosen, id=f"{site.ids}step", class_="beside", tabindex="-1")
     columns = [beside, rows] if urgent is not None else [rows, beside]
     return [
         _head(site, stored, spans, actions),
@@ -103,7 +103,8 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span], actions: Html | 
     said = _words.reason(head)
     if stored.failure is not None:
         said = f"{stored.failure.type}: {stored.failure.message}"
-    why = tag("p", tag("a", said, href=f"{url_of(site, head)}#step"), class_=f"why {head.status}") if said else None
+    where = f"#{site.ids}step" if site.is_file else f"{url_of(site, head)}#step"
+    why = tag("p", tag("a", said, href=where), class_=f"why {head.status}") if said else None
     live = tag(
         "p", tag("span", "It is being executed; load the page again to see more.", class_="said"),
         role="status", class_="live", data_follow=url_of(site, head, "follow"), data_entry=stored.entries[-1].number,

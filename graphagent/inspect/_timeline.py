@@ -53,7 +53,7 @@ def timeline(site: Site, stored: StoredRun, spans: Sequence[Span], *, first: int
     table = tag(
         "table",
         tag("caption", "What the run did, and when", class_="unseen"),
-        tag("thead", tag("tr", tag("th", "What", scope="col"), tag("th", _axis(scale), scope="col"))),
+        tag("thead", tag("tr", tag("th", "What", scope="col"), tag("th", _axis(site, scale), scope="col"))),
         tag("tbody", [_row(site, stored, each, scale, chosen) for each in shown]),
         class_="timeline",
     )
@@ -70,7 +70,7 @@ def _fits(span: Span, show: str) -> bool:
     return show != "steps" or span.kind in ("model", "tool", "agent", *WAITS)
 
 
-def _axis(scale: Scale) -> Html:
+def _axis(site: Site, scale: Scale) -> Html:
     """Return the marks of time, and as a symbol the lines that each row has."""
     ticks = list(scale.ticks())
     lines = [tag("line", x1=f"{at}%", x2=f"{at}%", y1="0", y2="100%") for at, _ in ticks]
@@ -79,7 +79,7 @@ def _axis(scale: Scale) -> Html:
         for begin, end in scale.silences
     ]
     hatch = tag(
-        "pattern", tag("rect", width="3", height="6"), id="hatch", width="6", height="6", patternUnits="userSpaceOnUse", patternTransform="rotate(45)",
+        "pattern", tag("rect", width="3", height="6"), id=f"{site.ids}hatch", class_="hatch", width="6", height="6", patternUnits="userSpaceOnUse", patternTransform="rotate(45)",
     )  # fmt: skip
     free, texts = -1.0, list[Html]()
     for begin, end in scale.silences:
@@ -99,7 +99,11 @@ def _axis(scale: Scale) -> Html:
             )
             free = at + 9
     return tag(
-        "svg", tag("defs", hatch, tag("g", silent, lines, id="lines")), texts, class_="lane axis", aria_hidden="true"
+        "svg",
+        tag("defs", hatch, tag("g", silent, lines, id=f"{site.ids}lines", class_="lines")),
+        texts,
+        class_="lane axis",
+        aria_hidden="true",
     )
 
 
@@ -114,7 +118,7 @@ def _row(site: Site, stored: StoredRun, span: Span, scale: Scale, chosen: int) -
     kind = "failed" if span.problem else span.kind
     return tag(
         "tr", tag("th", link, scope="row", class_=f"at{min(span.depth, 6)} kind of-{kind}", title=span.path),
-        tag("td", tag("svg", tag("use", href="#lines"), _bars(span, scale, said), class_="lane", aria_hidden="true"), tag("span", said, class_="unseen")),
+        tag("td", tag("svg", tag("use", href=f"#{site.ids}lines"), _bars(site, span, scale, said), class_="lane", aria_hidden="true"), tag("span", said, class_="unseen")),
         class_=" ".join(filter(None, ("problem" if span.problem else "", "chosen" if entry == chosen else ""))) or None,
     )  # fmt: skip
 
@@ -136,12 +140,12 @@ def said_of(span: Span) -> str:
     return " · ".join(parts)
 
 
-def _bars(span: Span, scale: Scale, said: str) -> Iterator[Html]:
+def _bars(site: Site, span: Span, scale: Scale, said: str) -> Iterator[Html]:
     pale = bool(span.inside)
     for part in span.attempts:
         x, width = scale.bar(part, 0.6)
         kind = "failed" if part.problem else span.kind
-        fill = "url(#hatch)" if span.kind in WAITS else None
+        fill = f"url(#{site.ids}hatch)" if span.kind in WAITS else None
         yield tag("rect", x=f"{x}%", width=f"{width}%", y="7", height="13", rx="2", class_=f"of-{kind} of-around" if pale else f"of-{kind}", fill=fill)  # fmt: skip
     begin, _ = scale.bar(span.attempts[0], 0.6)
     last, width = scale.bar(span.attempts[-1], 0.6)

@@ -82,7 +82,7 @@ def _call(call: ToolCall, result: ToolResult | None) -> Html:
 
 def result_of(result: ToolResult) -> Html:
     """Return the result of a call of a tool."""
-    about = f"{_words.duration(result.seconds)}, {len(result.content):,} characters"
+    about = _words.duration(result.seconds)
     frames = (
         tag("details", tag("summary", "Where it raised"), tag("pre", result.traceback)) if result.traceback else None
     )

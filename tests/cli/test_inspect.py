@@ -1,16 +1,19 @@
-"""`graphagent inspect` in a process of its own."""
+"""`graphagent inspect`: pages from a process of its own, and runs in files."""
 
 from __future__ import annotations
 
 import os
 import re
+import stat
 import subprocess
 import sys
 
+import anyio
 import httpx2
 import pytest
 
-from graphagent.store import EncryptedStore, SqliteStore, new_key
+from graphagent.log._header import ROOM, ROWS
+from graphagent.store import EncryptedStore, Put, SqliteStore, new_key
 from tests import forkserver
 from tests.inspect.pages import assistant
 
@@ -43,3 +46,58 @@ async def test_a_sealed_store_is_shown_until_the_process_is_told_to_end(anyio_ba
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_run_goes_into_a_file_that_only_its_owner_can_read(run, home):
+    """By the beginning of its id, with its words or without; an existing file stays, and a file that could not be written is not left."""
+    anyio.run(_greeted, SqliteStore(home / "runs.db"))
+    store = ["--store", "runs.db", "--html"]
+    assert "'greets', " in run("inspect", "gree", *store, "whole.html").said
+    assert stat.S_IMODE((home / "whole.html").stat().st_mode) == 0o600
+    assert "Greet Ada." in (home / "whole.html").read_text("utf-8")
+    assert "without its texts" in run("inspect", *store, "redacted.html", "--redact").said
+    assert "Ada" not in (home / "redacted.html").read_text("utf-8")
+    for words, code, said in (
+        (["greets", *store, "whole.html"], 1, "'whole.html' exists already"),
+        (["greets", *store, "there/is/none.html"], 1, "cannot be written"),
+        (["nobody", *store, "new.html"], 1, "there is no run 'nobody'"),
+        (["greets", *store, "new.html", "--owner", "eve"], 1, "there is no run 'greets'"),
+        (["greets", *store, "new.html", "--http", "0", "--open"], 2, "leave out --http and --open"),
+        (["greets", *store[:2]], 2, "--html FILE"),
+        ([*store[:2], "--redact"], 2, "--redact is for a page in a file"),
+    ):
+        ended = run("inspect", *words)
+        assert (ended.code, said in ended.said) == (code, True), ended.said
+    assert {each.name for each in home.glob("*.html")} == {"whole.html", "redacted.html"}
+
+
+def test_a_run_of_a_sealed_store_goes_into_a_file_only_if_that_is_said(run, home, monkeypatch):
+    """Also a redacted one, whose names of nodes were sealed too; and of a damaged run there is no file."""
+    monkeypatch.setenv("INSPECT_KEY", key := new_key())
+    anyio.run(_greeted, SqliteStore(home / "runs.db"), key)
+    words = ["inspect", "greets", "--store", "runs.db", "--key", "env:INSPECT_KEY", "--html", "page.html"]
+    for more in ([], ["--redact"]):
+        ended = run(*words, *more)
+        assert ended.code == 2
+        assert "add --plaintext" in ended.said
+    assert not (home / "page.html").exists()
+    assert run(*words, "--plaintext").code == 0
+    assert "not encrypted, unlike its store" in (home / "page.html").read_text("utf-8")
+    anyio.run(_damaged, SqliteStore(home / "plain.db"))
+    ended = run("inspect", "--store", "plain.db", "--html", "damaged.html")
+    assert ended.code == 1
+    assert "damaged" in ended.said
+    assert not (home / "damaged.html").exists()
+
+
+async def _greeted(store, key=None):
+    async with store:
+        inner = store if key is None else EncryptedStore(store, key)
+        await assistant(inner, "Hello.").run("Greet Ada.", run_id="greets")
+
+
+async def _damaged(store):
+    await _greeted(store)
+    async with store:
+        item = [each async for each in store.scan((ROOM, "", ROWS))][-1]
+        await store.commit(Put(item.key, item.value[:-1] + b"\x00"))

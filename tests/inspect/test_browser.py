@@ -77,6 +77,28 @@ async def test_hostile_text_stays_text_in_each_view(scheme, width, anyio_backend
             assert await page.evaluate(fields), view
 
 
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 390)])
+async def test_a_run_in_a_file_is_shown_without_a_server(scheme, width, anyio_backend, tmp_path):
+    """With its styles and its picture, which its policy allows and nothing else; a link opens what it leads to."""
+    file = tmp_path / "run.html"
+    file.write_text(await Inspector(await filled()).save("found"), "utf-8")
+    wrong = []
+    async with playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = await browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
+        page.on("console", lambda each: wrong.append(each.text))
+        page.on("dialog", lambda each: wrong.append(each.message))
+        page.on("request", lambda each: None if each.url.startswith(("file:", "data:")) else wrong.append(each.url))
+        await page.goto(file.as_uri())
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert await page.evaluate("[...document.images].every(each => each.complete && each.naturalWidth > 100)")
+        assert await page.evaluate("getComputedStyle(document.querySelector('.lane')).display") == "block"
+        await page.get_by_role("link", name="prompt as it was sent").first.click()
+        assert await page.evaluate("document.querySelector(location.hash).checkVisibility()")
+        await browser.close()
+    assert wrong == []
+
+
 async def test_everything_is_reached_with_keys_alone(anyio_backend):
     """Rows, the search, the views, and the next problem; the error of a failed run is two keys away."""
     async with browsing(await filled()) as page:
