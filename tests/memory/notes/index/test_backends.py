@@ -279,6 +279,25 @@ async def test_an_update_that_changes_nothing_makes_no_version(notes):
     assert (await notes.update(kept.id, importance=0.8)).version == 2
 
 
+async def test_of_updates_that_expect_the_version_that_was_read_one_is_made(notes):
+    """The others raise, whether they came at once or later; nothing is overwritten that nobody has seen."""
+    kept = await notes.remember("version 0")
+    lost: list[ConflictError] = []
+
+    async def change(number):
+        try:
+            await notes.update(kept.id, content=f"version {number}", version=kept.version)
+        except ConflictError as error:
+            lost.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(1, 6):
+            tasks.start_soon(change, number)
+    await change(7)
+    assert len(lost) == 5
+    assert len(await notes.history(kept.id)) == 1
+
+
 async def test_changes_at_once_are_all_made_one_after_the_other(notes):
     """Of ten updates at the same time none is lost without a trace: each is in the history."""
     kept = await notes.remember("version 0")
