@@ -161,7 +161,7 @@ async def _forget_all(chosen: Chosen, age: timedelta | None, dry_run: bool, yes:
         if not there.parts and age is None:
             _output.fail(f"there is nothing{whose(chosen.owner)} here, so nothing was forgotten")
         for place, each in there.parts.items():
-            _output.say(f"{place}: {_counts(each)}")
+            _output.say(f"{place}: {receipt_text(each)}")
         if not there.parts:
             _output.say(f"Nothing{whose(chosen.owner) or ' without an owner'} is older than {chosen.older_than}.")
         if dry_run:
@@ -169,12 +169,12 @@ async def _forget_all(chosen: Chosen, age: timedelta | None, dry_run: bool, yes:
         owner = whose(chosen.owner) or " without an owner"
         if age is not None:
             if not yes:
-                confirm(f"Forget everything older than {chosen.older_than}{owner}, {_counts(there)}, for good?")
-            print(f"Forgotten: {_counts(await forget(*places, owner=chosen.owner, older_than=age))}.")
+                confirm(f"Forget everything older than {chosen.older_than}{owner}, {receipt_text(there)}, for good?")
+            print(f"Forgotten: {receipt_text(await forget(*places, owner=chosen.owner, older_than=age))}.")
             return
         if not yes:
-            confirm(f"Forget everything stored{owner}, {_counts(there)}, for good?")
-        print(f"Forgotten: {_counts(await forget(*places, owner=chosen.owner, everything=True))}.")
+            confirm(f"Forget everything stored{owner}, {receipt_text(there)}, for good?")
+        print(f"Forgotten: {receipt_text(await forget(*places, owner=chosen.owner, everything=True))}.")
 
 
 async def _forget_some(chosen: Chosen, options: dict[str, Any], also: str | None, dry_run: bool, yes: bool) -> None:
@@ -202,7 +202,7 @@ async def _forget_some(chosen: Chosen, options: dict[str, Any], also: str | None
         receipt = await forget(*places, **options, also=with_it)
         if not (receipt.facts or receipt.notes or receipt.runs):
             _output.fail(f"nothing stored{whose(chosen.owner)} fits, so nothing was forgotten")
-        print(f"Forgotten: {_counts(receipt)}.")
+        print(f"Forgotten: {receipt_text(receipt)}.")
         if len(with_it) < len(numbered):
             _output.aside(f"{counted(len(numbered) - len(with_it), 'place')} where it stood stayed.")
 
@@ -217,7 +217,7 @@ async def what_stays(chosen: Chosen) -> str | None:
             if chosen.everything:
                 kept = await held(*places, owner=chosen.owner)
                 others = replace(kept, facts=0, bytes=0)
-                found = _counts(others) if others.counts() != Receipt().counts() else ""
+                found = receipt_text(others) if others.counts() != Receipt().counts() else ""
             else:
                 numbered = [each for each in await reach(*places, **chosen.options()) if each.kind != "cached"]
                 kinds = Counter(each.kind for each in numbered)
@@ -259,7 +259,7 @@ def _named(text: str, reached: Sequence[Reached]) -> list[Reached]:
     return list(found.values())
 
 
-def _counts(receipt: Receipt) -> str:
+def receipt_text(receipt: Receipt) -> str:
     """Return the counts of a receipt as words."""
     names = {"facts": "version", "notes": "note", "runs": "run", "threads": "thread", "cached": "cached value"}
     counts = receipt.counts()

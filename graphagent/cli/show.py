@@ -158,9 +158,7 @@ async def _held(place: StorePlace, key: KeySource | None, anchor: str | None) ->
         held.kind = "SQLite" if await to_thread.run_sync(is_store_file, where.path) else "no store"
         held.bytes = await to_thread.run_sync(_size, [Path(f"{where.path}{each}") for each in _SIDES])
     async with _naming(held, ""), open_plain(where) as plain:
-        store = await _opened(held, plain, where, key, anchor)
-        if store is not None:
-            await _fill(held, store)
+        await _look_into(held, plain, where, key, anchor)
     return held
 
 
@@ -168,29 +166,29 @@ def _size(files: Iterable[Path]) -> int:
     return sum(each.stat().st_size for each in files if each.exists())
 
 
-async def _opened(
+async def _look_into(
     held: Held, plain: SqliteStore | PostgresStore, where: StorePlace, key: KeySource | None, anchor: str | None
-) -> Store | None:
-    """Return the store whose items can be read, after describing it; None if it is sealed and does not open."""
+) -> None:
+    """Describe a store, and count what it holds if it opens."""
     row = await plain.get(KEYS)
     held.sealed = row is not None and row.value.startswith(MAGIC)
-    if not held.sealed:
-        await plain.get(("facts",))  # an item that does not exist; but what is not a store is refused here
+    if row is None or not held.sealed:
+        await plain.get(("facts",))  # an item that does not exist; but a file of something else is refused here
         held.format, size = await plain.read(_format_and_size)
         held.bytes = size if held.bytes is None else held.bytes
-        return plain
-    assert row is not None
+        await _count(held, plain)
+        return
     held.format = row.value[len(MAGIC)]
     if key is None:
         rows = len([each async for each in plain.scan(("d",))])
         held.problems.append(
             f"it is sealed, and its contents ({counted(rows, 'part')}) cannot be read without a key: --key, where {KEY_PLACES}"
         )
-        return None
-    store = sealed_store(plain, where, key, anchor)
-    held.keys = [{"name": each.name, "kind": each.kind, "given": each.current} for each in await store.keys.list()]
-    held.anchor = await _anchor_of(store, given=anchor is not None)
-    return store
+        return
+    sealed = sealed_store(plain, where, key, anchor)
+    held.keys = [{"name": each.name, "kind": each.kind, "given": each.current} for each in await sealed.keys.list()]
+    held.anchor = await _anchor_of(sealed, given=anchor is not None)
+    await _count(held, sealed)
 
 
 async def _anchor_of(store: EncryptedStore, *, given: bool) -> str:
@@ -218,7 +216,7 @@ def _format_and_size(connection: Any) -> tuple[int | None, int | None]:
     return user % 2**FORMAT_BITS, None
 
 
-async def _fill(held: Held, store: Store) -> None:
+async def _count(held: Held, store: Store) -> None:
     """Count what a store holds. Of plain stores, only notes and headers of runs are read, and keys of the rest."""
     parts: tuple[tuple[str, Callable[[Held, Store], Awaitable[None]]], ...] = (
         ("facts", _facts),
@@ -226,9 +224,9 @@ async def _fill(held: Held, store: Store) -> None:
         ("runs", _runs),
         ("cached values", _cached),
     )
-    for name, count in parts:
+    for name, part in parts:
         async with _naming(held, name):
-            await count(held, store)
+            await part(held, store)
 
 
 @asynccontextmanager

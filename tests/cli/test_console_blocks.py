@@ -19,8 +19,12 @@ LINES = [
     line
     for block in re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     for line in re.findall(r"^\$ graphagent +(.+?)(?: +# .*)?$", block, re.MULTILINE)
-    if " " in line and "--model" not in line and "postgresql://" not in line and "DATABASE_URL" not in line
-    # what is a group of commands says what it has; a model and a database want a server: see test_databases.py
+    if " " in line
+    and "--model" not in line
+    and "postgresql://" not in line
+    and "DATABASE_URL" not in line
+    and "browse" not in line
+    # what is a group of commands says what it has; a model and a database want a server: see test_databases.py; browsing wants a terminal
 ]
 REMEMBERED = [line for line in LINES if line.startswith("notes remember")]
 

@@ -100,10 +100,10 @@ def test_without_the_extra_it_says_what_to_install():
 
 
 def test_help_loads_no_heavy_library():
-    """openai, networkx and cryptography are not needed to tell what there is."""
+    """openai, networkx, cryptography and textual are not needed to tell what there is."""
     program = (
         "import sys, atexit\n"
-        "atexit.register(lambda: print(*{'openai', 'networkx', 'cryptography'} & sys.modules.keys(), file=sys.stderr))\n"
+        "atexit.register(lambda: print(*{'openai', 'networkx', 'cryptography', 'textual'} & sys.modules.keys(), file=sys.stderr))\n"
         "sys.argv = ['graphagent', '--help']\n"
         "from graphagent.cli import main\n"
         "main()\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from graphagent.cli._options import expand_options
-from graphagent.cli.notes import edit, maintain, show
+from graphagent.cli.notes import browse, edit, maintain, show
 
 notes = typer.Typer(no_args_is_help=True, help="Save, find, edit, forget, export and import notes.")
 
@@ -15,6 +15,7 @@ for _name, _command, _example in (
     ("tree", show.tree, "tree /project --depth 2"),
     ("list", show.list_notes, "list --scope /project --category decision --since 7d"),
     ("show", show.show, "show 4f2a91c0"),
+    ("browse", browse.browse, "browse --store data"),
     ("edit", edit.edit, 'edit 4f2a91c0 --content "We chose SQLite."'),
     ("forget", edit.forget, "forget --scope /project/old --older-than 30d"),
     ("reset", edit.reset, "reset /project/old"),

@@ -225,7 +225,7 @@ def show(note: Which, target: NotesTarget, source: SeenBy = None, as_json: Json 
         print(_output.json_text({**plain(record), "history": history}))
         return
     console = _output.screen()
-    for name, value in _details(record).items():
+    for name, value in details(record).items():
         if value:
             line = Text(f"{name:<11} ", style="dim").append(_output.shown(value), style="not dim")
             console.print(line, soft_wrap=not console.is_terminal)
@@ -239,7 +239,8 @@ def show(note: Which, target: NotesTarget, source: SeenBy = None, as_json: Json 
         ], essential=("version", "before"))  # fmt: skip
 
 
-def _details(record: Record) -> dict[str, str]:
+def details(record: Record) -> dict[str, str]:
+    """Return all about a note but its text, by the names that people are shown; values that it lacks are empty."""
     return {
         "id": record.id,
         "scope": record.scope,
