@@ -700,7 +700,8 @@ class Agent(Generic[I, O]):
             at: The number of the entry after which the runs differ.
             before: The path of the node before whose last execution the runs part.
             after: The path of the node after whose last execution the runs part.
-            edit: Changes the snapshot at that point: its transcript (`memory`) and its `value`, the input of the next node.
+            edit: Changes the snapshot at that point: its transcript (`memory`), its `value`, the input of the next node, and
+                `results` of tool calls.
             run_id: The id of the new run; by default it is generated.
             owner: The owner of both runs.
             allow_changed: Whether to accept an origin whose strategy has changed since, if its journal still fits.
@@ -711,14 +712,11 @@ class Agent(Generic[I, O]):
             RunExistsError: a run with this `run_id` exists already.
             ValueError: not exactly one of `at`, `before` and `after` is passed, or the run has no such point.
         """
-        from graphagent.history._fork import fork
+        from graphagent.history._fork import Fork, fork
 
         config = self._stored_config(deps)
         config.check_given(deps, "agent.fork(origin, …, deps=…)")
-        forked = await fork(
-            config, owner, origin, at=at, before=before, after=after, edit=edit, run_id=run_id,
-            allow_changed=allow_changed,
-        )  # fmt: skip
+        forked = await fork(config, owner, origin, Fork(at, before, after, edit, run_id, allow_changed))
         run: Run[O] = forked.handle
         self._last = run
         return await run.finish()

@@ -583,6 +583,18 @@ class BlockingRunHandle(Protocol[O]):
     def resume(self) -> None:
         """Have a worker continue the run, which was stopped by an error, a pause, or the death of its process."""
 
+    def fork(
+        self,
+        *,
+        at: int | None = None,
+        before: str | None = None,
+        after: str | None = None,
+        edit: Callable[[Snapshot], None] | None = None,
+        run_id: str | None = None,
+        allow_changed: bool = False,
+    ) -> BlockingRunHandle[O]:
+        """Make a new run that begins like this one, as `agent.fork` does, and have a worker continue it. Return its handle."""
+
     def end(self, reason: str = "") -> RunResult[O]:
         """End the run where it is, as `agent.end` does, also one that was not begun, or that a worker executes. Return its result."""
 

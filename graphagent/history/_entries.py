@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from graphagent.graph._forks import Each
+from graphagent.llm import ToolResult
 from graphagent.log._bytes import plain
 from graphagent.log._entries import (
     Asked,
@@ -22,7 +23,7 @@ from graphagent.log._entries import (
 from graphagent.log._header import OVER
 from graphagent.log._log import Log
 from graphagent.log._segments import root_of
-from graphagent.log._visits import UNSET, Source, name_of_effect
+from graphagent.log._visits import PLACED, UNSET, Source, name_of_effect
 from graphagent.memory.transcript._memory import Detached, RunMemory
 from graphagent.run._compiled import items_of
 from graphagent.run._questions import Question, answer_type, open_question, stored_answer_type
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from graphagent.llm import Usage
     from graphagent.log._entries import Entry as LogEntry
     from graphagent.log._log import Applied
-    from graphagent.log._state import OpenQuestion, QuestionKind
+    from graphagent.log._state import OpenQuestion, QuestionKind, State
     from graphagent.log._visits import Frame, Visit
     from graphagent.protocols import Store
     from graphagent.run._config import RunConfig
@@ -264,6 +265,12 @@ class Snapshot:
     """How many nodes had been executed."""
     turns: int
     usage: Usage
+    types: Mapping[str, Any] = field(default_factory=lambda: dict[str, Any](), repr=False)
+    """The declared types of the values in `places`."""
+    value_type: Any = field(default=Any, repr=False)
+    """The declared type of `value`."""
+    results: dict[str, ToolResult] = field(default_factory=lambda: dict[str, ToolResult]())
+    """The results of the tool calls of nodes that had not ended, by the ids of the calls, until all are in the transcript."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,10 +349,23 @@ def snapshot(config: RunConfig, log: Log, number: int, before: str | None = None
     frame = frame_at(state.root, before)
     items: dict[Frame, Sequence[Any]] = {}
     places = {each.node_path: input_of(config, log, each, items) for each in ends if each.visit.node}
+    places = {} if state.status in OVER else places
     return Snapshot(
-        number, RunMemory(editor=Detached(frame.transcript)), {} if state.status in OVER else places,
-        input_of(config, log, frame, items), questions_of(log, config), state.root.nodes, state.root.turns, state.root.usage,
+        number, RunMemory(editor=Detached(frame.transcript)), places, input_of(config, log, frame, items), questions_of(log, config),
+        state.root.nodes, state.root.turns, state.root.usage, {path: config.kind_of(path, PLACED) for path in places},
+        config.kind_of(frame.node_path, PLACED), {id_: result for id_, (_, _, result) in results_of(state).items()},
     )  # fmt: skip
+
+
+def results_of(state: State) -> dict[str, tuple[Frame, str, ToolResult]]:
+    """Return the results of tool calls that are not all in the transcript, by the ids of the calls, with the frame and the key of each."""
+    return {
+        effect.value.call_id: (frame, key, effect.value)
+        for frame in state.frames.values()
+        if not any(kind == "results" for kind, _ in frame.visit.effects)
+        for (kind, key), effect in frame.visit.effects.items()
+        if kind == "tool" and isinstance(effect.value, ToolResult)
+    }
 
 
 def innermost(frame: Frame) -> list[Frame]:

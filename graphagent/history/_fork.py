@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
 
@@ -12,11 +12,12 @@ from graphagent._options import check_name
 from graphagent.errors import RunClaimedError, RunExistsError, RunNotFoundError
 from graphagent.graph._types import is_a, show
 from graphagent.history._carried import carried
-from graphagent.history._entries import check_number, frame_at, innermost, read_for, snapshot
+from graphagent.history._entries import check_number, frame_at, innermost, read_for, results_of, snapshot
+from graphagent.llm import ToolResult
 from graphagent.log._bytes import cut, payloads_in, plain
 from graphagent.log._claim import Token
-from graphagent.log._entries import Placed, Resumed
-from graphagent.log._header import RunHeader, header_key, rows_key
+from graphagent.log._entries import EffectRecorded, LibraryObject, Placed, Resumed
+from graphagent.log._header import RunHeader, header_key, rows_key, time_of
 from graphagent.log._log import Log
 from graphagent.log._replay import Replay
 from graphagent.log._segments import Segment, read_header, read_segments
@@ -36,34 +37,68 @@ if TYPE_CHECKING:
 _NOTHING = object()
 
 
-async def fork(
-    config: RunConfig,
-    owner: str,
-    origin: str,
-    *,
-    at: int | None,
-    before: str | None,
-    after: str | None,
-    edit: Callable[[Snapshot], None] | None,
-    run_id: str | None,
-    allow_changed: bool,
-) -> AgentRun:
+class Fork(NamedTuple):
+    """Where a fork parts from its origin, and what is different in it."""
+
+    at: int | None = None
+    before: str | None = None
+    after: str | None = None
+    edit: Callable[[Snapshot], None] | None = None
+    run_id: str | None = None
+    """Its id; None: a new one."""
+    allow_changed: bool = False
+
+
+async def fork(config: RunConfig, owner: str, origin: str, wanted: Fork) -> AgentRun:
     """Return a run that begins as another one did. It is claimed, and continues with `finish`.
 
     It has its own copies of the entries up to that point. If the other run continues a transcript, what was visible of that is
     copied too.
     """
-    if sum(each is not None for each in (at, before, after)) != 1:
+    run, token = await _forked(config, owner, origin, wanted), Token()
+    await _write(run, origin, lambda: run.log.claim(token))
+    run.session.token, run.session.claimed = token, True
+    await begin_features(run)
+    return run
+
+
+async def fork_for_workers(config: RunConfig, owner: str, origin: str, wanted: Fork, queue: str) -> RunHeader:
+    """Write a run that begins as another one did, and waits in a queue for a worker. Return its header."""
+    run = await _forked(config, owner, origin, wanted)
+    log, due = run.log, await time_of(config.runs)
+    log.header = structs.replace(log.header, written="queued", queue=queue, due=due)
+    await _write(run, origin, lambda: log.commit(header=True))
+    return log.header
+
+
+async def _write(run: AgentRun, origin: str, write: Callable[[], Awaitable[None]]) -> None:
+    """Write a fork.
+
+    Raises:
+        RunExistsError: there is a run of its id.
+        RunNotFoundError: its origin was removed.
+    """
+    try:
+        await write()
+    except RunClaimedError as error:
+        if await run.config.runs.get(header_key(run.owner, origin)) is None:
+            raise RunNotFoundError(origin, run.owner) from error
+        raise RunExistsError(run.run_id, run.owner) from error
+
+
+async def _forked(config: RunConfig, owner: str, origin: str, wanted: Fork) -> AgentRun:
+    """Return a run that begins as another one did. It is not written."""
+    if sum(each is not None for each in (wanted.at, wanted.before, wanted.after)) != 1:
         raise ValueError("a fork parts at one place: give one of at=, before= and after=")
-    if run_id is not None:
-        check_name("run_id", run_id, "'order-7-again', or None for a new one")
+    if wanted.run_id is not None:
+        check_name("run_id", wanted.run_id, "'order-7-again', or None for a new one")
     entries = (await read_for(config, owner, origin)).entries
-    number = number_at(origin, entries, at, before, after)
-    store, run_id = config.runs, _clock.new_id() if run_id is None else run_id
+    number = number_at(origin, entries, wanted.at, wanted.before, wanted.after)
+    store, run_id = config.runs, _clock.new_id() if wanted.run_id is None else wanted.run_id
     if await store.get(header_key(owner, run_id)) is not None:
         raise RunExistsError(run_id, owner)
     header, _ = await read_header(store, owner, origin)
-    token, now = Token(), _clock.now()
+    now = _clock.now()
     *earlier, own = await read_segments(store, header)
     new = RunHeader(
         run_id=run_id, owner=owner, strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest,
@@ -82,7 +117,7 @@ async def fork(
     log.past = replay.executed
     log.codec.blobs.last = max((log.codec.blobs.last, *own.payloads))
     log.codec.refers_at[""] = config.refers
-    run = run_over(config, log, allow_changed=allow_changed)
+    run = run_over(config, log, allow_changed=wanted.allow_changed)
     log.header, key = new, rows_key(new)
     log.along(Exists(header_key(owner, origin)))
     log.along(*(Put((*key, first), row, expected=0) for first, row in copied.rows))
@@ -90,16 +125,8 @@ async def fork(
     outline = config.strategy.outline
     changed = outline if outline.digest != header.strategy_digest else None
     log.append(Resumed(forked=True, strategy=changed, declared=config.declared_since(log.state.run)))
-    if edit is not None:
-        _edit(run, edit, number, before)
-    try:
-        await log.claim(token)
-    except RunClaimedError as error:
-        if await store.get(header_key(owner, origin)) is None:
-            raise RunNotFoundError(origin, owner) from error
-        raise RunExistsError(run_id, owner) from error
-    run.session.token, run.session.claimed = token, True
-    await begin_features(run)
+    if wanted.edit is not None:
+        _edit(run, wanted.edit, number, wanted.before)
     return run
 
 
@@ -148,7 +175,7 @@ def _edit(run: AgentRun, edit: Callable[[Snapshot], None], number: int, before: 
     config, log, root = run.config, run.log, run.log.state.root
     frame, shown = frame_at(root, before), snapshot(config, log, number, before)
     shown.memory = memory = RunMemory(editor=RunEditor(run, frame))
-    value, places = shown.value, dict(shown.places)
+    value, places, results = shown.value, dict(shown.places), dict(shown.results)
     edit(shown)
     if shown.memory is not memory:
         memory.system_prompt, memory.steps = shown.memory.system_prompt, shown.memory.steps
@@ -158,11 +185,28 @@ def _edit(run: AgentRun, edit: Callable[[Snapshot], None], number: int, before: 
     if unknown:
         known = ", ".join(map(repr, ends))
         raise ValueError(f"the fork is at {known}, and the edit sets a value at {unknown[0]!r}")
+    for id_, result in shown.results.items():
+        if result is not results.get(id_):
+            _put_result(log, id_, result)
     if shown.value is not value:
         changed.pop(frame.node_path, None)
         _put(config, log, frame, shown.value)
     for path, new in changed.items():
         _put(config, log, ends[path], new)
+
+
+def _put_result(log: Log, id_: str, result: ToolResult) -> None:
+    """Put another result of a tool call in the place of the recorded one."""
+    found = results_of(log.state)
+    if id_ not in found:
+        known = ", ".join(map(repr, found)) or "none"
+        raise ValueError(f"the edit sets a result of call {id_!r}, and these have one at the fork: {known}")
+    if not isinstance(result, ToolResult) or result.call_id != id_:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(
+            f"the result of call {id_!r} is a ToolResult of that call: replace(results[{id_!r}], content=…)"
+        )
+    frame, key, _ = found[id_]
+    log.append(EffectRecorded(at=frame.path, kind="tool", key=key, held=LibraryObject(result)))
 
 
 def _put(config: RunConfig, log: Log, frame: Frame, value: Any) -> None:

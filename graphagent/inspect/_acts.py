@@ -75,15 +75,18 @@ def _no_agent(inspected: Inspected, head: RunHeader, command: str) -> str:
     return f"The agent of {head.strategy!r} is not here: begin with --agent MODULE:AGENTS, or use {instead}"
 
 
-def _not_resumed(inspected: Inspected, head: RunHeader) -> str:
+def not_here(inspected: Inspected, head: RunHeader, command: str) -> str:
+    """Return why nobody would go on with a run here; empty if somebody would."""
     agent = inspected.agents.get(head.strategy)
-    if agent is None:
-        return _no_agent(inspected, head, "resume")
-    if inspected.executing is None:
-        return "It waits for a worker." if head.status == "queued" else ""
-    if not can_execute(agent):
-        return f"Nodes or tools of {head.strategy!r} take deps, and its agent has no deps_factory=."
-    return ""
+    if agent is None or inspected.executing is None or can_execute(agent):
+        return _no_agent(inspected, head, command)
+    return f"Nodes or tools of {head.strategy!r} take deps, and its agent has no deps_factory=."
+
+
+def _not_resumed(inspected: Inspected, head: RunHeader) -> str:
+    if head.status == "queued" and inspected.executing is None:
+        return "It waits for a worker."
+    return not_here(inspected, head, "resume")
 
 
 async def resume_here(inspected: Inspected, head: RunHeader) -> str:

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from graphagent._article import counted
-from graphagent._html import Child, Html, tag
+from graphagent._html import Child, Html, join, tag
 from graphagent.history import compare_runs
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, nothing, page
@@ -90,7 +90,7 @@ def _side(site: Site, run_id: str, owner: str, entry: Entry | None, side: str) -
 
 
 def compare_form(site: Site, run_id: str, owner: str, others: Sequence[str]) -> Html:
-    """Return where a person names the run to compare a run with: those that it comes from are offered."""
+    """Return links to the comparisons with the runs that a run comes from, and where a person names another one."""
     hidden = [
         tag("input", type="hidden", name=name, value=value)
         for name, value in (("a", run_id), ("owner", owner))
@@ -113,7 +113,7 @@ def compare_form(site: Site, run_id: str, owner: str, others: Sequence[str]) -> 
         method="get",
         class_="compare-form",
     )
-    return tag("details", tag("summary", "Compare with another run"), links, form)
+    return join([links, tag("details", tag("summary", "Compare with another run"), form)])
 
 
 VIEWS: Views = (("compare", compare),)

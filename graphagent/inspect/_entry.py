@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from graphagent._html import Child, tag
 from graphagent.inspect import _words
+from graphagent.inspect._forking import fork_link
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import crumb, page, told, url_of
 from graphagent.inspect._values import as_json, text_of
@@ -27,7 +28,8 @@ async def entry(inspected: Inspected, request: Request) -> str:
     site, stored = inspected.site(request), await inspected.read(request)
     at = number(request.query_params.get("n"))
     parts = parts_of(site, stored, at)
-    return page(site, f"Entry {at}", crumb(site, stored.head, f"entry {at}"), tag("h1", f"Entry {at}"), parts)
+    forks = fork_link(inspected, site, stored.head, at)
+    return page(site, f"Entry {at}", crumb(site, stored.head, f"entry {at}"), tag("h1", f"Entry {at}"), forks, parts)
 
 
 def parts_of(site: Site, stored: StoredRun, at: int) -> list[Child]:

@@ -43,7 +43,7 @@ def fields_of(question: Question) -> Html:
     if question.kind in _VERDICTS:
         call = question.call
         return tag("div", [
-            _area("arguments", "Arguments, which you can change", as_json(call.arguments)) if call is not None else None,
+            area("arguments", "Arguments, which you can change", as_json(call.arguments)) if call is not None else None,
             tag("label", "Reason, if you refuse ", tag("input", name="reason", type="text")),
         ])  # fmt: skip
     schema = question.json_schema
@@ -135,7 +135,7 @@ def _field(name: str, label: str, schema: Mapping[str, Any], known: Mapping[str,
             **shown,
         )
         return tag("label", label, " ", field, hint)
-    return _area(
+    return area(
         name,
         f"{label}{'' if kind.get('type') in (None, 'string') else ', as JSON'}",
         str(shown.get("value", "")),
@@ -144,7 +144,8 @@ def _field(name: str, label: str, schema: Mapping[str, Any], known: Mapping[str,
     )
 
 
-def _area(name: str, label: str, text: str, hint: Html | None = None, *, required: bool = False) -> Html:
+def area(name: str, label: str, text: str, hint: Html | None = None, *, required: bool = False) -> Html:
+    """Return a field of several lines."""
     rows = min(max(text.count("\n") + 1, 2), 12)
     return tag("label", label, hint, tag("textarea", f"\n{text}", name=name, rows=rows, required=required))
 

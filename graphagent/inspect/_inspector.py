@@ -40,6 +40,7 @@ from graphagent.inspect import (
     _entry,
     _facts,
     _follow,
+    _forking,
     _graph,
     _inbox,
     _list,
@@ -67,8 +68,22 @@ if TYPE_CHECKING:
     from graphagent.protocols import KeepingProvider, Store
 
 _Answering: TypeAlias = "Callable[[Request], Awaitable[Response]]"
-_PAGES = (_list, _several, _inbox, _facts, _notes, _run, _entry, _transcript, _compare, _shape, _graph, _follow)
-_ACTING = (_acts, _several, _inbox)
+_PAGES = (
+    _list,
+    _several,
+    _inbox,
+    _facts,
+    _notes,
+    _run,
+    _entry,
+    _forking,
+    _transcript,
+    _compare,
+    _shape,
+    _graph,
+    _follow,
+)
+_ACTING = (_acts, _several, _forking, _inbox)
 _FILES = {"inspect.css": "text/css", "inspect.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (ConflictError, 409),

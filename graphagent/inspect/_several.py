@@ -156,12 +156,7 @@ async def _each(inspected: Inspected, chosen: Sequence[tuple[str, str]], act: An
 
 def _asked(site: Site, found: Sequence[RunHeader | Outcome]) -> str:
     """Return the page that asks whether runs are to be ended."""
-    rows = [
-        tag("li", _words.state(each), " ", tag("a", _words.title(each), href=site.url("run", id=each.run_id, owner=each.owner)))
-        if not isinstance(each, Outcome)
-        else tag("li", tag("code", each.run_id), " cannot be read")
-        for each in found
-    ]  # fmt: skip
+    rows = [_asked_for(site, each) for each in found]
     hidden = [
         tag("input", type="hidden", name=name, value=value)
         for name, value in (("form", site.form), ("all", "shown"), ("shown", f"[{','.join(map(_named, found))}]"))
@@ -176,6 +171,13 @@ def _asked(site: Site, found: Sequence[RunHeader | Outcome]) -> str:
             method="post", action=site.url("several"),
         ), view="runs",
     )  # fmt: skip
+
+
+def _asked_for(site: Site, each: RunHeader | Outcome) -> Html:
+    if isinstance(each, Outcome):
+        return tag("li", tag("code", each.run_id), " cannot be read")
+    link = tag("a", _words.title(each), href=site.url("run", id=each.run_id, owner=each.owner))
+    return tag("li", _words.state(each), " ", link)
 
 
 async def report(inspected: Inspected, request: Request) -> str:

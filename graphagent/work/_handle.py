@@ -10,6 +10,7 @@ import anyio
 from graphagent._options import check_number, check_text, check_whole
 from graphagent.errors import RunClaimedError, RunNotFoundError, StoreError
 from graphagent.history._following import Following
+from graphagent.history._fork import Fork, fork_for_workers
 from graphagent.log._asked import ask, asked_key
 from graphagent.log._changes import Changes
 from graphagent.log._header import time_of
@@ -23,9 +24,9 @@ from graphagent.work._dispatch import tell
 from graphagent.work._submit import DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
-    from graphagent.history import Entry
+    from graphagent.history import Entry, Snapshot
     from graphagent.log._header import Status
     from graphagent.run import RunResult
     from graphagent.run._config import RunConfig
@@ -159,6 +160,33 @@ class RunHandle(Generic[O]):
         run = await read_any(self._config, self._owner, self._run_id)
         run.check_continues()
         await tell(self._config, await queue_again(run, DEFAULT))
+
+    async def fork(
+        self,
+        *,
+        at: int | None = None,
+        before: str | None = None,
+        after: str | None = None,
+        edit: Callable[[Snapshot], None] | None = None,
+        run_id: str | None = None,
+        allow_changed: bool = False,
+    ) -> RunHandle[O]:
+        """Make a new run that begins like this one, as `agent.fork` does, and have a worker continue it. Return its handle.
+
+        Args:
+            at, before, after, edit, run_id, allow_changed: As in `agent.fork`.
+
+        Raises:
+            RunNotFoundError: the run was removed.
+            RunExistsError: a run with this `run_id` exists already.
+            ValueError: not exactly one of `at`, `before` and `after` is passed, or the run has no such point.
+            StrategyChangedError: the strategy has changed since.
+            StoreError: the store cannot be read or written.
+        """
+        wanted = Fork(at, before, after, edit, run_id, allow_changed)
+        header = await fork_for_workers(self._config, self._owner, self._run_id, wanted, DEFAULT)
+        await tell(self._config, header)
+        return RunHandle(self._config, header.run_id, header.owner)
 
     async def end(self, reason: str = "") -> RunResult[O]:
         """End the run where it is, as `agent.end` does, also one that was not begun, or that a worker executes. Return its result.

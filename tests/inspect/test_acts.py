@@ -43,7 +43,9 @@ class Shop:
             return task
 
         packing = pack.when(lambda _: not self.sent) >> pack
-        self.agent = Agent(Strategy(name, START >> fetch >> pack, packing, pack.otherwise() >> END), store=store)
+        self.agent = Agent(
+            Strategy(name, START >> fetch >> pack, packing, pack.otherwise() >> END), store=store, max_nodes=None
+        )
 
     async def fail(self, *run_ids, owner=""):
         for run_id in run_ids:

@@ -16,7 +16,7 @@ from graphagent import END, START, Agent, Context, Strategy, node, parallel, rac
 from graphagent.errors import BudgetError, DivergedError, NodeFailedError, RunExistsError, RunNotFoundError
 from graphagent.events import NodeStarted
 from graphagent.history import forget_runs, prune_runs
-from graphagent.llm import Message, ModelRequest, ToolCall, ToolCalls
+from graphagent.llm import Message, ModelRequest, ToolCall, ToolCalls, ToolResult
 from graphagent.log._entries import EffectRecorded
 from graphagent.log._header import RunHeader, header_key, rows_key
 from graphagent.memory import AgentMemory, FileMemoryProvider, Subject
@@ -320,6 +320,44 @@ async def test_a_fork_that_cannot_be_is_refused_with_nothing_written(arguments, 
     with pytest.raises(error, match=said):
         await agent.fork("r", **arguments)
     assert [(item.key, item.value) async for item in agent.store.scan(())] == before
+
+
+async def test_the_result_of_a_tool_call_is_edited_while_its_node_is_executed():
+    """The model sees the other result, and the call is not made again; once all results are in the transcript, there is none to edit."""
+    made = []
+
+    @tool
+    def look(place: str) -> str:
+        """Look.
+
+        Args:
+            place: Where.
+        """
+        made.append(place)
+        return f"saw {place}"
+
+    calls = [ToolCall("look", {"place": "Oslo"}, "c1"), ToolCall("look", {"place": "Rome"}, "c2")]
+    model = ScriptedModel([calls, "It rains.", "It snows."])
+    agent = Agent(single_run(), model=model, tools=[look], store=MemoryStore())
+    await agent.run("Weather?", run_id="a")
+    first = next(each.number for each in await agent.history("a") if isinstance(each.value, ToolResult))
+
+    def snow(snapshot):
+        assert [each.content for each in snapshot.results.values()] == ["saw Oslo"]
+        snapshot.results["c1"] = dataclasses.replace(snapshot.results["c1"], content="saw snow")
+
+    forked = await agent.fork("a", at=first, edit=snow, run_id="b")
+    assert forked.output == "It snows."
+    assert [each.parts[0].content for each in model.requests[-1].messages[-2:]] == ["saw snow", "saw Rome"]
+    assert made == ["Oslo", "Rome", "Rome"]
+    assert [each.content for each in (await agent.read("b")).memory.steps[1].results] == ["saw snow", "saw Rome"]
+    assert (await agent.state_at("a", first)).types == {"execute_tools": ToolCalls}
+    assert (await agent.state_at("a", first + 3)).results == {}
+    for id_, result in (("c2", ToolResult("c2", "look", "x")), ("c1", ToolResult("c2", "look", "x")), ("c1", "x")):
+        with pytest.raises(ValueError, match=f"call '{id_}'"):
+            await agent.fork(
+                "a", at=first, edit=lambda each, id_=id_, result=result: each.results.update({id_: result})
+            )
 
 
 @pytest.mark.parametrize("place", [{"at": 0}, {"at": 8}])

@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, blocking, node
-from graphagent.errors import AnswerError, RunClaimedError, RunEndedError, RunNotFoundError
+from graphagent.errors import AnswerError, RunClaimedError, RunEndedError, RunExistsError, RunNotFoundError
 from graphagent.history import forget_runs
 from graphagent.log import _changes as waiting
 from graphagent.nodes import ask_human
@@ -104,6 +104,23 @@ async def test_a_run_that_a_worker_executes_is_paused_and_ended_by_its_handle(st
     assert [item async for item in agent.store.scan(("asked",))] == []
     queued = await agent.submit(0)
     assert ((await queued.pause()).status, (await queued.end()).status) == ("queued", "ended")
+
+
+async def test_a_fork_waits_for_a_worker(stores):
+    """It is not begun here; its worker continues it from the entry on, with what was edited. Nothing is written of one that cannot be."""
+    agent = Agent(asking, store=stores())
+    await agent.run("x", run_id="a")
+    await agent.resume("a", answer=True)
+    handle = await agent.handle("a").fork(
+        before="ask_human", edit=lambda shown: setattr(shown, "value", "y"), run_id="b"
+    )
+    assert (handle.run_id, await handle.status()) == ("b", "queued")
+    for wrong, error in (({"run_id": "b"}, RunExistsError), ({"before": "x"}, ValueError)):
+        with pytest.raises(error):
+            await agent.handle("a").fork(**{"before": "ask_human", **wrong})
+    assert [each.run_id for each in await list_runs(stores())] == ["b", "a"]
+    assert (await execute(Agent(asking, store=stores()), "", "b")).did == "executed"
+    assert (await handle.wait()).pending.about == "y"
 
 
 async def test_word_is_brought_of_what_an_answer_or_an_end_makes_due():
