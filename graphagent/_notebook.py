@@ -95,7 +95,7 @@ def bars(values: Sequence[tuple[str, float]]) -> Html | None:
 
 
 def line(*parts: str) -> Html:
-    """Return what is known in short, on one line."""
+    """Return short texts side by side, as one line."""
     return tag("p", " · ".join(filter(None, parts)), class_="pale")
 
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from graphagent.history._inspect import StoredRun
+from collections.abc import Iterable, Iterator
 
 _TAKEN = "#4d77d8"
 _HERE = {
@@ -19,22 +15,28 @@ _HERE = {
 """The colour of the node where a run is, by the state of the run; otherwise that of the path."""
 
 
-def path_rules(stored: StoredRun) -> str:
-    """Return the rules for the look of what a run took, where it is, and what it did not reach."""
-    return "\n".join(_rules(stored))
+def path_rules(nodes: Iterable[tuple[str, bool, bool]], edges: Iterable[str], status: str) -> str:
+    """Return the rules for the look of a path: strong what the run took, pale what it did not reach.
+
+    Args:
+        nodes: The path of each node, whether the run came to its end, and whether the run is there.
+        edges: The names of the edges that the run took.
+        status: The status of the run.
+    """
+    return "\n".join(_rules([*nodes], edges, _HERE.get(status, _TAKEN)))
 
 
-def _rules(stored: StoredRun) -> Iterator[str]:
-    here = _HERE.get(stored.head.status, _TAKEN)
-    for node in stored.graph:
-        each = f'[data-node="{_quoted(node.path)}"]'
-        if node.here:
-            yield f".ga {each}>rect{{stroke:{here};stroke-width:3;stroke-opacity:1}}"
-        elif node.ended:
+def _rules(nodes: list[tuple[str, bool, bool]], edges: Iterable[str], colour: str) -> Iterator[str]:
+    reached = [path for path, ended, here in nodes if ended or here]
+    for path, ended, here in nodes:
+        each = f'[data-node="{_quoted(path)}"]'
+        if here:
+            yield f".ga {each}>rect{{stroke:{colour};stroke-width:3;stroke-opacity:1}}"
+        elif ended:
             yield f".ga {each}>rect{{stroke:{_TAKEN};stroke-width:2;stroke-opacity:1}}"
-        elif not any(other.path.startswith(f"{node.path}/") and (other.ended or other.here) for other in stored.graph):
+        elif not any(other.startswith(f"{path}/") for other in reached):
             yield f".ga {each}{{opacity:.45}}"
-    for name in stored.taken:
+    for name in edges:
         each = f'[data-edge="{_quoted(name)}"]'
         yield f".ga {each} .edge{{stroke:{_TAKEN};stroke-width:2.4;stroke-opacity:1}}.ga {each} .head{{fill:{_TAKEN};fill-opacity:1}}"
 

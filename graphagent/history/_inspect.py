@@ -106,9 +106,8 @@ class StoredRun:
     def to_svg(self) -> str:
         """Draw its strategy as an SVG picture: the path that it took strong, what it did not reach pale, and where it is marked."""
         from graphagent.graph.drawing._svg import to_svg
-        from graphagent.history._drawing import path_rules
 
-        return to_svg(self.strategy, path_rules(self))
+        return to_svg(self.strategy, self._path)
 
     def to_text(self, *, detailed: bool = False) -> str:
         """Return the transcript as text, with those of sub-agents inside of their calls or after it, and why the run did not end."""
@@ -120,13 +119,19 @@ class StoredRun:
         return f"{text}\n\n{stopped_text(status, self._reason, failure)}"
 
     @property
+    def _path(self) -> str:
+        """The rules for the look of its path in the drawing."""
+        from graphagent.history._drawing import path_rules
+
+        return path_rules(((each.path, each.ended > 0, each.here) for each in self.graph), self.taken, self.head.status)
+
+    @property
     def _reason(self) -> str:
         return self.head.reason or "the process that executed it died"
 
     def _repr_html_(self) -> str:
         from graphagent._html import Html
         from graphagent.graph.drawing._svg import to_html
-        from graphagent.history._drawing import path_rules
         from graphagent.memory.steps._render import spent
         from graphagent.run._cards import run_card, stopped
 
@@ -137,7 +142,7 @@ class StoredRun:
             head.run_id, head.status, title=head.title, output=ends[-1] if ends and head.status == "done" else None, questions=self.questions,
             about=(head.strategy, counted(self.nodes, "node"), counted(self.turns, "turn"), *spent(self.seconds, self.usage)),
             why=stopped(head.status, error, self._reason, "" if failure is None else failure.traceback),
-            graph=Html(to_html(self.strategy, path_rules(self))), transcript=self.to_text(),
+            graph=Html(to_html(self.strategy, self._path)), transcript=self.to_text(),
         )  # fmt: skip
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import msgspec
@@ -24,6 +25,7 @@ from graphagent.store._items import checked, is_intact
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from graphagent._notebook import Mood
     from graphagent.llm import Usage
     from graphagent.log._visits import Activation
     from graphagent.protocols import Store
@@ -53,6 +55,12 @@ OVER: Collection[Status] = ("done", "ended")
 
 RETAINED: Collection[Status] = (*OVER, "failed", "cancelled")
 """Where nothing happens by itself any more. Such runs are removed when their agent has kept them long enough."""
+
+MOODS: Mapping[Status, Mood] = {
+    "done": "good", "failed": "bad", "damaged": "bad", "interrupted": "bad", "cancelled": "bad", "waiting": "open", "paused": "open",
+    "sleeping": "open",
+}  # fmt: skip
+"""Whether a status is good; of the others, nothing is said."""
 
 
 def check_statuses(status: Collection[str] | None) -> None:
@@ -174,9 +182,21 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
         return "interrupted" if lost else self.written
 
     def _repr_html_(self) -> str:
-        from graphagent.log._card import header_card
+        from graphagent import _notebook as shown
+        from graphagent._article import counted
 
-        return header_card(self)
+        when = (
+            datetime.fromtimestamp(self.started / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if self.started else ""
+        )
+        about = (
+            self.strategy, when, counted(self.turns, "turn"), counted(self.tokens, "token"), f"cost {self.cost}" if self.cost != "0" else "",
+            f"thread {self.thread}" if self.thread else "", f"owner {self.owner}" if self.owner else "",
+        )  # fmt: skip
+        why = self.damaged or ("" if self.status == "done" else self.reason)
+        return shown.card(
+            self.title, shown.text(why) if why else None, shown.line(*about),
+            state=self.status, mood=MOODS.get(self.status, ""), about=[f"run {self.run_id}"],
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         """Return its id and status, and nothing that somebody wrote."""

@@ -6,13 +6,14 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import orjson
 
 from graphagent.llm import Message, Text
 from graphagent.llm._json_form import dumps
+from graphagent.memory.facts._moments import day_of
 
 if TYPE_CHECKING:
     from graphagent.memory.facts._types import Fact, Scope, Subject
@@ -62,9 +63,12 @@ class KnownFact:
     """The facts that were combined into this one, in this order, if its values come from several subjects and scopes."""
 
     def _repr_html_(self) -> str:
-        from graphagent.memory._cards import fact_card
+        from graphagent import _notebook as shown
+        from graphagent.memory.facts._types import fact_card
 
-        return fact_card(self.fact, self)
+        if self.forgotten:
+            return shown.card(self.fact.concept.keyword, shown.text(FORGOTTEN))
+        return fact_card(self.fact, f"{self.subject.name}, {self.scope.kind.value} {self.scope.name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +171,6 @@ def _validity(known: KnownFact) -> dict[str, str]:
     if ends is not None and not known.forgotten:
         found["until"] = (ends - timedelta(microseconds=1)).date().isoformat()
     return found
-
-
-def day_of(time: int | None) -> str | None:
-    """Return the day of a time in milliseconds UTC, such as `2026-03-31`; None without a time, or for one beyond the calendar."""
-    if time is None:
-        return None
-    try:
-        return datetime.fromtimestamp(time / 1000, UTC).date().isoformat()
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def notes_message(notes: Sequence[KnownNote], left_out: int = 0) -> KnownMessage:

@@ -18,6 +18,8 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _GLANCE = 200
 """How many characters a notebook shows of each note in a list."""
+_SCORES = ("relevance", "reranker")
+"""The parts of a match that are scores; the others are what reasons contributed to its rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +107,9 @@ class Record:
         return _short(self, always="scope")
 
     def _repr_html_(self) -> str:
-        from graphagent.memory._cards import record_card
+        from graphagent import _notebook as shown
 
-        return record_card(self)
+        return shown.card(self.scope, shown.text(self.content, prose=True), shown.line(*_about(self)))
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(_glance(str(self)))
@@ -149,9 +151,15 @@ class Match:
         return f"Match({self.record!r}, score={round(self.score, 4)}, reasons={self.reasons})"
 
     def _repr_html_(self) -> str:
-        from graphagent.memory._cards import match_card
+        from graphagent import _notebook as shown
 
-        return match_card(self)
+        record, parts = self.record, self.parts
+        return shown.card(
+            record.scope, shown.text(record.content, prose=True), shown.line(*_about(record)),
+            shown.bars([(name, part) for name, part in parts.items() if part and name not in _SCORES]),
+            shown.line(f"not found: {', '.join(self.gaps)}") if self.gaps else None,
+            state=f"{self.score:.2f}", about=[f"{name} {parts[name]:.2f}" for name in _SCORES if name in parts],
+        )  # fmt: skip
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(_glance(str(self)))
@@ -286,6 +294,15 @@ def _short(given: Note | Turn | Record, always: str = "") -> str:
         if (value := getattr(given, each.name)) != each.default or each.name == always
     ]
     return f"{type(given).__name__}({', '.join(shown)})"
+
+
+def _about(record: Record) -> list[str]:
+    """Return what is shown of a note beside its text."""
+    said = record.created_at if record.at is None else record.at
+    return [
+        record.speaker, f"{said:%Y-%m-%d}" if said != _NEVER else "", f"source {record.source}" if record.source else "",
+        "private" if record.private else "", record.trust, ", ".join(record.categories), f"importance {record.importance:g}",
+    ]  # fmt: skip
 
 
 def _glance(text: str) -> str:

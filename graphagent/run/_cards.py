@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphagent import _notebook as shown
-from graphagent.log._card import mood_of
+from graphagent.log._header import MOODS
 from graphagent.memory.steps._render import value_text
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def run_card(
         shown.folded("Graph", graph) if graph is not None else None,
         shown.folded("Transcript", shown.steps(transcript)) if transcript else None,
     ]
-    return shown.card(title, body, state=status, mood=mood_of(status), about=[f"run {run_id}"])
+    return shown.card(title, body, state=status, mood=MOODS.get(status, ""), about=[f"run {run_id}"])
 
 
 def stopped(status: Status, error: tuple[str, str] | None, why: str, traceback: str = "") -> Html | None:
@@ -50,7 +50,9 @@ def stopped(status: Status, error: tuple[str, str] | None, why: str, traceback: 
     said = "" if error is None or error[1] in why else f"{error[0]}: {error[1]}"
     told = shown.text("\n".join(filter(None, (value_text(why), value_text(said)))))
     more = shown.folded("Traceback", shown.text(value_text(traceback))) if traceback else None
-    return shown.section("Why it failed" if status == "failed" else "Why it stopped", told, more, mood=mood_of(status))
+    return shown.section(
+        "Why it failed" if status == "failed" else "Why it stopped", told, more, mood=MOODS.get(status, "")
+    )
 
 
 def _question(asked: Question) -> Html:

@@ -66,3 +66,13 @@ def read_moment(text: object) -> datetime | None:
     if moment is None or moment.utcoffset() is None:
         raise ValueError("a time of a fact must be a date and a time with an offset from UTC")
     return moment
+
+
+def day_of(time: int | None) -> str | None:
+    """Return the day of a time in milliseconds UTC, such as `2026-03-31`; None without a time, or for one beyond the calendar."""
+    if time is None:
+        return None
+    try:
+        return datetime.fromtimestamp(time / 1000, UTC).date().isoformat()
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from graphagent import _clock
 from graphagent._article import counted
-from graphagent.memory.facts._moments import checked_moment
+from graphagent.memory.facts._moments import checked_moment, day_of
 
 _LONGEST_NAME = 1_000
 _LONGEST_TEXT = 1_048_576
@@ -304,8 +304,6 @@ class SingleFact:
         return self.value
 
     def _repr_html_(self) -> str:
-        from graphagent.memory._cards import fact_card
-
         return fact_card(self)
 
     def __repr__(self) -> str:
@@ -366,8 +364,6 @@ class MultipleFacts:
         return ", ".join(self.values)
 
     def _repr_html_(self) -> str:
-        from graphagent.memory._cards import fact_card
-
         return fact_card(self)
 
     def __repr__(self) -> str:
@@ -434,8 +430,6 @@ class Withdrawal:
         return ", ".join(self.values)
 
     def _repr_html_(self) -> str:
-        from graphagent.memory._cards import fact_card
-
         return fact_card(self)
 
     def __repr__(self) -> str:
@@ -444,6 +438,22 @@ class Withdrawal:
 
 FactVersion = SingleFact | MultipleFacts | Withdrawal
 """One version in the history of a concept: a fact, or the withdrawal of values."""
+
+
+def fact_card(fact: FactVersion, where: str = "") -> str:
+    """Return the HTML of a fact or of a withdrawal, for a notebook; `where` says where it is kept."""
+    from graphagent import _notebook as shown
+
+    times = [(name, getattr(fact, f"valid_{name}", None)) for name in ("from", "to")]
+    about = (
+        where, day_of(fact.timestamp) or "", fact.source.trust, f"version {fact.version}" if fact.version else "",
+        *(f"{name} {moment:%Y-%m-%d}" for name, moment in times if moment is not None),
+        f"saved by {fact.source.origin}" if fact.source.origin else "",
+    )  # fmt: skip
+    return shown.card(
+        fact.concept.keyword, [shown.text(each, prose=True) for each in fact.values], shown.line(*about),
+        state="withdrawn" if isinstance(fact, Withdrawal) else "", about=[fact.concept.description] if fact.concept.description else [],
+    )  # fmt: skip
 
 
 _Version = TypeVar("_Version", bound=FactVersion)
