@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import anyio
 from starlette.responses import RedirectResponse
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from graphagent.inspect._inspected import Changes, Inspected, Views
     from graphagent.run import RunHeader
 
+_Act: TypeAlias = "Callable[[Inspected, RunHeader], Awaitable[str]]"
+"""Does something with a run, and returns what was done."""
 _PREFIX = "run."
 _AT_ONCE = 10
 _KEPT = 20
@@ -133,7 +135,7 @@ async def _looked_up(inspected: Inspected, owner: str, run_id: str) -> RunHeader
         return Outcome(owner, run_id, run_id, done=False, said=str(error))
 
 
-async def _each(inspected: Inspected, chosen: Sequence[tuple[str, str]], act: Any) -> list[Outcome]:
+async def _each(inspected: Inspected, chosen: Sequence[tuple[str, str]], act: _Act) -> list[Outcome]:
     """Do something with each of several runs, and return what became of it. None is in the way of another one."""
     outcomes: dict[tuple[str, str], Outcome] = {}
     limit = anyio.CapacityLimiter(_AT_ONCE)
@@ -141,17 +143,20 @@ async def _each(inspected: Inspected, chosen: Sequence[tuple[str, str]], act: An
     async def one(owner: str, run_id: str) -> None:
         async with limit:
             found = await _looked_up(inspected, owner, run_id)
-            if not isinstance(found, Outcome):
-                try:
-                    found = Outcome(owner, run_id, _words.title(found), done=True, said=await act(inspected, found))
-                except (GraphAgentError, FormError) as error:
-                    found = Outcome(owner, run_id, _words.title(found), done=False, said=str(error))
-            outcomes[owner, run_id] = found
+            outcomes[owner, run_id] = found if isinstance(found, Outcome) else await _done(inspected, found, act)
 
     async with anyio.create_task_group() as group:
         for each in chosen:
             group.start_soon(one, *each)
     return [outcomes[each] for each in chosen]
+
+
+async def _done(inspected: Inspected, head: RunHeader, act: _Act) -> Outcome:
+    try:
+        said = await act(inspected, head)
+    except (GraphAgentError, FormError) as error:
+        return Outcome(head.owner, head.run_id, _words.title(head), done=False, said=str(error))
+    return Outcome(head.owner, head.run_id, _words.title(head), done=True, said=said)
 
 
 def _asked(site: Site, found: Sequence[RunHeader | Outcome]) -> str:

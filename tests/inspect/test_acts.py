@@ -5,13 +5,16 @@ from __future__ import annotations
 from contextlib import suppress
 
 import anyio
+import httpx2
 import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.errors import NodeFailedError
 from graphagent.history import run_head
+from graphagent.inspect import Inspector
 from graphagent.run import _session as heartbeat
 from graphagent.store import MemoryStore
+from graphagent.work import Worker
 from tests.inspect.pages import address, looking
 from tests.inspect.test_inbox import fields
 
@@ -136,3 +139,45 @@ async def test_runs_of_somebody_else_and_runs_that_are_gone_are_not_found():
             for path in ("resume", "pause", "end"):
                 assert (await client.post(f"/{path}", data={**form, **run})).status_code == 404
     assert (await run_head(store, "17", owner="ben")).status == "failed"
+
+
+async def test_runs_are_left_to_workers_where_they_have_them():
+    """What is resumed is due, and a worker executes it."""
+    shop = Shop(store := MemoryStore())
+    await shop.fail("17")
+    shop.there = shop.sent = True
+    async with looking(store, options={"agents": [shop.agent], "executes": False}) as client:
+        page = (await client.get(address("run", id="17"))).text
+        assert (await client.post("/resume", data=fields(page))).status_code == 303
+        queued = (await client.get(address("run", id="17"))).text
+        assert "It waits for a worker." in queued
+        assert (await client.post("/resume", data=fields(queued))).status_code == 409
+        assert (await run_head(store, "17")).status == "queued"
+        async with Worker(shop.agent):
+            await until(store, "17", "done")
+
+
+async def test_runs_that_are_executed_here_stop_with_the_server():
+    """They are interrupted, as by a worker that ends, and can be resumed."""
+    shop = Shop(store := MemoryStore())
+    await shop.fail("17")
+    shop.there = True
+    pages = Inspector(store, agents=[shop.agent])
+    app = pages.app()
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1:8766") as client:
+        page = (await client.get(address("run", id="17"))).text
+        assert (await client.post("/resume", data=fields(page))).status_code == 303
+        await until(store, "17", "running")
+        messages = iter(["lifespan.startup", "lifespan.shutdown"])
+
+        async def receive():
+            return {"type": next(messages)}
+
+        async def send(message):
+            assert message["type"].endswith(".complete")
+
+        await app({"type": "lifespan"}, receive, send)
+        assert (await run_head(store, "17")).status == "interrupted"
+        shop.sent = True
+        assert (await client.post("/resume", data=fields(page))).status_code == 303
+        await until(store, "17", "done")

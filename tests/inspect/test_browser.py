@@ -14,7 +14,7 @@ from graphagent.llm import ToolCall
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
-from tests.inspect.pages import address, filled
+from tests.inspect.pages import address, assistant, filled
 from tests.inspect.test_acts import Shop, until
 from tests.inspect.test_inbox import seats
 
@@ -59,7 +59,7 @@ async def browsing(store, scheme="light", width=1200, **options):
 async def test_hostile_text_stays_text_in_each_view(scheme, width, anyio_backend):
     """No script runs, nothing is loaded from elsewhere, nothing is refused by the policy, and no page scrolls sideways, also on a phone."""
     store = await filled()
-    async with browsing(store, scheme, width) as page:
+    async with browsing(store, scheme, width, agents=[assistant(store)]) as page:
         views = [
             "/runs",
             "/threads",
@@ -67,6 +67,7 @@ async def test_hostile_text_stays_text_in_each_view(scheme, width, anyio_backend
             address("prompt", id="found", step=1),
             address("entry", id="found", n=5),
             address("compare", a="found", b="asks"),
+            address("fork", id="found", n=5),
         ]
         for view in [*views, *(address("run", id=each) for each in ("found", "asks", "../fails & more"))]:
             await page.goto(view)
