@@ -90,7 +90,7 @@ $(BIN)/.pip: | $(BIN)/python
 
 $(BIN)/.ready-to-run: pyproject.toml | $(BIN)/.pip
 	@echo "Installing graphagent into .venv …"
-	@$(PIP) install --editable '.[cli]'
+	@$(PIP) install --editable '.[cli,inspect]'
 	@touch $@
 
 $(BIN)/.ready-to-develop: pyproject.toml | $(BIN)/.pip

@@ -64,6 +64,12 @@ def conversations_of(memory: StorePlace) -> StorePlace:
     return memory if memory.is_server else StorePlace(str(memory.path / CONVERSATIONS))
 
 
+def memory_of(given: StorePlace) -> StorePlace:
+    """Return the memory to which the conversations at a place belong; any other place itself."""
+    is_theirs = not given.is_server and given.path.name == CONVERSATIONS
+    return StorePlace(str(given.path.parent)) if is_theirs else given
+
+
 def other_conversations(memory: StorePlace) -> str | None:
     """Return a hint that conversations may contain the forgotten facts, if any are stored with a memory."""
     place = conversations_of(memory)

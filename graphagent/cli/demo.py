@@ -1,10 +1,11 @@
-"""`graphagent demo`: every step is a real command in a process of its own, on one encrypted memory."""
+"""`graphagent demo`: every step is a real command in a process of its own, on one encrypted memory, which stays to be looked at."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from graphagent.cli import _output
-from graphagent.cli._stores import SEALED
+from graphagent.cli._stores import CONVERSATIONS, SEALED
 from graphagent.cli.offline import STAND_IN
 from graphagent.errors import GraphAgentError
 
@@ -84,13 +85,15 @@ class _Demo:
 
 
 def show() -> None:
-    """Execute the demo in a temporary folder, which is then removed.
+    """Execute the demo in a temporary folder, of which the memory and its key stay.
 
     Raises:
         GraphAgentError: A step had another result than the demo shows.
     """
-    with tempfile.TemporaryDirectory(prefix="graphagent-demo-") as folder:
-        demo = _Demo(Path(folder))
+    folder = Path(tempfile.mkdtemp(prefix="graphagent-demo-"))
+    try:
+        demo = _Demo(folder / "work")
+        demo.home.mkdir()
         for name in ("conversation.txt", "next_day.txt"):
             shutil.copy(_script_file(name), demo.home / name)
         _first_day(demo)
@@ -98,11 +101,35 @@ def show() -> None:
         _nothing_readable(demo)
         _refused(demo)
         _forgotten(demo)
-        demo.title("Try it yourself")
-        demo.say("graphagent chat                                     the offline model, no key needed")
-        demo.say("graphagent chat --model gpt-5-mini                  with OPENAI_API_KEY set")
-        demo.say("graphagent chat --model llama3.2 --base-url http://localhost:11434/v1      Ollama")
-        demo.say("Seal what it learns: graphagent keys new --out KEYFILE, then add --key file:KEYFILE", "dim")
+        for each in (demo.memory, demo.key):
+            each.rename(folder / each.name)
+        shutil.rmtree(demo.home)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    demo.title("Try it yourself")
+    demo.say("graphagent chat                                     the offline model, no key needed")
+    demo.say("graphagent chat --model gpt-5-mini                  with OPENAI_API_KEY set")
+    demo.say("graphagent chat --model llama3.2 --base-url http://localhost:11434/v1      Ollama")
+    demo.say("Seal what it learns: graphagent keys new --out KEYFILE, then add --key file:KEYFILE", "dim")
+    demo.title("Look at it in a browser")
+    store, key = folder / "memory" / CONVERSATIONS, f"file:{folder / 'key'}"
+    demo.say(f"{_this_command()} inspect --store {shlex.quote(str(store))} --key {shlex.quote(key)} --open")
+    demo.say(
+        "The last conversation: each prompt as it was sent, with the facts in it. All is in that folder; delete it when you like.",
+        "dim",
+    )
+
+
+def _this_command() -> str:
+    """Return the command as it was entered, or as it can be entered from here."""
+    entered = Path(sys.argv[0])
+    if entered.name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m graphagent"
+    found = shutil.which("graphagent")
+    return (
+        "graphagent" if found is not None and Path(found).resolve() == entered.resolve() else shlex.quote(str(entered))
+    )
 
 
 def _script_file(name: str) -> Path:
@@ -229,4 +256,4 @@ def _forgotten(demo: _Demo) -> None:
     (demo.home / "later.txt").write_text(
         "When is the deadline?\nWhat is my favourite motto?\nWhere do I live?\n", "utf-8"
     )
-    demo.show_turns(demo.turns(demo.sealed("chat", "--script", "later.txt").output))
+    demo.show_turns(demo.turns(demo.sealed("chat", "--script", "later.txt", "--thread", "today").output))

@@ -1,17 +1,22 @@
-"""`graphagent demo`: it keeps what it promises, in a pipe too, and leaves nothing behind."""
+"""`graphagent demo`: it keeps what it promises, in a pipe too, and leaves what its last line opens."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
+import subprocess
 import sys
+
+import httpx2
 
 from graphagent.cli import demo
 from tests import forkserver
+from tests.inspect.pages import Page
 
 
 def test_the_demo_shows_what_it_says(home):
-    """A talk in one process, answers in another, nothing readable, refusals by name, forgetting; and no trace of it."""
+    """A talk in one process, answers in another, nothing readable, refusals by name, forgetting; and the last line opens what is left of it."""
     ended = forkserver.run(
         [sys.executable, "-m", "graphagent", "demo"],
         cwd=home, env={**os.environ, "TMPDIR": str(home)}, capture_output=True, text=True, check=False, timeout=600,
@@ -39,7 +44,24 @@ def test_the_demo_shows_what_it_says(home):
     searched, control = re.search(r"Searched in it for (\d+) words.*?finds all (\d+)", said, re.DOTALL).groups()
     assert searched == control
     assert int(searched) >= 50
-    assert list(home.iterdir()) == []
+    (folder,) = home.iterdir()
+    assert {each.name for each in folder.iterdir()} == {"memory", "key"}
+    line = next(each for each in said.splitlines() if " inspect " in each)
+    process = forkserver.Popen(
+        [*shlex.split(line.removesuffix(" --open")), "--http", "0"], cwd=home, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        url = re.search(r"http://\S+/", process.stderr.readline())[0]
+        with httpx2.Client(base_url=url) as client:
+            runs = Page(client.get("/runs").text)
+            run = Page(client.get(next(each for each in runs.links if each.startswith("/run?"))).text)
+            prompt = Page(client.get(next(each for each in run.links if each.startswith("/prompt?"))).text)
+        assert "Where do I live?" in runs.text
+        assert "deadline is Monday" not in runs.text
+        assert '"value":"Bergen"' in prompt.text
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_the_search_of_the_demo_finds_what_is_there(tmp_path):
