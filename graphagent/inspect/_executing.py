@@ -21,6 +21,9 @@ _log = logging.getLogger("graphagent.inspect")
 _AT_ONCE = 10
 """How many runs are executed at once, as by a worker."""
 
+_SOONEST = 50
+"""After how many milliseconds a run that sleeps is looked at again, at the earliest: the clock of its store may be another one."""
+
 
 class Executing:
     """Executes runs that are due as a worker does, but only those that it is given, each in a task of its own."""
@@ -63,4 +66,4 @@ class Executing:
             head = await run_head(self._store, run_id, owner=owner)
             if head.status != "sleeping":
                 return
-            await anyio.sleep(max(head.due - _clock.now(), 0) / 1000)
+            await anyio.sleep(max(head.due - _clock.now(), _SOONEST) / 1000)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from urllib.parse import quote
 
 from graphagent.errors import RunNotFoundError
@@ -24,13 +24,23 @@ if TYPE_CHECKING:
 
     from graphagent._agent import Agent
     from graphagent.inspect._executing import Executing
-    from graphagent.inspect._several import Outcome
     from graphagent.memory import Notes, NoteView
     from graphagent.protocols import Feature, KeepingProvider, Store
     from graphagent.run import RunHeader
 
 _LONGEST = 1_000_000
 """Bytes of a form."""
+
+
+class Outcome(NamedTuple):
+    """What became of one of several runs with which something was to be done."""
+
+    owner: str
+    run_id: str
+    title: str
+    done: bool
+    said: str
+    """What was done, or why it was not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +67,7 @@ class Inspected:
         default_factory=lambda: OrderedDict[tuple[str, str, int], str]()
     )
     """Pictures by owner, run and time, which are kept."""
-    reports: OrderedDict[str, list[Outcome]] = field(default_factory=lambda: OrderedDict[str, "list[Outcome]"]())
+    reports: OrderedDict[str, list[Outcome]] = field(default_factory=lambda: OrderedDict[str, list[Outcome]]())
     """What became of runs that were chosen together, by the names of the pages that say it; the last ones."""
 
     def site(self, request: Request) -> Site:

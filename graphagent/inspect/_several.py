@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import anyio
 from starlette.responses import RedirectResponse
@@ -18,6 +18,7 @@ from graphagent.history import run_head
 from graphagent.inspect import _words
 from graphagent.inspect._acts import ENDED, end_here, resume_here
 from graphagent.inspect._forms import ConflictError, FormError
+from graphagent.inspect._inspected import Outcome
 from graphagent.inspect._layout import Site, page
 
 if TYPE_CHECKING:
@@ -33,16 +34,6 @@ _PREFIX = "run."
 _AT_ONCE = 10
 _KEPT = 20
 """How many reports are kept, so that a page of one can be loaded again."""
-
-
-class Outcome(NamedTuple):
-    """What became of a run that was chosen."""
-
-    owner: str
-    run_id: str
-    title: str
-    done: bool
-    said: str
 
 
 def box(site: Site, head: RunHeader) -> Html | None:

@@ -12,7 +12,9 @@ from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.errors import NodeFailedError
 from graphagent.history import run_head
 from graphagent.inspect import Inspector
+from graphagent.nodes import sleep
 from graphagent.run import _session as heartbeat
+from graphagent.run import _sleep as sleeping
 from graphagent.store import MemoryStore
 from graphagent.work import Worker
 from tests.inspect.pages import address, looking
@@ -97,7 +99,7 @@ async def test_a_run_is_resumed_and_goes_on_here():
 
 
 async def test_what_is_not_possible_is_greyed_out_with_the_reason():
-    """Without the agent, with an agent that takes deps, or while a process executes the run that is no worker; sent all the same, nothing happens."""
+    """Without the agent, with an agent that takes deps, or while a process executes the run that is not a worker; sent all the same, nothing happens."""
     shop = Shop(store := MemoryStore())
     await shop.fail("17", "18")
 
@@ -181,3 +183,30 @@ async def test_runs_that_are_executed_here_stop_with_the_server():
         shop.sent = True
         assert (await client.post("/resume", data=fields(page))).status_code == 303
         await until(store, "17", "done")
+
+
+async def test_a_run_that_sleeps_is_woken_here(monkeypatch):
+    """As by a worker: the process that somebody resumed it in continues it when its time has come."""
+    monkeypatch.setattr(sleeping, "SHORT", 0.0)
+    there = []
+
+    @node
+    async def fetch(ctx: Context, task: str) -> str:
+        """Fetch."""
+        if not there:
+            raise LookupError(task)
+        return task
+
+    agent = Agent(Strategy("orders", START >> fetch >> sleep(0.1) >> END), store=(store := MemoryStore()))
+    with suppress(NodeFailedError):
+        await agent.run("17", run_id="17")
+    there.append(True)
+    async with looking(store, options={"agents": [agent]}) as client:
+        page = (await client.get(address("run", id="17"))).text
+        assert (await client.post("/resume", data=fields(page))).status_code == 303
+        await until(store, "17", "done")
+    assert [each.data.get("status") for each in await agent.history("17") if each.kind == "stopped"] == [
+        "failed",
+        "sleeping",
+        "done",
+    ]
