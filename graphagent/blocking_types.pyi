@@ -581,7 +581,7 @@ class BlockingRunHandle(Protocol[O]):
         """Answer the open question, or several by id, and have a worker continue the run."""
 
     def resume(self) -> None:
-        """Have a worker continue the run, which was stopped by an error, a pause, or the death of its process."""
+        """Have a worker continue the run, which was paused, failed, was cancelled, or whose process died. Nothing is done twice."""
 
     def fork(
         self,
@@ -599,7 +599,7 @@ class BlockingRunHandle(Protocol[O]):
         """End the run where it is, as `agent.end` does, also one that was not begun, or that a worker executes. Return its result."""
 
     def pause(self, reason: str = "") -> RunResult[O]:
-        """Have a worker stop the run before its next effect or node, and return the result. `agent.resume` continues it."""
+        """Have a worker stop the run before its next effect or node, and return the result. `resume` continues it."""
 
 class BlockingTool(Protocol):
     """`Tool` where nothing is async."""

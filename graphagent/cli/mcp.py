@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, redirect_stdout
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +29,6 @@ from graphagent.cli._options import (
 from graphagent.cli._output import aside
 from graphagent.cli._serving import address_of, serve_until_stopped, token_at
 from graphagent.cli._store_place import StorePlace
-from graphagent.cli._user_code import work_at
 from graphagent.cli.notes._target import EmbedderName, notes_in
 from graphagent.errors import NoteError
 from graphagent.memory import Concept, Scope, StoreMemoryProvider, Subject
@@ -76,14 +74,13 @@ class Served:
             "How far notes and facts that clients save are trusted: untrusted, inferred or trusted. Default: untrusted, for a client may have read anything.",
         ),
     ] = "untrusted"
-    agent: Annotated[
-        str | None,
-        option(
-            "--agent",
-            "MODULE:NAME",
-            "An agent, or a list of agents, whose runs clients can answer; workers go on with them. Default: questions are only read.",
+    answers: Annotated[
+        bool,
+        flag(
+            "--answers",
+            text="Let clients answer what runs wait for; workers go on with them. Default: questions are only read.",
         ),
-    ] = None
+    ] = False
     read_only: Annotated[bool, flag("--read-only", text="Let clients change nothing.")] = False
 
 
@@ -152,8 +149,6 @@ async def _server_of(served: Served) -> AsyncGenerator[MemoryServer]:
     from graphagent.memory_server import MemoryServer
 
     path, facts_scope = _scopes(served.scope or ())
-    with redirect_stdout(sys.stderr):  # standard output is for the protocol, also while a module is imported
-        agents = [] if served.agent is None else work_at(served.agent)[0]
     async with (
         _opened(served) as (facts, store, runs),
         aclosing(
@@ -164,11 +159,9 @@ async def _server_of(served: Served) -> AsyncGenerator[MemoryServer]:
             view = notes if path is None else notes.scope(path)
         except NoteError as error:
             raise typer.BadParameter(str(error), param_hint="--scope") from None
-        for each in agents:
-            each.store = runs
         with value_of():
             yield MemoryServer(
-                facts=facts, notes=view, runs=runs, agents=agents, owner=served.owner, scope=facts_scope, trust=served.trust,
+                facts=facts, notes=view, runs=runs, answers=served.answers, owner=served.owner, scope=facts_scope, trust=served.trust,
                 subject=None if served.subject is None else subject_of(served.subject), read_only=served.read_only,
             )  # fmt: skip
 
@@ -187,7 +180,7 @@ async def _opened(served: Served) -> AsyncGenerator[tuple[KeepingProvider, Store
         )  # a wrong key fails here, before any change
         store = await more.enter_async_context(_stores.open_store("notes", given, key, anchor, new=True))
         runs = _stores.place_of("runs", given, new=True)
-        if runs.path.exists() or served.agent is not None:
+        if runs.path.exists() or served.answers:
             opened = await more.enter_async_context(_stores.open_store("runs", given, key, anchor, new=True))
             yield facts, store, opened
         else:

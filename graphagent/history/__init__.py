@@ -2,9 +2,9 @@
 
 Rows of a log come in, entries for people, other runs and files come out. Read the files in this order: `_entries` (what happened, and
 the state after each entry), `_carried` and `_fork` (runs that begin as others), `_rerun` (executing a run again),
-`_end` (ending a run), `_import` (conversations of elsewhere),
+`_import` (conversations of elsewhere),
 `_runs`, `_questions`, `_removing`, `_export` and `_redacting` (the runs of a store), `_places`, `_reach` and `_forgetting` (over everything kept),
-`_inspect`, `_following` and `_rules` (runs without their agents).
+`_inspect`, `_following`, `_rules` and `_without_agent` (runs without their agents).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphagent._lazy import lazy as _lazy
-from graphagent.history._end import end_run as end_run
 from graphagent.history._entries import Diff as Diff
 from graphagent.history._entries import Entry as Entry
 from graphagent.history._entries import Snapshot as Snapshot
@@ -46,6 +45,9 @@ from graphagent.history._runs import list_threads as list_threads
 from graphagent.history._runs import measure_runs as measure_runs
 from graphagent.history._runs import run_head as run_head
 from graphagent.history._runs import run_owners as run_owners
+from graphagent.history._without_agent import answer_run as answer_run
+from graphagent.history._without_agent import end_run as end_run
+from graphagent.history._without_agent import resume_run as resume_run
 
 if not TYPE_CHECKING:
     __getattr__ = _lazy(__name__, {})

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import structs
 from msgspec.msgpack import Decoder, Encoder
 
-from graphagent.errors import DamagedStoreError, SubmissionSizeError, ThreadFullError
+from graphagent.errors import DamagedStoreError, RunQueuedError, SubmissionSizeError, ThreadFullError
 from graphagent.log._header import SUBMITTED, rows_key
 from graphagent.log._log import Log
 from graphagent.log._segments import read_header
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.store import Change, Key
 
+DEFAULT = "default"
+"""The queue of runs for which none is given."""
 LARGEST = 2**26
 """Bytes with which a run may begin that is submitted."""
 _ITEMS, _THREADS = 0, 1
@@ -190,6 +192,23 @@ async def read_unbegun(
     log.along(*await removal_of(store, header), Put((*key, 1), submitted.row, expected=0))
     log.along(*(Put((*key, 0, number), data) for number, data in submitted.payloads.items()))
     return log
+
+
+async def read_either(
+    store: Store, owner: str, run_id: str, *, types: Types | None = None, look_up: LookUp | None = None
+) -> Log:
+    """Return the log of a run, as `Log.read` does; of one that was submitted and has not begun, as `read_unbegun` does.
+
+    Raises:
+        RunNotFoundError, DamagedStoreError, StoreError: as `Log.read`.
+    """
+    while True:
+        try:
+            return await Log.read(store, owner, run_id, types=types, look_up=look_up)
+        except RunQueuedError:
+            log = await read_unbegun(store, owner, run_id, types=types, look_up=look_up)
+        if log is not None:
+            return log
 
 
 async def removal_of(store: Store, header: RunHeader) -> list[Change]:

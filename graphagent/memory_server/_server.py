@@ -29,7 +29,6 @@ except ImportError:
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from graphagent._agent import Agent
     from graphagent.protocols import KeepingProvider, Store
 
 _INSTRUCTIONS = (
@@ -49,8 +48,7 @@ class MemoryServer:
         facts: The provider of the facts to serve.
         notes: The notes to serve, or a view of them: `notes.scope("/project/alpha")`. Their owner is the owner of the server.
         runs: The store with the runs whose open questions are served.
-        agents: The agents whose runs clients can answer, so that workers go on with them; each has `runs` as its store. Without them,
-            questions can only be read.
+        answers: Whether clients can answer the questions, so that workers go on with the runs. By default they can only read them.
         owner: Whose memory it is.
         subject: Serve facts about this subject only. New facts are about it, or else about the subject `user`.
         scope: Serve facts in this scope only. New facts are in it, or else in `agent:chat`.
@@ -59,7 +57,7 @@ class MemoryServer:
         read_only: Whether clients can only read.
 
     Raises:
-        ValueError: nothing is served, the notes have another owner, an agent has another store, or `trust` is not known.
+        ValueError: nothing is served, the notes have another owner, `answers` without `runs`, or `trust` is not known.
         TypeError: an argument is of the wrong type.
         MissingExtraError: the extra `mcp` is not installed.
     """
@@ -70,7 +68,7 @@ class MemoryServer:
         facts: KeepingProvider | None = None,
         notes: NoteView | None = None,
         runs: Store | None = None,
-        agents: Sequence[Agent[Any, Any]] = (),
+        answers: bool = False,
         owner: str = "",
         subject: Subject | None = None,
         scope: Scope | None = None,
@@ -78,6 +76,7 @@ class MemoryServer:
         read_only: bool = False,
     ) -> None:
         check_flag("read_only", read_only)
+        check_flag("answers", answers)
         owner = checked_owner(owner)
         if facts is None and notes is None and runs is None:
             raise ValueError("nothing is served; give facts=, notes= or runs=")
@@ -90,9 +89,8 @@ class MemoryServer:
             raise TypeError(
                 f"facts= is a provider that keeps a history, such as FileMemoryProvider('memory'), not {kind_of(facts)}"
             )
-        for agent in agents:
-            if runs is None or agent.store is not runs:
-                raise ValueError(f"the agent {agent.strategy.name!r} has another store; give it as runs=")
+        if answers and runs is None:
+            raise ValueError("answers=True is about questions of runs; give their store as runs=")
         if notes is not None and notes.owner != owner:
             raise ValueError(
                 f"the notes belong to owner {notes.owner!r}, and the server to {owner!r}; give both the same"
@@ -102,7 +100,7 @@ class MemoryServer:
         self._notes = notes
         read_only = read_only or (notes is not None and notes.read_only)
         served = None if facts is None else ServedFacts(facts, owner, subject, scope)
-        tools = MemoryTools(served, notes, runs, tuple(agents), owner, trust, read_only)
+        tools = MemoryTools(served, notes, runs, answers, owner, trust, read_only)
         self.mcp: MCPServer[Any] = MCPServer(
             "graphagent-memory", title="Memory", instructions=_INSTRUCTIONS, version=__version__,
             tools=list(tools.offered()), log_level="WARNING",

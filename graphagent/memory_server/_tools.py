@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -20,11 +20,10 @@ from mcp.server.mcpserver.utilities.func_metadata import FuncMetadata
 from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import ConfigDict, Field
 
-from graphagent._agent import Agent
 from graphagent._annotations import union_members
 from graphagent._tracebacks import frames_of, without_credentials
 from graphagent.errors import AnswerError, GraphAgentError
-from graphagent.history import PendingQuestion, Place, list_questions, reach
+from graphagent.history import PendingQuestion, Place, answer_run, list_questions, reach
 from graphagent.llm import Approve, Deny, ToolCall
 from graphagent.memory import KnownFact, NoteView, Source
 from graphagent.memory.agent_memory._shown import matching
@@ -88,8 +87,8 @@ class MemoryTools:
     facts_: ServedFacts | None
     notes_: NoteView | None
     runs: Store | None
-    agents: Sequence[Agent[Any, Any]]
-    """Those whose runs can be answered."""
+    answers: bool
+    """Whether runs can be answered."""
     owner: str
     trust: str
     """The trust of what clients save."""
@@ -116,7 +115,7 @@ class MemoryTools:
             (self.notes, "List notes", reads, self.notes_ is not None),
             (self.explain, "Explain why something is known", reads, has_any),
             (self.questions, "List open questions", reads, self.runs is not None),
-            (self.answer, "Answer an open question", acts, bool(self.agents) and writable),
+            (self.answer, "Answer an open question", acts, self.answers and writable),
         ):
             if is_offered:
                 yield _strict(Tool.from_function(_told(function), title=title, annotations=hints))
@@ -313,24 +312,19 @@ class MemoryTools:
         pending = next((each for each in asked if each.question.id == id), None)
         if pending is None:
             raise ToolError(f"the run {run_id!r} does not wait for {id!r}; the tool questions lists what waits")
-        agent = next((each for each in self.agents if each.strategy.name == pending.strategy), None)
-        if agent is None:
-            raise ToolError(
-                f"the runs of {pending.strategy!r} cannot be answered here; people can: graphagent runs answer"
-            )
         given, by = value, f"mcp {_client(context)}".strip()
         if (value is None and reason is not None) or (value is False and pending.question.kind in _VERDICTS):
             given = Deny(reason or "", by=by)
         elif value is True and pending.question.kind in _VERDICTS:
             given = Approve(by=by)
-        handle = agent.handle(run_id, owner=self.owner)
+        record = functools.partial(answer_run, self.runs, run_id, owner=self.owner)
         try:
-            await handle.answer(answers={id: given})
+            await record(answers={id: given})
         except AnswerError:
             # Some hosts send an object or a list as a text of JSON, which a question for a text takes as it is.
             if (read := _structure_in(given)) is None:
                 raise
-            await handle.answer(answers={id: read})
+            await record(answers={id: read})
         return answer(Answered(run_id=run_id, hint="A worker goes on with the run."))
 
     def _facts(self) -> ServedFacts:

@@ -25,6 +25,7 @@ from graphagent.log._entries import EffectRecorded, Resumed, Started
 from graphagent.log._header import RunHeader, header_key, time_of, title_of
 from graphagent.log._log import Log
 from graphagent.log._segments import read_header
+from graphagent.log._submitted import DEFAULT
 from graphagent.memory.steps._types import TaskStep
 from graphagent.run._after import settle_quietly
 from graphagent.run._answering import begin_features
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
+    from graphagent.run._questions import Question
     from graphagent.run._threads import Continued
 
 
@@ -131,7 +133,7 @@ async def begin_or_resume(run: AgentRun) -> None:
     if config.store is not None:
         await _claim(run, config.store)
     else:
-        _record_answers(run)
+        _record_given(run)
         run.log.append(Resumed())
     session.claimed, session.idle, session.unlearned = True, False, run.log.state.unlearned
     await begin_features(run)
@@ -254,10 +256,12 @@ async def _claim(run: AgentRun, store: Store) -> None:
         StoreError: it could not be read or written.
     """
     session, log, token = run.session, run.log, Token()
-    header = await _free(run, store)
+    header = await _free(log, store)
     died = header.deaths + 1 if header.written == "running" and header.claim is not None else 0
     due = await time_of(store) if session.is_left else 0
-    _append_resumed(run, structs.replace(header, written="running", deaths=died, due=due))
+    log.header = structs.replace(header, written="running", reason="", deaths=died, due=due)
+    _record_given(run)
+    _append_resumed(log, run.config)
     log.lost = False
     await log.claim(token)
     session.token = token
@@ -266,70 +270,85 @@ async def _claim(run: AgentRun, store: Store) -> None:
         raise TooManyDeathsError(run.run_id, died)
 
 
-async def queue_again(run: AgentRun, queue: str) -> RunHeader:
+async def queue_again(
+    log: Log, answers: Iterable[tuple[Question, object]] = (), config: RunConfig | None = None
+) -> RunHeader:
     """Write that a run which nobody executes is to be continued by a worker, with the answers to its questions. Return its header.
 
     Args:
-        run: The run, as it was read, with the answers.
-        queue: Where it waits, if it was never submitted.
+        log: Its log, as it was read.
+        answers: The questions, each with its answer.
+        config: Its agent, which continues it with its own strategy; None: it stays as it is.
 
     Raises:
         RunClaimedError: somebody executes it, or resumed it since it was read.
+        RunEndedError: it was ended.
         StoreError: it could not be read or written.
     """
-    store = run.config.runs
-    header = await _free(run, store)
-    due = await time_of(store)
-    _append_resumed(run, structs.replace(header, written="queued", queue=header.queue or queue, deaths=0, due=due))
-    await run.log.commit(header=True)
-    return run.log.header
+    store = log.store
+    assert store is not None
+    header, due = await _free(log, store), await time_of(store)
+    log.header = structs.replace(
+        header, claim=None, written="queued", reason="", queue=header.queue or DEFAULT, deaths=0, due=due
+    )
+    for question, answer in answers:
+        _record_answer(log, question, answer)
+    _append_resumed(log, config)
+    await log.commit(header=True)
+    return log.header
 
 
-async def _free(run: AgentRun, store: Store) -> RunHeader:
+async def _free(log: Log, store: Store) -> RunHeader:
     """Return the header of a run that nobody executes, as it is in the store. Its log continues from there.
 
     Raises:
         RunClaimedError: somebody executes it, or resumed it since it was read.
+        RunEndedError: it was ended.
         StoreError: it could not be read.
     """
-    header, version = await read_header(store, run.owner, run.run_id)
+    owner, run_id = log.header.owner, log.header.run_id
+    header, version = await read_header(store, owner, run_id)
     header.check_free()
     if header.written == "ended":
-        raise RunEndedError(run.run_id, header.reason)
-    log = run.log
+        raise RunEndedError(run_id, header.reason)
     if header.last > log.committed:
-        raise RunClaimedError(run.run_id, "another process, which continued it")
+        raise RunClaimedError(run_id, "another process, which continued it")
     log.is_at(header, version)
     log.waits_no_more()
     return header
 
 
-def _append_resumed(run: AgentRun, header: RunHeader) -> None:
-    """Append that the run continues with the strategy of its agent, to which a migration may have moved it, and the answers to its questions."""
-    config, log = run.config, run.log
+def _append_resumed(log: Log, config: RunConfig | None) -> None:
+    """Append that a run continues: with the strategy of its agent, to which a migration may have moved it, or with its own."""
+    if config is None:
+        log.append(Resumed())
+        return
     outline = config.strategy.outline
-    changed = outline if outline.digest != header.strategy_digest else None
-    log.header = structs.replace(header, reason="", strategy_digest=outline.digest, version=config.named_version)
-    _record_answers(run)
+    changed = outline if outline.digest != log.header.strategy_digest else None
+    log.header = structs.replace(log.header, strategy_digest=outline.digest, version=config.named_version)
     log.append(Resumed(strategy=changed, declared=config.declared_since(log.state.run)))
 
 
-def _record_answers(run: AgentRun) -> None:
-    """Append the answers that were given, where the nodes find them that asked."""
-    session, log = run.session, run.log
+def _record_given(run: AgentRun) -> None:
+    """Append the answers that a run of this process was given."""
+    session = run.session
     for id_, answer in session.answers.items():
-        question, stored = session.question(id_), log.state.questions.get(id_)
-        if stored is None:
-            continue
-        declined = answer if question.kind == "question" and isinstance(answer, Deny) else None
-        kind = stored_answer_type(question.kind, question.type, declined=declined is not None)
-        log.append(
-            EffectRecorded(
-                at=stored.at, kind="answer", key=stored.key, value=log.keep(answer, kind),
-                error=None if declined is None else (DeclinedError.__name__, declined.reason),
-                lasting=stored.key.startswith(f"{SCOPE}/"),
-            )
-        )  # fmt: skip
-        session.asked.pop(id_, None)
+        if id_ in run.log.state.questions:
+            _record_answer(run.log, session.question(id_), answer)
+            session.asked.pop(id_, None)
     session.answers.clear()
     session.idle = False  # the commit may fail, and the answers are there all the same
+
+
+def _record_answer(log: Log, question: Question, answer: object) -> None:
+    """Append an answer, where the node finds it that asked."""
+    stored = log.state.questions[question.id]
+    declined = answer if question.kind == "question" and isinstance(answer, Deny) else None
+    kind = stored_answer_type(question.kind, question.type, declined=declined is not None)
+    log.append(
+        EffectRecorded(
+            at=stored.at, kind="answer", key=stored.key, value=log.keep(answer, kind),
+            error=None if declined is None else (DeclinedError.__name__, declined.reason),
+            lasting=stored.key.startswith(f"{SCOPE}/"),
+        )
+    )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from graphagent import _clock
 from graphagent._dispatch import by_type, listener
@@ -19,7 +19,7 @@ from graphagent.run._deps import make_deps
 from graphagent.run._ending import end, fail, is_idle, stop, suspend, write_end
 from graphagent.run._final_errors import Suspend
 from graphagent.run._middleware import around_run
-from graphagent.run._people import only_question, results_by_question, take_answers
+from graphagent.run._people import NO_ANSWER, Asking, checked_answers
 from graphagent.run._session import with_heartbeat
 from graphagent.run._sites import check_prices, sites, with_sub_agents
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound="Event")
 O = TypeVar("O", covariant=True)
-_NO_ANSWER: Any = object()
 
 
 class Run(Generic[O]):
@@ -217,7 +216,7 @@ class Run(Generic[O]):
 
     def answer(
         self,
-        answer: object = _NO_ANSWER,
+        answer: object = NO_ANSWER,
         /,
         *,
         answers: Mapping[str, object] | None = None,
@@ -233,11 +232,8 @@ class Run(Generic[O]):
         Raises:
             AnswerError: an answer does not fit its question. None of the answers is recorded.
         """
-        if answer is _NO_ANSWER and answers is None and results is None:
-            raise TypeError("no answer was given: write run.answer(…), or run.answer(answers={id: …})")
         self._run.check_continues()
-        given = {only_question(self._run): answer} if answer is not _NO_ANSWER else {}
-        take_answers(self._run, {**given, **(answers or {}), **results_by_question(self._run, results or {})})
+        self._run.session.answers.update(checked_answers(Asking.of(self._run), answer, answers, results))
 
     async def aclose(self) -> None:
         """Release the run, so that another process can continue it. A run that ended, waits, sleeps or is paused has been released."""

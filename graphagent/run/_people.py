@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from graphagent import _clock
 from graphagent.codec._blobs import HeldBlobs
@@ -29,11 +30,14 @@ from graphagent.run._sleep import now, wait_until
 from graphagent.run._times import Deadline, moment_of
 
 if TYPE_CHECKING:
+    from graphagent.log._log import Log
     from graphagent.log._visits import Effect
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._effects import Effects
 
 _NEVER = Deadline()
+NO_ANSWER: Any = object()
+"""Stands for an answer that was not given: any value may be one."""
 
 
 async def ask(
@@ -129,39 +133,86 @@ def _next(effects: Effects) -> tuple[str, str]:
     return key, name if number == 1 else f"{name}:{number}"
 
 
-def take_answers(run: AgentRun, answers: Mapping[str, object]) -> None:
-    """Take answers to open questions, by their ids, which are recorded when the run is resumed.
+class Asking(NamedTuple):
+    """A run whose questions are answered: by its agent, or by a program that has only its log."""
+
+    run_id: str
+    log: Log
+    question: Callable[[str], Question]
+    """Returns an open question by its id."""
+    tools: Callable[[], Iterable[Tool]]
+    """Returns the tools that its nodes may use, as far as they are known."""
+
+    @staticmethod
+    def of(run: AgentRun) -> Asking:
+        """Return a run of an agent."""
+        return Asking(run.run_id, run.log, run.session.question, partial(_known_tools, run))
+
+    @staticmethod
+    def stored(log: Log) -> Asking:
+        """Return a run without its agent: what may be answered is known by the JSON schemas in its log."""
+        run_id = log.header.run_id
+
+        def question(id_: str) -> Question:
+            return open_question(log, run_id, log.state.questions[id_], Any, Any)
+
+        return Asking(run_id, log, question, lambda: ())
+
+    def refusal(self, error: AnswerError) -> AnswerError:
+        """Return an error of this run."""
+        error.run_id = self.run_id
+        return error
+
+
+def checked_answers(
+    asking: Asking, answer: object, answers: Mapping[str, object] | None, results: Mapping[str, object] | None
+) -> dict[str, object]:
+    """Return answers to open questions by their ids, as they are recorded.
+
+    Args:
+        asking: The run.
+        answer: The answer to the only open question, or NO_ANSWER.
+        answers: Answers by the ids of their questions.
+        results: Results of deferred tool calls, by the ids of the calls.
 
     Raises:
-        AnswerError: one does not fit its question. None of the answers is taken.
+        AnswerError: one does not fit its question.
+        TypeError: there is none.
     """
-    checked: dict[str, object] = {}
-    for id_, each in answers.items():
-        if id_ not in run.log.state.questions:
-            expired = run.log.state.expired.get(id_)
-            if expired is not None:
-                raise run.of_run(LateAnswerError(id_, moment_of(expired)))
-            ids = ", ".join(map(repr, run.log.state.questions)) or "none"
-            raise run.of_run(AnswerError(id_, f"run {run.run_id!r} has no open question {id_!r}; open are: {ids}"))
-        question = run.session.question(id_)
-        try:
-            checked[id_] = answer = question.check(each)
-            if isinstance(answer, Approve | Deny) and answer.at is None:
-                checked[id_] = replace(answer, at=datetime.fromtimestamp(_clock.now() / 1000, UTC))
-            _check_use(run, question, checked[id_])
-        except AnswerError as error:
-            raise run.of_run(error) from None
-    run.session.answers.update(checked)
+    if answer is NO_ANSWER and answers is None and results is None:
+        raise TypeError("no answer was given: pass the answer to the only question, or answers={id: …}")
+    given = {_only_question(asking): answer} if answer is not NO_ANSWER else {}
+    given = {**given, **(answers or {}), **_results_by_question(asking, results or {})}
+    return {id_: _checked(asking, id_, each) for id_, each in given.items()}
 
 
-def results_by_question(run: AgentRun, results: Mapping[str, object]) -> dict[str, object]:
+def _checked(asking: Asking, id_: str, answer: object) -> object:
+    log = asking.log
+    if id_ not in log.state.questions:
+        expired = log.state.expired.get(id_)
+        if expired is not None:
+            raise asking.refusal(LateAnswerError(id_, moment_of(expired)))
+        ids = ", ".join(map(repr, log.state.questions)) or "none"
+        raise asking.refusal(AnswerError(id_, f"run {asking.run_id!r} has no open question {id_!r}; open are: {ids}"))
+    question = asking.question(id_)
+    try:
+        checked = question.check(answer)
+        if isinstance(checked, Approve | Deny) and checked.at is None:
+            checked = replace(checked, at=datetime.fromtimestamp(_clock.now() / 1000, UTC))
+        _check_use(asking, question, checked)
+    except AnswerError as error:
+        raise asking.refusal(error) from None
+    return checked
+
+
+def _results_by_question(asking: Asking, results: Mapping[str, object]) -> dict[str, object]:
     """Return results of deferred tool calls by the ids of their questions; those of sub-agents are longer than those of the calls.
 
     Raises:
         AnswerError: the run waits for no such result.
     """
     found: dict[str, object] = {}
-    open_ = [run.session.question(id_) for id_ in run.log.state.questions]
+    open_ = [asking.question(id_) for id_ in asking.log.state.questions] if results else ()
     calls = {each.id: each.call.id for each in open_ if each.kind == "result" and each.call is not None}
     for key, result in results.items():
         ids = [key] if key in calls else [id_ for id_, call in calls.items() if call == key]
@@ -170,42 +221,44 @@ def results_by_question(run: AgentRun, results: Mapping[str, object]) -> dict[st
             shown = ", ".join(map(repr, calls)) or "none"
             asked = f"question {key!r} is of the kind {kind!r}, and answered with answers=" if kind else ""
             several = (
-                f"several open calls have the id {key!r}" if ids else f"run {run.run_id!r} has no open question {key!r}"
+                f"several open calls have the id {key!r}"
+                if ids
+                else f"run {asking.run_id!r} has no open question {key!r}"
             )
-            raise run.of_run(AnswerError(key, asked or f"{several}; open are: {shown}"))
+            raise asking.refusal(AnswerError(key, asked or f"{several}; open are: {shown}"))
         found[ids[0]] = result
     return found
 
 
-def only_question(run: AgentRun) -> str:
+def _only_question(asking: Asking) -> str:
     """Return the id of the only open question.
 
     Raises:
         AnswerError: there is none, or there are several.
     """
-    questions = run.log.state.questions
-    if len(questions) == 1:
-        return next(iter(questions))
-    if not questions:
-        ended = "has ended and " if run.done else ""
-        raise run.of_run(AnswerError("", f"run {run.run_id!r} {ended}waits for no answer; leave it out"))
-    ids = ", ".join(map(repr, questions))
-    text = f"run {run.run_id!r} waits for several answers: pass answers={{id: …}}; the ids are {ids}"
-    raise run.of_run(AnswerError("", text))
+    state = asking.log.state
+    if len(state.questions) == 1:
+        return next(iter(state.questions))
+    if not state.questions:
+        ended = "has ended and " if state.run.status == "done" else ""
+        raise asking.refusal(AnswerError("", f"run {asking.run_id!r} {ended}waits for no answer; leave it out"))
+    ids = ", ".join(map(repr, state.questions))
+    text = f"run {asking.run_id!r} waits for several answers: pass answers={{id: …}}; the ids are {ids}"
+    raise asking.refusal(AnswerError("", text))
 
 
-def _check_use(run: AgentRun, question: Question, answer: object) -> None:
+def _check_use(asking: Asking, question: Question, answer: object) -> None:
     """Check that a tool takes the arguments that were changed, and that the store can hold the answer."""
     call, changed = question.call, answer.arguments if isinstance(answer, Approve) else None
     if call is not None and changed is not None:
-        for tool in _known_tools(run):
+        for tool in asking.tools():
             try:
                 if tool.name == call.name:
                     tool.check(changed)
             except ArgumentsError as error:
                 text = f"the answer to {question.id!r} changes the call: {error}"
                 raise AnswerError(question.id, text) from None
-    if run.log.durable:
+    if asking.log.durable:
         try:
             kind = Deny if isinstance(answer, Deny) else question.type
             encode(answer, HeldBlobs(), kind)

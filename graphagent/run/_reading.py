@@ -14,7 +14,6 @@ from graphagent.errors import (
     MigrationError,
     RunError,
     RunNotFoundError,
-    RunQueuedError,
     StrategyChangedError,
 )
 from graphagent.graph._forks import Each
@@ -26,7 +25,7 @@ from graphagent.log._entries import Migrated
 from graphagent.log._log import Log
 from graphagent.log._replay import Replay, place_of
 from graphagent.log._segments import root_of
-from graphagent.log._submitted import read_unbegun
+from graphagent.log._submitted import read_either
 from graphagent.log._visits import PLACED, UNSET, Source
 from graphagent.memory._references import ALL_KINDS, reference_to, references_in
 from graphagent.memory.transcript._again import known_in, show_again
@@ -77,14 +76,9 @@ async def read_any_log(config: RunConfig, owner: str, run_id: str) -> Log:
     async def look_up(codec: EntryCodec, rows: Sequence[bytes]) -> None:
         await look_up_references(config.features_at, owner, codec, rows)
 
-    while True:
-        try:
-            return await read_log(config, owner, run_id)
-        except RunQueuedError:
-            log = await read_unbegun(config.runs, owner, run_id, types=config.kind_of_step, look_up=look_up)
-        if log is not None:
-            log.codec.refers_at[""] = config.refers
-            return log
+    log = await read_either(config.runs, owner, run_id, types=config.kind_of_step, look_up=look_up)
+    log.codec.refers_at[""] = config.refers
+    return log
 
 
 async def read_run(config: RunConfig, owner: str, run_id: str, *, allow_changed: bool = False) -> AgentRun:

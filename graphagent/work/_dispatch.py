@@ -15,7 +15,6 @@ from graphagent.work._in_process import InProcess
 if TYPE_CHECKING:
     from graphagent.log._header import RunHeader
     from graphagent.protocols import Dispatcher, Store
-    from graphagent.run._config import RunConfig
 
 _log = logging.getLogger("graphagent.work")
 _made: WeakKeyDictionary[Any, Dispatcher] = WeakKeyDictionary()
@@ -40,12 +39,18 @@ def dispatcher_of(store: Store, given: Dispatcher | None) -> Dispatcher:
     return made
 
 
-async def tell(config: RunConfig, header: RunHeader) -> None:
-    """Notify workers of a run that is due. A failure is logged, since workers also find the run in the store, as they find runs that are due later."""
-    if header.due > _clock.now():
+async def tell(store: Store, header: RunHeader, given: Dispatcher | None = None) -> None:
+    """Notify workers of a run that is queued and due. A failure is logged, since workers also find the run in the store, as they find runs that are due later.
+
+    Args:
+        store: Where the run is.
+        header: The run.
+        given: The dispatcher of its agent, if that was given one.
+    """
+    if header.written != "queued" or header.due > _clock.now():
         return
-    dispatcher = dispatcher_of(config.runs, config.dispatcher)
-    is_sealed = innermost(config.runs) is not config.runs and not isinstance(dispatcher, InProcess)
+    dispatcher = dispatcher_of(store, given)
+    is_sealed = innermost(store) is not store and not isinstance(dispatcher, InProcess)
     # Data that can be read only with the key is not put into a queue.
     owner, run_id = ("", "") if is_sealed else (header.owner, header.run_id)
     try:

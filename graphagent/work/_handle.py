@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import anyio
 
@@ -15,13 +15,13 @@ from graphagent.log._asked import ask, asked_key
 from graphagent.log._changes import Changes
 from graphagent.log._header import time_of
 from graphagent.log._segments import read_header, read_written
-from graphagent.log._submitted import first_in_line
-from graphagent.run._beginning import queue_again
+from graphagent.log._submitted import DEFAULT, first_in_line
 from graphagent.run._ending import end_here
+from graphagent.run._people import NO_ANSWER
+from graphagent.run._requeueing import answer_stored, resume_stored
 from graphagent.run._submitting import read_any
 from graphagent.store import Delete
 from graphagent.work._dispatch import tell
-from graphagent.work._submit import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 O = TypeVar("O", covariant=True)
 _MOVING: tuple[Status, ...] = ("queued", "running", "sleeping", "interrupted")
 """Where a run goes on by itself, in a worker."""
-_NO_ANSWER: Any = object()
 
 
 class RunHandle(Generic[O]):
@@ -125,7 +124,7 @@ class RunHandle(Generic[O]):
 
     async def answer(
         self,
-        answer: object = _NO_ANSWER,
+        answer: object = NO_ANSWER,
         /,
         *,
         answers: Mapping[str, object] | None = None,
@@ -139,27 +138,28 @@ class RunHandle(Generic[O]):
             results: Results of deferred tool calls, by the ids of the calls; `ToolError(reason)` for one that failed.
 
         Raises:
-            AnswerError: an answer fits no open question, or not its type; nothing was written.
-            RunClaimedError: the run was answered and continued elsewhere meanwhile.
+            AnswerError: an answer fits no open question, or not its type, or somebody else has answered it; nothing was written.
+            RunClaimedError: a process executes the run.
             RunEndedError: the run was ended.
             StoreError: the store cannot be read or written.
         """
-        run = await read_any(self._config, self._owner, self._run_id)
-        run.handle.answer(*(() if answer is _NO_ANSWER else (answer,)), answers=answers, results=results)
-        await tell(self._config, await queue_again(run, DEFAULT))
+        config = self._config
+        header = await answer_stored(config.runs, self._owner, self._run_id, answer, answers, results, config)
+        await tell(config.runs, header, config.dispatcher)
 
     async def resume(self) -> None:
-        """Have a worker continue the run, which was stopped by an error, a pause, or the death of its process.
+        """Have a worker continue the run, which was paused, failed, was cancelled, or whose process died. Nothing is done twice.
+
+        A run that is over, waits for an answer, sleeps or is queued stays as it is.
 
         Raises:
-            RunClaimedError: a process executes the run, or it was continued elsewhere meanwhile.
+            RunNotFoundError: it was removed.
+            RunClaimedError: a process executes the run.
             RunEndedError: the run was ended.
-            StrategyChangedError: the strategy has changed since.
             StoreError: the store cannot be read or written.
         """
-        run = await read_any(self._config, self._owner, self._run_id)
-        run.check_continues()
-        await tell(self._config, await queue_again(run, DEFAULT))
+        config = self._config
+        await tell(config.runs, await resume_stored(config.runs, self._owner, self._run_id), config.dispatcher)
 
     async def fork(
         self,
@@ -185,7 +185,7 @@ class RunHandle(Generic[O]):
         """
         wanted = Fork(at, before, after, edit, run_id, allow_changed)
         header = await fork_for_workers(self._config, self._owner, self._run_id, wanted, DEFAULT)
-        await tell(self._config, header)
+        await tell(self._config.runs, header, self._config.dispatcher)
         return RunHandle(self._config, header.run_id, header.owner)
 
     async def end(self, reason: str = "") -> RunResult[O]:
@@ -220,10 +220,10 @@ class RunHandle(Generic[O]):
         with suppress(StoreError, RunNotFoundError):
             following = await first_in_line(store, self._owner, thread, await time_of(store))
             if following:
-                await tell(self._config, (await read_header(store, self._owner, following))[0])
+                await tell(store, (await read_header(store, self._owner, following))[0], self._config.dispatcher)
 
     async def pause(self, reason: str = "") -> RunResult[O]:
-        """Have a worker stop the run before its next effect or node, and return the result. `agent.resume` continues it.
+        """Have a worker stop the run before its next effect or node, and return the result. `resume` continues it.
 
         A run that no worker executes stays as it is.
 

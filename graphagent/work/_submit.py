@@ -13,7 +13,7 @@ from graphagent.errors import RunClaimedError, RunExistsError, RunNotFoundError,
 from graphagent.log._header import RETAINED, RunHeader, thread_key, time_of, title_of
 from graphagent.log._log import Log
 from graphagent.log._segments import read_header
-from graphagent.log._submitted import place_at_end, read_line, read_submitted, submitted_key
+from graphagent.log._submitted import DEFAULT, place_at_end, read_line, read_submitted, submitted_key
 from graphagent.run._reading import read_log
 from graphagent.run._submitting import log_of, submission
 from graphagent.run._threads import run_of
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from graphagent.run._agent_run import AgentRun
     from graphagent.run._config import RunConfig
 
-DEFAULT = "default"
-"""The queue of runs for which none is given."""
 _LONGEST, _URGENT = 128, 2**31
 """The most characters of the name of a queue, and the bound of priorities, as dispatchers can have them."""
 
@@ -132,7 +130,7 @@ async def submit(run: AgentRun, settings: Settings) -> RunHeader:
             await log.commit(header=True)
         except RunClaimedError:
             continue  # a run of this id, or of this thread, was submitted since these were read
-        await tell(config, log.header)
+        await tell(store, log.header, config.dispatcher)
         return log.header
 
 

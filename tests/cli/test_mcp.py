@@ -22,7 +22,6 @@ import pytest
         ("--scope /a//..", "scope '/a//..'"),
         ("--trust high", "trust='high' is not a level of trust"),
         ("--key env:NOTHING", "NOTHING"),
-        ("--agent nothing.py:agents", "nothing.py"),
     ],
 )
 def test_a_wrong_option_is_named(run, words, said):

@@ -236,8 +236,8 @@ async def test_runs_that_wait_and_runs_that_used_a_fact():
         assert used.startswith("run used: in the prompt of entry ")
 
 
-async def test_a_question_is_answered_where_the_agent_is_known():
-    """What does not fit is refused, who approved is kept, and a worker goes on with the run."""
+async def test_a_question_is_answered_where_that_is_allowed():
+    """What does not fit is refused, who approved is kept, and a worker, which has the agent, goes on with the run."""
     store, publish = MemoryStore(), approval("Publish it?")
     notice = Strategy(
         "notice",
@@ -247,30 +247,29 @@ async def test_a_question_is_answered_where_the_agent_is_known():
     )
     asks = ask_human("How many?", int)
     agents = [Agent(notice, store=store), Agent(Strategy("number", START >> asks >> END), store=store)]
-    other = Agent(Strategy("other", START >> ask_human("Why?", str) >> END), store=store)
     await agents[0].run("x", run_id="yes", owner="ada")
     await agents[0].run("x", run_id="no", owner="ada")
     await agents[0].run("x", run_id="his", owner="bob")
     await agents[1].run("x", run_id="number", owner="ada")
-    await other.run("x", run_id="other", owner="ada")
-    async with Client(served(store, "ada", agents=agents).mcp) as client:
+    async with Client(served(store, "ada").mcp) as client:
+        assert "answer" not in {tool.name for tool in (await client.list_tools()).tools}
+    async with Client(served(store, "ada", answers=True).mcp) as client:
         ids = {each["run_id"]: each["id"] for each in (await call(client, "questions"))["questions"]}
-        assert set(ids) == {"yes", "no", "number", "other"}
+        assert set(ids) == {"yes", "no", "number"}
         number = {"run_id": "number", "id": ids["number"]}
         assert "does not fit" in await refused(client, "answer", **number, value="many")
         assert "does not wait for" in await refused(client, "answer", run_id="his", id=ids["yes"], value=True)
-        assert "cannot be answered here" in await refused(client, "answer", run_id="other", id=ids["other"], value="x")
         await call(client, "answer", **number, value=42)
         await call(client, "answer", run_id="yes", id=ids["yes"], value=True)
         await call(client, "answer", run_id="no", id=ids["no"], value=False, reason="too early")
-        assert [each["run_id"] for each in (await call(client, "questions"))["questions"]] == ["other"]
+        assert (await call(client, "questions"))["questions"] == []
     async with anyio.create_task_group() as group:
         group.start_soon(Worker(agents).run)
         ended = [await agents[run == "number"].handle(run, owner="ada").wait(60) for run in ("yes", "no", "number")]
         group.cancel_scope.cancel()
     assert [each.output for each in ended] == ["approved by mcp mcp 0.1.0", "denied: too early", 42]
-    with pytest.raises(ValueError, match="the agent 'number' has another store; give it as runs="):
-        MemoryServer(runs=MemoryStore(), agents=agents[1:])
+    with pytest.raises(ValueError, match="answers=True is about questions of runs"):
+        MemoryServer(facts=StoreMemoryProvider(store), answers=True)
 
 
 async def test_a_text_that_is_json_stays_a_text():
@@ -280,7 +279,7 @@ async def test_a_text_that_is_json_stays_a_text():
     counted = Agent(Strategy("counted", START >> ask_human("How many?", dict[str, int]) >> END), store=store)
     await named.run("x", run_id="named")
     await counted.run("x", run_id="counted")
-    async with Client(served(store, agents=[named, counted]).mcp) as client:
+    async with Client(served(store, answers=True).mcp) as client:
         for value in ("null", "[1]"):
             word = await call(client, "remember_fact", keyword="words", value=value, several=True)
         await call(client, "forget", ids=[word["id"]], value="null")

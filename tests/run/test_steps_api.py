@@ -1067,7 +1067,7 @@ async def test_answers_need_a_question():
     run = an_agent().start("task", run_id="r1")
     with pytest.raises(AnswerError, match="'r1' waits for no answer"):
         run.answer(True)
-    with pytest.raises(TypeError, match=r"run\.answer\(answers="):
+    with pytest.raises(TypeError, match=r"no answer was given: .*answers="):
         run.answer()
     run.answer(answers={})
     assert (await run.finish()).output == "Eight."

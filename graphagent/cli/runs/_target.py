@@ -185,6 +185,21 @@ class ExecuteTarget(ReadTarget):
     ] = cast("str", ...)  # makes it a required option
 
 
+@dataclass(frozen=True, slots=True)
+class ContinueTarget(ReadTarget):
+    """Runs to continue: here by an agent, or by a worker."""
+
+    agent: Annotated[
+        str | None,
+        option(
+            "--agent",
+            "MODULE:AGENT",
+            "A module or file, and the name of an agent in it, or of a function that returns one, which continues the run here. Default: a "
+            "worker continues it.",
+        ),
+    ] = None
+
+
 async def run_named(store: Store, owner: str, text: str | None) -> str:
     """Return the id of a run named in full, by the beginning of its id, or not at all, which means the newest run.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ from graphagent.cli.runs._progress import live_progress
 from graphagent.cli.runs._prompt_answers import ask_all, denied, read_answers
 from graphagent.cli.runs._target import (
     AllowChanged,
+    ContinueTarget,
     ExecuteTarget,
     NewId,
     ReadTarget,
@@ -33,7 +34,7 @@ from graphagent.llm import Approve, Deny
 if TYPE_CHECKING:
     from graphagent import Agent
     from graphagent.protocols import Store
-    from graphagent.run import RunHeader, RunResult
+    from graphagent.run import Question, RunHeader, RunResult
 
 Work = Callable[["Agent[Any, Any]", "Store"], Awaitable["RunResult[Any]"]]
 
@@ -66,34 +67,50 @@ def answer(
         option("--deny", "REASON", "Decline whatever is asked; of several questions, those whose ids are named."),
     ] = None,
     by: Annotated[str, option("--by", "NAME", "The person who decides; stored with an approval or a denial.")] = "",
-    target: ExecuteTarget,
+    target: ContinueTarget,
     allow_changed: AllowChanged = False,
     as_json: Json = False,
 ) -> None:
-    """Answer the questions of a run, and resume it. Ctrl-C pauses it."""
+    """Answer the questions of a run, and resume it; without --agent, a worker does that. Ctrl-C pauses it."""
     given: dict[str, object] = {}
     run_id = ""
+
+    def give(questions: Sequence[Question], status: str) -> None:
+        if not questions:
+            raise AnswerError("", f"run {run_id!r} does not wait for an answer: it is {status}")
+        try:
+            if deny is not None:
+                given.update(denied(questions, answers or (), deny))
+            else:
+                given.update(read_answers(questions, answers) if answers else ask_all(questions))
+        except typer.Exit:
+            aside(f"Answer with: {target.answer(run_id, questions)}")
+            raise
+        given.update({id_: replace(each, by=by) for id_, each in given.items() if isinstance(each, Approve | Deny)})
 
     async def read(agent: Agent[Any, Any], store: Store) -> None:
         nonlocal run_id
         run_id = await run_named(store, target.owner, run)
         stored = await agent.read(run_id, owner=target.owner, allow_changed=allow_changed)
-        if not stored.questions:
-            raise AnswerError("", f"run {run_id!r} does not wait for an answer: it is {stored.result.status}")
-        try:
-            if deny is not None:
-                given.update(denied(stored.questions, answers or (), deny))
-            else:
-                given.update(read_answers(stored.questions, answers) if answers else ask_all(stored.questions))
-        except typer.Exit:
-            aside(f"Answer with: {target.answer(run_id, stored.questions)}")
-            raise
-        given.update({id_: replace(each, by=by) for id_, each in given.items() if isinstance(each, Approve | Deny)})
+        give(stored.questions, stored.result.status)
 
     async def work(agent: Agent[Any, Any], _: Store) -> RunResult[Any]:
         return await agent.resume(run_id, answers=given, owner=target.owner, allow_changed=allow_changed)
 
-    _execute(target, work, before=read, as_json=as_json)
+    async def record() -> RunHeader:
+        nonlocal run_id
+        from graphagent.history import answer_run, read_run
+
+        async with target.open() as (store, _):
+            run_id = await run_named(store, target.owner, run)
+            stored = await read_run(store, run_id, owner=target.owner)
+            give(stored.questions, stored.head.status)
+            return await answer_run(store, run_id, answers=given, owner=target.owner)
+
+    if target.agent is None:
+        _report_left(target, anyio.run(record), as_json=as_json)
+    else:
+        _execute(target, work, before=read, as_json=as_json)
 
 
 def end(
@@ -182,8 +199,17 @@ def rerun(
     _execute(target, work, as_json=as_json)
 
 
+def _report_left(target: ReadTarget, head: RunHeader, *, as_json: bool) -> None:
+    """Print the state of a run that is left to workers."""
+    if as_json:
+        print(json_text(plain(head)))
+    else:
+        here = target.command(f"resume {shlex.quote(head.run_id)}")
+        aside(f"Run {head.run_id}: {head.status}. A worker continues it, or: {here}")
+
+
 def _execute(
-    target: ExecuteTarget,
+    target: ReadTarget,
     work: Work,
     *,
     before: Callable[[Agent[Any, Any], Store], Awaitable[None]] | None = None,

@@ -101,6 +101,20 @@ def test_an_answer_lets_a_run_go_on(run, begun, home):
     assert again.err == "error: run 'mail-1' does not wait for an answer: it is done\n"
 
 
+def test_without_the_agent_an_answer_is_recorded_and_a_worker_continues_the_run(run, begun, home):
+    """Nothing is executed here. What does not fit is refused, and who comes second is told."""
+    begun("agent", "mail-1")
+    assert "asks for yes or no" in run("runs", "answer", "mail-1", "perhaps", *STORE).err
+    ended = run("runs", "answer", "mail-1", "yes", "--by", "Ada", *STORE)
+    here = "graphagent runs resume mail-1 --agent MODULE:AGENT --store runs.db"
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err == f"Run mail-1: queued. A worker continues it, or: {here}\n"
+    again = run("runs", "answer", "mail-1", "no", *STORE)
+    assert (again.code, again.err) == (1, "error: run 'mail-1' does not wait for an answer: it is queued\n")
+    assert _effects(home) == ["drafted"]
+    assert run("runs", "resume", "mail-1", *AGENT).out == "sent\n"
+
+
 def test_a_wrong_answer_changes_nothing(run, begun, home):
     """The error says what is asked for, and the run still waits."""
     begun("agent", "mail-1")
