@@ -28,9 +28,14 @@ Child: TypeAlias = "Html | str | int | Iterable[Child] | None"
 """What an element contains; None is nothing."""
 
 
+def visible(text: str) -> str:
+    """Return text as it is shown: characters that act on the text around them are `�`."""
+    return _ACTING.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
 def escape(text: str) -> str:
-    """Return text as it may stand in an element or in a quoted attribute. What acts on the text around it is shown as `�`."""
-    return _ACTING.sub("\ufffd", text.replace("\r\n", "\n")).translate(_ESCAPED)
+    """Return text as it may stand in an element or in a quoted attribute, `visible`."""
+    return visible(text).translate(_ESCAPED)
 
 
 def join(children: Child) -> Html:

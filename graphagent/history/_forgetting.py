@@ -182,7 +182,8 @@ def _all_of(places: Places, owner: str) -> list[tuple[str, _Work]]:
     works += [
         (name, partial(_erase, view, owner, store_of(view), of_notes)) for name, view in places.notes_apart().items()
     ]
-    works += [(name, partial(each.forget, owner=owner, everything=True)) for name, each in places.providers.items()]
+    providers = [*places.inside.items(), *places.providers.items()]  # those inside forget what they have in memory
+    works += [(name, partial(each.forget, owner=owner, everything=True)) for name, each in providers]
     return works
 
 

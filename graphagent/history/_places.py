@@ -27,6 +27,8 @@ class Places:
     stores: dict[str, Store] = field(default_factory=dict[str, "Store"])
     """With everything that is in them."""
     providers: dict[str, KeepingProvider] = field(default_factory=dict[str, "KeepingProvider"])
+    inside: dict[str, KeepingProvider] = field(default_factory=dict[str, "KeepingProvider"])
+    """A provider that was given beside the store that has its facts, by the name of the store."""
     notes: dict[str, NoteView] = field(default_factory=dict[str, NoteView])
 
     @staticmethod
@@ -56,12 +58,12 @@ class Places:
                 )
         if not seen:
             raise TypeError("say where to forget: a store, notes or a provider, such as SqliteStore('runs.db')")
-        stores = {id(each) for each in found.stores.values()}  # of which all facts count already
-        found.providers = {
-            name: each
-            for name, each in found.providers.items()
-            if not (isinstance(each, StoreMemoryProvider) and id(each.store) in stores)
-        }
+        for name, each in [*found.providers.items()]:
+            for known, store in found.stores.items():
+                if (
+                    isinstance(each, StoreMemoryProvider) and each.store is store
+                ):  # all facts of the store count already
+                    found.inside[known] = found.providers.pop(name)
         return found
 
     def names(self) -> set[str]:
@@ -89,7 +91,7 @@ class Places:
         inside: dict[str, KeepingProvider] = {}
         for name, store in self.stores.items():
             if [item async for item in store.scan(facts_of(owner), limit=1)]:
-                inside[name] = StoreMemoryProvider(store)
+                inside[name] = self.inside.get(name) or StoreMemoryProvider(store)
         return {**inside, **self.providers}
 
     async def all_notes(self, owner: str) -> dict[str, NoteView]:

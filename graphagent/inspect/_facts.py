@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncIterator
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from graphagent import _clock
 from graphagent._article import counted
 from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
+from graphagent.inspect._forms import text_form, text_sent
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, nothing, page, told
-from graphagent.memory import Concept, Scope, ScopeKind, Subject, Withdrawal
+from graphagent.inspect._layout import Site, nothing, page, reach_label, told
+from graphagent.memory import (
+    Concept,
+    FactType,
+    MultipleFacts,
+    Scope,
+    ScopeKind,
+    SingleFact,
+    Source,
+    Subject,
+    Withdrawal,
+    resolve,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from starlette.requests import Request
+    from starlette.responses import Response
 
-    from graphagent.inspect._inspected import Inspected, Views
+    from graphagent.inspect._inspected import Changes, Inspected, Views
     from graphagent.memory import Fact
     from graphagent.memory.facts._types import FactVersion
     from graphagent.protocols import KeepingProvider
@@ -38,18 +54,17 @@ class Known:
     fact: Fact
 
     @property
-    def key(self) -> tuple[str, str, Scope, str]:
-        """What it is about: two facts with one key are values that contradict each other, or stand beside each other."""
-        return self.owner, self.subject.name, self.scope, self.fact.concept.keyword
+    def about(self) -> tuple[str, str, str]:
+        """Whose it is, whom it is about, and what."""
+        return self.owner, self.subject.name, self.fact.concept.keyword
 
     def fits(self, q: str) -> bool:
         """Return whether all words stand somewhere in it."""
         source = self.fact.source
         text = "\n".join(
             (
-                *self.key[:2],
-                str(self.scope.name),
-                self.key[3],
+                *self.about,
+                self.scope.name,
                 *self.fact.values,
                 source.origin,
                 source.run_id,
@@ -74,8 +89,8 @@ async def known_facts(provider: KeepingProvider, only: str | None) -> list[Known
     for owner, about, kind, name in sorted(places):
         subject, scope = Subject(about), Scope(ScopeKind(kind), name)
         facts = await provider.load_all(subject, scope, owner=owner)
-        found += [Known(owner, subject, scope, each) for each in sorted(facts, key=lambda fact: fact.concept.keyword)]
-    return found
+        found += [Known(owner, subject, scope, each) for each in facts]
+    return sorted(found, key=lambda each: (*each.about, each.scope.kind.width, each.scope.name))
 
 
 def _provider(inspected: Inspected) -> KeepingProvider:
@@ -98,7 +113,9 @@ async def facts(inspected: Inspected, request: Request) -> str:
     counts = Counter(each.fact.source.trust for each in found)
     rows = [each for each in found if level in (None, each.fact.source.trust)]
     first = number(query.get("from"))
-    shown, several = rows[first : first + ROWS], Counter(each.key for each in every)
+    shown, several = rows[first : first + ROWS], defaultdict[tuple[str, str, str], list[Known]](list)
+    for each in every:
+        several[each.about].append(each)
     field = tag(
         "input",
         type="search",
@@ -132,7 +149,7 @@ async def facts(inspected: Inspected, request: Request) -> str:
         return page(site, "Facts", head, nothing(why), view="facts")
     names = ("About", "Fact", "Value", "Trust", "From", "Recorded")
     titles = tag("tr", [tag("th", name, scope="col") for name in names])
-    body = [_row(site, each, competing=several[each.key] > 1) for each in shown]
+    body = [_row(site, each, competing(each, several[each.about])) for each in shown]
     table = tag(
         "table",
         tag("caption", "Known facts", class_="unseen"),
@@ -149,23 +166,46 @@ async def facts(inspected: Inspected, request: Request) -> str:
     return page(site, "Facts", head, table, more, view="facts")
 
 
-def _row(site: Site, each: Known, *, competing: bool) -> Html:
+def competing(each: Known, every: Sequence[Known]) -> list[tuple[Known, str]]:
+    """Return the other values of the same fact, each with what the library decides between the two, by `resolve`.
+
+    They are those in the same scope, and in scopes of another kind, which an agent may read together.
+    """
+    found: list[tuple[Known, str]] = []
+    for other in every:
+        if other is each or other.fact.values == each.fact.values or other.about != each.about:
+            continue
+        if other.scope != each.scope and other.scope.kind is each.scope.kind:
+            continue
+        both = [(one.fact, one.subject, one.scope) for one in every if one is each or one is other]
+        found.append((other, _decided(each, other, resolve(both))))
+    return found
+
+
+def _decided(each: Known, other: Known, told: Sequence[Fact]) -> str:
+    """Return what becomes of a fact where both are read, given what `resolve` says of them."""
+    narrow, wide = (_place(scope) for scope in sorted((each.scope, other.scope), key=lambda scope: scope.kind.width))
+    there = f"the value of {wide}" if narrow == _place(each.scope) else "its own value"
+    if isinstance(told[0], MultipleFacts):
+        return f"told to {narrow} together with {there}"
+    if all(one is each.fact for one in told):
+        return f"hides {there} for {narrow}"
+    if all(one is other.fact for one in told):
+        return f"hidden for {narrow} by {there}"
+    count = f"and counts {'more' if told[0] is each.fact else 'less'}"
+    return f"told with the other value, {count}" if narrow == wide else f"told to {narrow} with {there}, {count}"
+
+
+def _row(site: Site, each: Known, others: Sequence[tuple[Known, str]]) -> Html:
     fact, scope = each.fact, each.scope
     about: list[Child] = [
         each.subject.name,
-        tag(
-            "div",
-            f"{scope.kind.value}:{scope.name}" if scope.name else scope.kind.value,
-            f" · of {each.owner}" if each.owner else "",
-            class_="sub",
-        ),
+        tag("div", _place(scope), f" · of {each.owner}" if each.owner else "", class_="sub"),
     ]
-    link = tag("a", fact.concept.keyword, href=site.url(
-        "fact", keyword=fact.concept.keyword, subject=each.subject.name, kind=scope.kind.value, scope=scope.name, owner=each.owner,
-    ), title=fact.concept.description or None)  # fmt: skip
+    link = tag("a", fact.concept.keyword, href=_url(site, each), title=fact.concept.description or None)
     value: list[Child] = [
         ", ".join(fact.values),
-        tag("div", "another value is known beside it", class_="why waiting") if competing else None,
+        [tag("div", decided, class_="why waiting") for _, decided in others],
     ]
     cells: list[Child] = [
         about,
@@ -175,9 +215,13 @@ def _row(site: Site, each: Known, *, competing: bool) -> Html:
         _source(site, fact, each.owner),
         _words.moment(fact.timestamp or 0),
     ]
-    return tag(
-        "tr", [tag("td", cell) for cell in cells], class_="untrusted" if fact.source.trust == "untrusted" else None
-    )
+    return _cells(cells, 2, fact)
+
+
+def _cells(cells: Sequence[Child], value: int, fact: FactVersion) -> Html:
+    """Return a row, given the place of the cell with the value."""
+    shown = [tag("td", cell, class_="value" if place == value else None) for place, cell in enumerate(cells)]
+    return tag("tr", shown, class_="untrusted" if fact.source.trust == "untrusted" else None)
 
 
 def _source(site: Site, fact: FactVersion, owner: str) -> Child:
@@ -190,6 +234,44 @@ def _source(site: Site, fact: FactVersion, owner: str) -> Child:
     return [run, " " if run and source.origin else "", source.origin or ("" if run else "–")]
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """The fact that an address or a form names."""
+
+    owner: str
+    concept: Concept
+    subject: Subject
+    scope: Scope
+    past: Sequence[FactVersion]
+    """Its versions, the newest first."""
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Return it as it stands in an address."""
+        given = {"keyword": self.concept.keyword, "subject": self.subject.name, "kind": self.scope.kind.value}
+        return {**given, "scope": self.scope.name, "owner": self.owner}
+
+
+async def _named(inspected: Inspected, given: Mapping[str, str]) -> _Named:
+    """Return the fact that an address or a form names.
+
+    Raises:
+        LookupError: nothing is known of it, or it is not shown, or nothing is named.
+    """
+    provider, keyword, owner = _provider(inspected), given.get("keyword", ""), given.get("owner", "")
+    if inspected.owner not in (None, owner):
+        raise LookupError("nothing is known of this here")
+    try:
+        concept, subject = Concept(keyword), Subject(given.get("subject", ""))
+        scope = Scope(ScopeKind(given.get("kind", "")), given.get("scope", ""))
+    except ValueError:
+        raise LookupError("this address names no fact") from None
+    past = await provider.history(concept, subject, scope, owner=owner)
+    if not past:
+        raise LookupError(f"nothing is known of {keyword!r} here; it may have been forgotten")
+    return _Named(owner, past[0].concept, subject, scope, past)
+
+
 async def fact(inspected: Inspected, request: Request) -> str:
     """Return the page of a fact, with all that was known of it, the newest first.
 
@@ -197,40 +279,132 @@ async def fact(inspected: Inspected, request: Request) -> str:
         LookupError: nothing is known of it, or the address does not name one.
         StoreError: it cannot be read.
     """
-    provider, site, query = _provider(inspected), inspected.site(request), request.query_params
-    keyword, owner = query.get("keyword", ""), query.get("owner", "")
-    if inspected.owner not in (None, owner):
-        raise LookupError("nothing is known of this here")
-    try:
-        concept, subject = Concept(keyword), Subject(query.get("subject", ""))
-        scope = Scope(ScopeKind(query.get("kind", "")), query.get("scope", ""))
-    except ValueError:
-        raise LookupError("this address names no fact") from None
-    past = await provider.history(concept, subject, scope, owner=owner)
-    if not past:
-        raise LookupError(f"nothing is known of {keyword!r} here; it may have been forgotten")
-    ids = {each.id for each in await provider.load(concept, subject, scope, owner=owner)}
+    return await _page_of(inspected, inspected.site(request), await _named(inspected, request.query_params))
+
+
+async def _page_of(inspected: Inspected, site: Site, named: _Named, wrong: str = "", text: str | None = None) -> str:
+    """Return the page of a fact; with what is wrong with a value that was sent, and that value."""
+    provider, past = _provider(inspected), named.past
+    facts = await provider.load(named.concept, named.subject, named.scope, owner=named.owner)
+    about: list[tuple[str, Child]] = [
+        ("about", named.subject.name), ("scope", _place(named.scope)), ("owner", named.owner), ("meaning", named.concept.description),
+    ]  # fmt: skip
+    crumb = tag("p", tag("a", "Facts", href=site.url("facts")), f" / {named.concept.keyword}", class_="crumb")
+    acts: list[Child] = [tag("p", tag("a", reach_label(site), href=site.url("reach", **named.query)))]
+    if site.form:
+        form = _form(site, named, facts, text)
+        label = "Add a value" if named.concept.fact_type is FactType.MULTIPLE else "Set its value"
+        acts.insert(0, tag("details", tag("summary", label), form, open=text is not None))
+        everything = site.url("reach", subject=named.subject.name, owner=named.owner)
+        acts.append(tag("p", tag("a", f"Forget all about {named.subject.name}…", href=everything)))
+    return page(
+        site, named.concept.keyword, crumb, tag("h1", named.concept.keyword), told([each for each in about if each[1]]),
+        await _known(inspected, site, named),
+        tag("p", wrong, class_="error", role="alert") if wrong else None, tag("div", acts, class_="acts"),
+        _history(site, past, {each.id for each in facts}, named.owner), view="facts",
+    )  # fmt: skip
+
+
+def _place(scope: Scope) -> str:
+    return f"{scope.kind.value}:{scope.name}"
+
+
+def _form(site: Site, named: _Named, facts: Sequence[Fact], text: str | None) -> Html:
+    is_single = named.concept.fact_type is FactType.SINGLE
+    known = _known_value(named, facts) if is_single else ""
+    about = "It is saved as trusted, since you vouch for it, with the inspector as its source. Earlier versions stay in the history."
+    return text_form(
+        site, "set-fact", {**named.query, "version": named.past[0].version}, "Value", known if text is None else text,
+        "Set" if is_single else "Add", tag("p", about, class_="sub"),
+    )  # fmt: skip
+
+
+def _known_value(named: _Named, facts: Sequence[Fact]) -> str:
+    return next((each.values[0] for each in (*facts, *named.past) if each.values), "")
+
+
+async def _known(inspected: Inspected, site: Site, named: _Named) -> list[Html]:
+    """Return the known values of a fact, each with what becomes of it where there are others."""
+    about = (named.owner, named.subject.name, named.concept.keyword)
+    every = [each for each in await known_facts(_provider(inspected), named.owner) if each.about == about]
+    shown: list[Html] = []
+    for each in every:
+        if each.scope == named.scope:
+            shown.append(
+                tag("p", ", ".join(each.fact.values), " ", _words.trust(each.fact.source.trust), class_="whole")
+            )
+            for other, decided in competing(each, every):
+                value = (
+                    tag("a", ", ".join(other.fact.values), href=_url(site, other))
+                    if other.scope != each.scope
+                    else None
+                )
+                shown.append(tag("p", decided, ": " if value else None, value, class_="why waiting"))
+    return shown
+
+
+def _url(site: Site, each: Known) -> str:
+    return site.url(
+        "fact", keyword=each.fact.concept.keyword, subject=each.subject.name, kind=each.scope.kind.value, scope=each.scope.name, owner=each.owner
+    )  # fmt: skip
+
+
+def _history(site: Site, past: Sequence[FactVersion], known: Collection[str], owner: str) -> Html:
     times = any(_times(each) for each in past)
     names = ("Version", "Value", "Trust", "From", "Recorded", *(["Holds"] if times else []))
     rows = [
-        tag("tr", [tag("td", cell) for cell in (
-            f"{each.version:,}", [_said(each), tag("div", "known", class_="state done") if each.id in ids else None], _words.trust(each.source.trust),
-            _source(site, each, owner), _words.moment(each.timestamp or 0), *([_times(each)] if times else []),
-        )], class_="untrusted" if each.source.trust == "untrusted" else None)
+        _cells(
+            [
+                f"{each.version:,}",
+                [_said(each), tag("div", "known", class_="state done") if each.id in known else None],
+                _words.trust(each.source.trust),
+                _source(site, each, owner),
+                _words.moment(each.timestamp or 0),
+                *([_times(each)] if times else []),
+            ],
+            1,
+            each,
+        )
         for each in past
-    ]  # fmt: skip
+    ]
     head = tag("tr", [tag("th", name, scope="col") for name in names])
-    about: list[tuple[str, Child]] = [
-        ("about", subject.name), ("scope", f"{scope.kind.value}:{scope.name}" if scope.name else scope.kind.value), *([("owner", owner)] if owner else []),
-        *([("meaning", past[0].concept.description)] if past[0].concept.description else []),
-    ]  # fmt: skip
-    crumb = tag("p", tag("a", "Facts", href=site.url("facts")), f" / {keyword}", class_="crumb")
     table = tag(
-        "table", tag("caption", "Versions, the newest first", class_="unseen"), tag("thead", head), tag("tbody", rows)
-    )
-    return page(
-        site, keyword, crumb, tag("h1", keyword), told(about), tag("section", tag("h2", "History"), table), view="facts"
-    )
+        "table", tag("caption", "Versions, the newest first", class_="unseen"), tag("thead", head), tag("tbody", rows), class_="facts-table"
+    )  # fmt: skip
+    return tag("section", tag("h2", "History"), table)
+
+
+async def set_value(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response:
+    """Save a value of a fact that a person gives, if the fact is as it was shown; a value that is not saved stays in the form.
+
+    Raises:
+        LookupError: nothing is known of the fact here.
+        StoreError: it could not be saved.
+    """
+    site, provider, named = inspected.site(request), _provider(inspected), await _named(inspected, fields)
+    last, several = named.past[0].version, named.concept.fact_type is FactType.MULTIPLE
+    known = await provider.load(named.concept, named.subject, named.scope, owner=named.owner)
+    text = text_sent(fields, "" if several else _known_value(named, known)).strip()
+    if fields.get("version") != str(last):
+        wrong = "Another value was saved since this page was made, so yours was not. It is still in the form."
+        return HTMLResponse(await _page_of(inspected, site, named, wrong, text), 409)
+    if not text:
+        return HTMLResponse(
+            await _page_of(inspected, site, named, "The value is blank, so it was not saved.", text), 422
+        )
+    given: dict[str, Any] = {"id": _clock.new_id(), "source": Source(origin="inspector", trust="trusted")}
+    try:
+        saved = MultipleFacts(named.concept, [text], **given) if several else SingleFact(named.concept, text, **given)
+    except ValueError as error:  # which does not say the value
+        return HTMLResponse(await _page_of(inspected, site, named, f"{error}", text), 422)
+    await provider.save(saved, named.subject, named.scope, owner=named.owner)
+    named = await _named(inspected, fields)
+    if (
+        next((each.version for each in named.past if each.id == saved.id), 0) != last + 1
+    ):  # somebody was faster by a moment
+        wrong = "It was saved. Somebody else saved another value at the same moment; both are in the history."
+        return HTMLResponse(await _page_of(inspected, site, named, wrong), 409)
+    return RedirectResponse(site.url("fact", **named.query), 303)
 
 
 def _said(version: FactVersion) -> str:
@@ -248,3 +422,4 @@ def _times(version: FactVersion) -> str:
 
 
 VIEWS: Views = (("facts", facts), ("fact", fact))
+CHANGES: Changes = (("set-fact", set_value),)

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs
 
-from graphagent._html import Child, Html, tag
+from graphagent._html import Child, Html, tag, visible
 from graphagent.inspect._values import as_json
 from graphagent.llm import Approve, Deny
 
 if TYPE_CHECKING:
+    from graphagent.inspect._layout import Site
     from graphagent.run import Question
 
 VALUE = "value"
@@ -36,6 +37,28 @@ def parsed(body: bytes) -> dict[str, str]:
     return {
         name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True).items()
     }
+
+
+def text_form(
+    site: Site, action: str, hidden: Mapping[str, str | int], label: str, text: str, button: str, *about: Child
+) -> Html:
+    """Return a form in which a text is edited. `text_sent` reads it."""
+    given = [
+        tag("input", type="hidden", name=name, value=value) for name, value in {**hidden, "form": site.form}.items()
+    ]
+    lost = (
+        "It has characters that act on the text around them. They are shown as �, and saved so if you change the text."
+    )
+    return tag(
+        "form", given, area("text", label, text), tag("p", lost, class_="why waiting") if visible(text) != text.replace("\r\n", "\n") else None,
+        about, tag("p", tag("button", button, type="submit", class_="main")), method="post", action=site.url(action),
+    )  # fmt: skip
+
+
+def text_sent(fields: Mapping[str, str], before: str) -> str:
+    """Return the text of a `text_form`; the text before, where nobody has changed what was shown of it."""
+    text = fields.get("text", "").replace("\r\n", "\n")
+    return before if text == visible(before) else text
 
 
 def fields_of(question: Question) -> Html:

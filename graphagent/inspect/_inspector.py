@@ -40,6 +40,7 @@ from graphagent.inspect import (
     _entry,
     _facts,
     _follow,
+    _forgetting,
     _forking,
     _graph,
     _inbox,
@@ -74,6 +75,7 @@ _PAGES = (
     _inbox,
     _facts,
     _notes,
+    _forgetting,
     _run,
     _entry,
     _forking,
@@ -83,7 +85,7 @@ _PAGES = (
     _graph,
     _follow,
 )
-_ACTING = (_acts, _several, _forking, _inbox)
+_ACTING = (_acts, _several, _forking, _inbox, _facts, _notes, _forgetting)
 _FILES = {"inspect.css": "text/css", "inspect.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (ConflictError, 409),

@@ -117,6 +117,11 @@ def nothing(text: str, *more: Child) -> Html:
     return tag("p", text, *more, class_="empty")
 
 
+def reach_label(site: Site) -> str:
+    """Return what leads from a fact or a note to where it has been, and to forgetting it where that is possible."""
+    return "Where it has been, forget it…" if site.form else "Where it has been"
+
+
 def told(pairs: list[tuple[str, Child]]) -> Html:
     """Return names with values in a row."""
     return tag("dl", [tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs], class_="facts")

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from starlette.responses import HTMLResponse, RedirectResponse
+
 from graphagent._html import Child, Html, tag
-from graphagent.errors import EmbedderError, NoteNotFoundError, RerankerError
+from graphagent.errors import ConflictError, EmbedderError, NoteError, NoteNotFoundError, RerankerError
 from graphagent.inspect import _words
+from graphagent.inspect._forms import text_form, text_sent
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, nothing, page, told
+from graphagent.inspect._layout import Site, nothing, page, reach_label, told
 from graphagent.inspect._values import as_json
 from graphagent.memory import Notes
 from graphagent.memory.notes._owner import seen_of, store_of
@@ -21,8 +24,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from starlette.requests import Request
+    from starlette.responses import Response
 
-    from graphagent.inspect._inspected import Inspected, Views
+    from graphagent.inspect._inspected import Changes, Inspected, Views
     from graphagent.memory import FormerNote, Match, NoteView, Record, ScopeTree
 
 _LISTED, _FOUND = 50, 20
@@ -320,7 +324,47 @@ async def note_parts(site: Site, view: NoteView, record: Record) -> list[Child]:
         StoreError: its history cannot be read.
     """
     past = await view.history(record.id)
-    return [tag("pre", record.content, class_="whole"), told(_about(site, record)), _history(site, record, past)]
+    private = {"source": record.source} if record.private else {}
+    reach = tag("a", reach_label(site), href=site.url("reach", note=record.id, owner=record.owner, **private))
+    edit = tag("details", tag("summary", "Edit"), _form(site, record, record.content)) if site.form else None
+    return [
+        tag("pre", record.content, class_="whole"), tag("div", edit, tag("p", reach), class_="acts"), told(_about(site, record)),
+        _history(site, record, past),
+    ]  # fmt: skip
+
+
+def _form(site: Site, record: Record, text: str) -> Html:
+    private = {"source": record.source} if record.private else {}
+    hidden: dict[str, str | int] = {"id": record.id, "owner": record.owner, "version": record.version, **private}
+    return text_form(site, "edit-note", hidden, "The text of the note", text, "Save")
+
+
+async def edit(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response:
+    """Change the text of a note, if it is as it was shown; a text that is not saved stays in the form.
+
+    Raises:
+        LookupError: there is no such note here.
+        StoreError: it could not be saved.
+    """
+    site, id_, owner = inspected.site(request), fields.get("id", ""), fields.get("owner", "")
+    view, _ = await notes_of(inspected, owner, fields.get("source", ""))
+    record = await view.get(id_)
+    if record is None:
+        raise NoteNotFoundError(id_)
+    text = text_sent(fields, record.content)
+    try:
+        await view.update(id_, text, version=number(fields.get("version")))
+    except ConflictError:
+        record = await view.get(id_) or record
+        said = "Somebody changed this note since its page was made, so your text was not saved. The note as it is:"
+        again = tag("section", tag("h2", "Your text"), _form(site, record, text))
+        body = [tag("p", said, class_="error", role="alert"), tag("pre", record.content, class_="whole"), again]
+        return HTMLResponse(page(site, "Not saved", tag("h1", "Not saved"), body, view="notes"), 409)
+    except (NoteError, PermissionError) as error:
+        body = [tag("p", str(error), class_="error", role="alert"), _form(site, record, text)]
+        return HTMLResponse(page(site, "Not saved", tag("h1", "Not saved"), body, view="notes"), 422)
+    private = {"source": record.source} if record.private else {}
+    return RedirectResponse(note_url(site, id_, owner, **private), 303)
 
 
 def _about(site: Site, record: Record) -> list[tuple[str, Child]]:
@@ -393,3 +437,4 @@ async def note(inspected: Inspected, request: Request) -> str:
 
 
 VIEWS: Views = (("notes", notes), ("note", note))
+CHANGES: Changes = (("edit-note", edit),)

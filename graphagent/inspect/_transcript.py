@@ -94,15 +94,35 @@ def result_of(result: ToolResult) -> Html:
 
 
 async def prompt(inspected: Inspected, request: Request) -> str:
-    """Return the page of a prompt, with its new messages marked. The address has as `step` the place of the turn in the transcript.
+    """Return the page of a prompt, with its new messages marked.
+
+    The address has as `step` the place of the turn in the transcript, or as `entry` the number of its entry.
 
     Raises:
         LookupError: the step at this place is not a model turn whose prompt is known.
     """
     site, stored = inspected.site(request), await inspected.read(request)
-    step, parts = prompt_of(site, stored, number(request.query_params.get("step")))
+    query = request.query_params
+    entry = number(query.get("entry"))
+    step, parts = prompt_of(site, stored, _place(stored, entry) if entry else number(query.get("step")))
     said = f"Prompt of turn {step.step_number}"
     return page(site, said, crumb(site, stored.head, f"p{said[1:]}"), tag("h1", said), parts)
+
+
+def _place(stored: StoredRun, entry: int) -> int:
+    """Return the place in the transcript of the model turn that an entry has.
+
+    Raises:
+        LookupError: it is that of a branch or of a sub-agent, or it has none.
+    """
+    turn = next((each.value for each in stored.entries if each.number == entry), None)
+    if isinstance(turn, ActionStep):
+        for place, each in enumerate([*stored.memory.run_steps, *filter(None, [stored.memory.open])]):
+            if isinstance(each, ActionStep) and (each.step_number, each.timing) == (turn.step_number, turn.timing):
+                return place
+    raise LookupError(
+        f"entry {entry} of run {stored.head.run_id!r} is not a turn of its own transcript; its page has what is stored of it"
+    )
 
 
 def prompt_of(site: Site, stored: StoredRun, place: int) -> tuple[ActionStep, list[Child]]:

@@ -11,12 +11,15 @@ import pytest
 from graphagent import Agent, tool
 from graphagent.inspect import Inspector
 from graphagent.llm import ToolCall
+from graphagent.memory import Notes
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
 from tests.inspect.pages import address, assistant, filled
 from tests.inspect.test_acts import Shop, until
+from tests.inspect.test_facts import remembered
 from tests.inspect.test_inbox import seats
+from tests.inspect.test_notes import noted
 
 playwright = pytest.importorskip("playwright.async_api", reason="Playwright drives the browser")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -58,9 +61,16 @@ async def browsing(store, scheme="light", width=1200, **options):
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 390)])
 async def test_hostile_text_stays_text_in_each_view(scheme, width, anyio_backend):
     """No script runs, nothing is loaded from elsewhere, nothing is refused by the policy, and no page scrolls sideways, also on a phone."""
-    store = await filled()
-    async with browsing(store, scheme, width, agents=[assistant(store)]) as page:
+    store, facts = await remembered()
+    changed = await noted(notes := Notes(store))
+    city = {"keyword": "city", "subject": "user", "kind": "agent", "scope": "desk"}
+    async with browsing(store, scheme, width, agents=[assistant(store)], facts=facts, notes=notes) as page:
         views = [
+            "/facts",
+            address("fact", **city),
+            address("reach", **city),
+            address("notes", q="expire refund", note=changed.id),
+            address("note", id=changed.id),
             "/runs",
             "/threads",
             "/inbox",

@@ -1,0 +1,313 @@
+"""Where a fact or a note has been, and forgetting it: what that reaches stands in the page before it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from graphagent._article import counted
+from graphagent._html import Child, Html, tag
+from graphagent.errors import NotForgottenError
+from graphagent.history import forget, reach
+from graphagent.inspect._forms import ConflictError
+from graphagent.inspect._inspected import number
+from graphagent.inspect._layout import Site, nothing, page
+from graphagent.inspect._notes import note_url, notes_of
+from graphagent.memory import Concept, Scope, ScopeKind, Subject
+from graphagent.run import list_runs
+from graphagent.store import Receipt
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from graphagent.history import Reached
+    from graphagent.inspect._inspected import Changes, Inspected, Views
+    from graphagent.memory.facts._types import FactVersion
+
+_RUNS = 200
+"""Runs that are read where nobody asks for more."""
+_VALUES = 100
+"""Values of which one can be chosen."""
+_COUNTED = {"facts": "version", "notes": "note", "runs": "run", "threads": "thread", "cached": "cached value"}
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is looked for, and can be forgotten: a note, a fact, or all facts about somebody. Addresses and forms name it."""
+
+    owner: str
+    note: str = ""
+    keyword: str = ""
+    """Of a fact; empty: all facts about the subject."""
+    subject: str = ""
+    kind: str = ""
+    """The kind of the scope; empty: all scopes."""
+    scope: str = ""
+
+    def query(self) -> dict[str, str]:
+        """Return it as it stands in an address."""
+        given = {"note": self.note, "keyword": self.keyword, "subject": self.subject, "kind": self.kind}
+        return {name: value for name, value in {**given, "scope": self.scope, "owner": self.owner}.items() if value}
+
+    def options(self) -> dict[str, Any]:
+        """Return it as `reach` and `forget` take it.
+
+        Raises:
+            LookupError: it names nothing.
+        """
+        if self.note:
+            return {"owner": self.owner, "notes": [self.note]}
+        try:
+            return {
+                "owner": self.owner, "subject": Subject(self.subject), "concept": Concept(self.keyword) if self.keyword else None,
+                "scope": Scope(ScopeKind(self.kind), self.scope) if self.kind else None,
+            }  # fmt: skip
+        except ValueError:
+            raise LookupError("this address names no fact and no note") from None
+
+    def name(self) -> str:
+        """Return it as a phrase."""
+        if self.note:
+            return "this note"
+        about = f"about {self.subject!r}"
+        return f"the fact {self.keyword!r} {about}" if self.keyword else f"all facts {about}"
+
+    def page(self, site: Site) -> str:
+        """Return the address of the page of it."""
+        if self.note:
+            return note_url(site, self.note, self.owner)
+        return site.url("fact", **self.query()) if self.keyword else site.url("facts", q=self.subject)
+
+
+async def _chosen(inspected: Inspected, given: Mapping[str, str]) -> tuple[Chosen, int, list[FactVersion]]:
+    """Return what an address or a form names, how many versions there are of it, and those of a fact.
+
+    Raises:
+        LookupError: it is not here, or is not shown.
+    """
+    chosen = Chosen(**{name: given.get(name, "") for name in ("owner", "note", "keyword", "subject", "kind", "scope")})
+    options = chosen.options()
+    if chosen.note:
+        view, _ = await notes_of(inspected, chosen.owner, given.get("source", ""))
+        return chosen, len(await view.history(chosen.note)) + 1, []
+    if inspected.facts is None or inspected.owner not in (None, chosen.owner):
+        raise LookupError("nothing is known of this here")
+    past: list[FactVersion] = []
+    if chosen.keyword and chosen.kind:
+        past = await inspected.facts.history(
+            options["concept"], options["subject"], options["scope"], owner=chosen.owner
+        )
+        return chosen, _some(len(past)), past
+    records: Any = inspected.facts.export(owner=chosen.owner)
+    return chosen, _some(len([each async for each in records if each["subject"] == chosen.subject])), []
+
+
+def _some(count: int) -> int:
+    if not count:
+        raise LookupError("nothing is known of this here; it may have been forgotten")
+    return count
+
+
+def _places(inspected: Inspected) -> list[Any]:
+    return [each for each in (inspected.runs, inspected.facts, inspected.notes) if each is not None]
+
+
+async def reached(inspected: Inspected, request: Request) -> str:
+    """Return the page of what a fact or a note has reached, with the form that forgets it. With `all`, every run is read.
+
+    Raises:
+        LookupError: it is not here.
+        StoreError: something cannot be read.
+    """
+    site, query = inspected.site(request), request.query_params
+    chosen, versions, past = await _chosen(inspected, query)
+    newest = None if query.get("all") else _RUNS
+    found = await reach(*_places(inspected), **chosen.options(), newest=newest)
+    runs = sum(not head.parent for head in await list_runs(inspected.runs, owner=chosen.owner))
+    read = runs if newest is None else min(runs, newest)
+    said: list[Child] = [
+        f"{read:,} of {counted(runs, 'run')} were looked at. " if read < runs else f"{counted(runs, 'run')} looked at. "
+    ]
+    if read < runs:
+        said.append(tag("a", "Look at all", href=site.url("reach", **chosen.query(), all=1)))
+    head = f"Where {chosen.name()} has been"
+    listed = [_row(site, chosen, each, place) for place, each in enumerate(found)]
+    names: list[Child] = [*([tag("span", "Forget, too", class_="unseen")] if site.form else []), "What", "How"]
+    table = tag(
+        "table", tag("caption", "What it has reached", class_="unseen"), tag("thead", tag("tr", [tag("th", each, scope="col") for each in names])),
+        tag("tbody", listed), class_="reached",
+    ) if listed else nothing("It appears in nothing else that is stored here.")  # fmt: skip
+    body: list[Child] = [tag("p", said, class_="sub"), table]
+    if site.form:
+        hidden = [
+            tag("input", type="hidden", name=name, value=value)
+            for name, value in {**chosen.query(), "form": site.form, "all": query.get("all", ""), "source": query.get("source", "")}.items()
+        ]  # fmt: skip
+        forgetting: list[Child] = [
+            _question(chosen, versions, past),
+            tag("p", tag("button", "Forget it", type="submit", class_="bad")),
+        ]
+        body = [tag("form", hidden, body, tag("section", forgetting), method="post", action=site.url("forget"))]
+    crumb = tag("p", tag("a", chosen.name(), href=chosen.page(site)), " / where it has been", class_="crumb")
+    return page(site, head, crumb, tag("h1", head), body, view="notes" if chosen.note else "facts")
+
+
+def _row(site: Site, chosen: Chosen, each: Reached, place: int) -> Html:
+    what, how = _what(site, chosen.owner, each), _how(site, chosen.owner, each)
+    cells: list[Child] = [what, how]
+    if site.form:
+        field = tag(
+            "input", type="checkbox", name=f"also-{place}", value=f"{each.kind} {each.id}", aria_label=f"Forget {each.kind} {each.id}, too"
+        )  # fmt: skip
+        cells.insert(0, None if each.kind == "cached" else field)
+    return tag("tr", [tag("td", cell) for cell in cells])
+
+
+def _what(site: Site, owner: str, each: Reached) -> Child:
+    if each.kind == "run":
+        name: Child = ["run ", tag("a", tag("code", each.id), href=site.url("run", id=each.id, owner=owner))]
+        return [name, f" of thread {each.thread}" if each.thread else ""]
+    if each.kind == "note":
+        link = (
+            tag("a", tag("code", each.id), href=note_url(site, each.id, owner)) if site.notes else tag("code", each.id)
+        )
+        return ["note ", link]
+    if each.kind == "cached":
+        return f"{counted(each.count, 'cached value')} of this owner"
+    fact = Chosen(owner, "", each.keyword, each.subject.name if each.subject else "")
+    kind, scope = (each.scope.kind.value, each.scope.name) if each.scope else ("", "")
+    url = site.url("fact", **{**fact.query(), "kind": kind, "scope": scope})
+    return ["fact ", tag("a", each.keyword, href=url) if site.facts else each.keyword, f" about {fact.subject}"]
+
+
+def _how(site: Site, owner: str, each: Reached) -> list[Child]:
+    """Return what a run, a fact or a note has to do with it, with links to the prompts."""
+    if each.kind == "cached":
+        return ["erased in any case, since one may repeat it"]
+    said: list[Child] = []
+    if each.is_source:
+        said.append("it was saved in this run")
+    if each.prompts:
+        turns: list[Child] = [
+            [" ", tag("a", f"entry {n}", href=site.url("prompt", id=each.id, owner=owner, entry=n))]
+            for n in each.prompts
+        ]
+        said.append([f"in the prompt{'s' if len(turns) > 1 else ''} of", turns, ", whose answers may repeat it"])
+    if each.summaries:
+        entries: list[Child] = [
+            [" ", tag("a", f"entry {n}", href=site.url("entry", id=each.id, owner=owner, n=n))] for n in each.summaries
+        ]
+        said.append(["summed up in", entries])
+    if each.run_id:
+        run = tag("a", tag("code", each.run_id), href=site.url("run", id=each.run_id, owner=owner))
+        said.append(["saved in run ", run, ", in which it stood in a prompt"])
+    if each.repeats:
+        said.append("its text stands there word for word")
+    if each.is_unread:
+        said.append("cannot be read, and may have it")
+    return [[tag("br") if place else None, part] for place, part in enumerate(said)]
+
+
+def _question(chosen: Chosen, versions: int, past: Sequence[FactVersion]) -> list[Child]:
+    counts = counted(versions, "version")
+    said = (
+        f"{counts} of {chosen.name()} and what you chose above are erased from the disk, for good. What you did not choose stays. "
+        "Prompts of earlier runs then have [forgotten] in its place. Copies and backups are out of reach."
+    )
+    values = list(dict.fromkeys(value for each in past for value in each.values))[:_VALUES]
+    is_several = bool(past) and past[0].concept.fact_type.value == "multiple" and len(values) > 1
+    if not is_several:
+        return [tag("h2", "Forget it"), tag("p", said[0].upper() + said[1:])]
+    each = [("", "the whole fact"), *((str(place), f"only {value}") for place, value in enumerate(values))]
+    radios = [
+        tag("label", tag("input", type="radio", name="value", value=value, required=True), f" {label}", class_="choice")
+        for value, label in each
+    ]
+    version = tag("input", type="hidden", name="version", value=past[0].version)
+    return [
+        tag("h2", "Forget it"),
+        tag("p", said),
+        version,
+        tag("fieldset", tag("legend", "What"), radios, class_="radios many"),
+    ]
+
+
+async def forgetting(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response:
+    """Forget a fact, a value of it, or a note, with the chosen part of what it has reached; the answer leads to the receipt.
+
+    Raises:
+        ConflictError: something chosen is not there any more, or the fact has changed since the page was made.
+        LookupError: it is not here.
+        RunClaimedError: a chosen run is being executed.
+    """
+    site, places = inspected.site(request), _places(inspected)
+    chosen, _, past = await _chosen(inspected, fields)
+    named = {value for name, value in fields.items() if name.startswith("also-")}
+    also: list[Reached] = []
+    if named:
+        newest = None if fields.get("all") else _RUNS
+        found = await reach(*places, **chosen.options(), newest=newest)
+        also = [each for each in found if f"{each.kind} {each.id}" in named]
+        if len({f"{each.kind} {each.id}" for each in also}) < len(named):
+            raise ConflictError(
+                "Something that you chose is not there any more, so nothing was forgotten. Load the page again."
+            )
+    receipt = Receipt()
+    try:
+        if fields.get("value"):
+            receipt = await _without_value(inspected, chosen, past, fields)
+            if also:
+                more = await forget(*places, owner=chosen.owner, also=also)
+                receipt = Receipt.of({"value": receipt, "more": more})
+        else:
+            receipt = await forget(*places, **chosen.options(), also=also)
+    except NotForgottenError as error:
+        rest = tag("p", "Some of it is left. Forget it again when the store works; that does the rest.", class_="error")
+        said = [tag("h1", "Not all is forgotten"), rest, tag("ul", [tag("li", why) for why in error.left.values()])]
+        return HTMLResponse(page(site, "Not all is forgotten", said, _receipt(error.receipt.counts())), 503)
+    left = {name: count for name, count in receipt.counts().items() if count}
+    return RedirectResponse(site.url("forgotten", **left, of="note" if chosen.note else "fact"), 303)
+
+
+async def _without_value(
+    inspected: Inspected, chosen: Chosen, past: Sequence[FactVersion], fields: Mapping[str, str]
+) -> Receipt:
+    values = list(dict.fromkeys(value for each in past for value in each.values))[:_VALUES]
+    place = number(fields["value"])
+    if not past or str(past[0].version) != fields.get("version") or place >= len(values):
+        raise ConflictError(
+            "This fact has changed since its page was made, so nothing was forgotten. Load the page again."
+        )
+    options = chosen.options()
+    assert inspected.facts is not None
+    try:
+        return await inspected.facts.forget(**options, value=values[place])
+    except ValueError:
+        raise ConflictError("This fact has one value, and is forgotten as a whole.") from None
+
+
+def _receipt(counts: Mapping[str, int]) -> Html:
+    said = [
+        tag("li", f"{counted(counts[name], word)}{' of facts' if name == 'facts' else ''}")
+        for name, word in _COUNTED.items()
+        if counts.get(name)
+    ]
+    size = tag("li", counted(counts.get("bytes", 0), "byte"))
+    return tag("section", tag("h2", "Erased"), tag("ul", said, size))
+
+
+async def forgotten(inspected: Inspected, request: Request) -> str:
+    """Return the page of a receipt, whose numbers the address has."""
+    site, query = inspected.site(request), request.query_params
+    view = "notes" if query.get("of") == "note" else "facts"
+    counts = {name: number(query.get(name)) for name in (*_COUNTED, "bytes")}
+    back = tag("p", tag("a", view.capitalize(), href=site.url(view), class_="button"))
+    return page(site, "Forgotten", tag("h1", "Forgotten"), _receipt(counts), back, view=view)
+
+
+VIEWS: Views = (("reach", reached), ("forgotten", forgotten))
+CHANGES: Changes = (("forget", forgetting),)
