@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from graphagent._concurrency import turn
 from graphagent.errors import DamagedStoreError
 from graphagent.store._items import Key, bounds, decode
 
@@ -16,8 +15,9 @@ if TYPE_CHECKING:
     from graphagent.store import SqliteStore
     from graphagent.store.postgres import PostgresStore
 
-_Rows: TypeAlias = "list[tuple[bytes, bytes, int]]"
-"""Keys in the bytes by which the table sorts them, whole keys, and the sizes of values."""
+_Sizes: TypeAlias = "list[tuple[Key, int]]"
+_Page: TypeAlias = Callable[[bytes, bytes, Any], tuple[_Sizes, bytes]]
+"""Reads a page between two bounds with a connection, and returns it with the bound where the next one begins."""
 _MOST = 4096
 _SQLITE = (
     "SELECT key, key, ifnull(length(items.value), length(apart.value)) FROM items LEFT JOIN apart ON id = apart"
@@ -43,17 +43,12 @@ async def sizes(store: Store, prefix: Key) -> AsyncGenerator[tuple[Key, int]]:
             yield item.key, len(item.value)
         return
     readable, page, (low, high) = table
-    while rows := await readable.read(partial(page, low, high)):
-        for number, (_, key, size) in enumerate(rows, 1):
-            await turn(number)
-            try:
-                yield decode(key), size or 0
-            except ValueError:
-                raise DamagedStoreError(str(store), "a row has bytes for its key that no key has") from None
-        low = rows[-1][0] + b"\0"
-
-
-_Page: TypeAlias = Callable[[bytes, bytes, Any], "_Rows"]
+    while True:
+        found, low = await readable.read(partial(page, low, high))
+        if not found:
+            return
+        for each in found:
+            yield each
 
 
 def _table(store: Store, prefix: Key) -> tuple[SqliteStore | PostgresStore, _Page, tuple[bytes, bytes]] | None:
@@ -70,13 +65,18 @@ def _table(store: Store, prefix: Key) -> tuple[SqliteStore | PostgresStore, _Pag
     return None
 
 
-def _sqlite_page(low: bytes, high: bytes, connection: Any) -> _Rows:
-    found: _Rows = connection.execute(_SQLITE, (low, high, _MOST)).fetchall()
-    return found
+def _sqlite_page(low: bytes, high: bytes, connection: Any) -> tuple[_Sizes, bytes]:
+    return _decoded(connection.execute(_SQLITE, (low, high, _MOST)).fetchall(), low)
 
 
-def _postgres_page(low: bytes, high: bytes, connection: Any) -> _Rows:
-    return [
-        (bytes(place), bytes(key), int(size or 0))
-        for place, key, size in connection.execute(_POSTGRES, [low, high, _MOST])
-    ]
+def _postgres_page(low: bytes, high: bytes, connection: Any) -> tuple[_Sizes, bytes]:
+    return _decoded(connection.execute(_POSTGRES, [low, high, _MOST]).fetchall(), low)
+
+
+def _decoded(rows: list[tuple[bytes, bytes, int | None]], low: bytes) -> tuple[_Sizes, bytes]:
+    """Return keys and sizes, and the bound behind the last of them."""
+    try:
+        found = [(decode(bytes(key)), int(size or 0)) for _, key, size in rows]
+    except ValueError:
+        raise DamagedStoreError("a key", "it has bytes that no key has") from None
+    return found, bytes(rows[-1][0]) + b"\0" if rows else low

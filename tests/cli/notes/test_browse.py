@@ -14,6 +14,7 @@ from textual.widgets import TextArea
 from graphagent.cli.notes._browser import Browser
 from graphagent.memory import Notes
 from graphagent.store import SqliteStore, new_key
+from graphagent.store.postgres import PostgresStore
 
 pytestmark = [pytest.mark.parametrize("anyio_backend", ["asyncio"]), pytest.mark.usefixtures("anyio_backend")]
 HOSTILE = "[INFO] It said [/x], [red]no[/red] and \x1b[31mstop\x1b]0;title\x07."
@@ -180,6 +181,20 @@ async def test_more_notes_are_listed_when_the_end_is_reached():
         assert "Note number 0." in seen(app)
 
 
+async def test_the_notes_of_a_database_are_browsed(postgres_dsn):
+    """Found, edited and forgotten as those of a file."""
+    async with PostgresStore(postgres_dsn) as store, Notes(store) as notes:
+        record = await notes.remember("The office closes at six", infer="never")
+        app = Browser(notes, [store, notes], name="env:DATABASE", sealed=False)
+        async with app.run_test(notifications=True) as pilot:
+            await settled(pilot)
+            await press(pilot, "slash", *"office", "enter")
+            await press(pilot, "e", "!", "ctrl+s")
+            assert (await notes.get(record.id)).content == "The office closes at six!"
+            await press(pilot, "f", "y")
+            assert "Forgotten: 1 note, 25 bytes." in seen(app)
+
+
 async def test_an_unexpected_error_prints_no_value(capsys):
     """It ends the browser with a traceback, in which Textual alone would print the texts of notes."""
     await keep("mulp"[::-1])
@@ -198,8 +213,10 @@ async def test_an_unexpected_error_prints_no_value(capsys):
 
 
 def test_the_command_browses_a_sealed_store_on_a_terminal(run, home, monkeypatch):
-    """Without a terminal or the key, it says so."""
+    """What else is in the folder is looked at before a note is forgotten. Without a terminal, it says so."""
     monkeypatch.setenv("KEY", new_key())
+    said = run("run", "personal", "The office closes at six.", "--model", "offline", "--store", home / "home")
+    assert said.code == 0
     assert run("notes", "remember", "The office closes at six.", "--key", "env:KEY").code == 0
     ended = run("notes", "browse", "--key", "env:KEY")
     assert ended.code == 2
@@ -207,6 +224,10 @@ def test_the_command_browses_a_sealed_store_on_a_terminal(run, home, monkeypatch
     child = pexpect.spawn(sys.executable, ["-m", "graphagent", "notes", "browse", "--key", "env:KEY"], timeout=60)
     child.setwinsize(24, 80)
     child.expect("The office closes at six")
+    child.send("f")
+    child.expect("word for word")
+    child.send("y")
+    child.expect("No notes are kept here yet")
     child.send("q")
     child.expect(pexpect.EOF)
     child.close()
