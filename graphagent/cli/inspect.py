@@ -196,9 +196,10 @@ async def _save(run: str | None, inspected: InspectOptions, out: Path, redact: b
         async with (
             _stores.open_store("runs", inspected.store, inspected.key, inspected.anchor) as store,
             _facts_of(inspected, store) as facts,
+            _notes_of(inspected, store) as notes,
         ):
             run_id = await run_named(store, owner, run)
-            pages = Inspector(store, facts=facts, sealed=inspected.key is not None)
+            pages = Inspector(store, facts=facts, notes=notes, sealed=inspected.key is not None)
             text = (await pages.save(run_id, owner=owner, redact=redact)).encode()
         file.write(text)
     said = "without its texts and values" if redact else "with all texts in it; --redact writes it without"

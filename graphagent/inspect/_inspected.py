@@ -15,7 +15,8 @@ from graphagent.history import StoredRun, read_run
 from graphagent.inspect._access import sent
 from graphagent.inspect._forms import FormError, parsed
 from graphagent.inspect._layout import Site, below
-from graphagent.memory import AgentMemory
+from graphagent.memory import AgentMemory, NoteMemory
+from graphagent.memory.notes._owner import has_notes, store_of
 from graphagent.work._execute import can_execute
 
 if TYPE_CHECKING:
@@ -93,17 +94,20 @@ class Inspected:
         return await self.run(*self.named(request.query_params))
 
     async def run(self, run_id: str, owner: str) -> StoredRun:
-        """Return a run, with facts in its prompts where they are known here."""
+        """Return a run, with facts and notes in its prompts where they are known here."""
         return await read_run(self.runs, run_id, owner=owner, features=await self._features(owner))
 
     async def _features(self, owner: str) -> dict[type[Any], Feature]:
-        """Return what looks up facts in prompts: nothing for an owner without any here, whose facts may be elsewhere, and not forgotten."""
-        if self.facts is None:
-            return {}
-        async with aclosing(cast("Any", self.facts.export(owner=owner))) as records:
-            async for _ in records:
-                return {AgentMemory: cast("Feature", AgentMemory(provider=self.facts))}
-        return {}
+        """Return what looks up facts and notes in prompts: not those of an owner without any here, which may be elsewhere, and not forgotten."""
+        found: dict[type[Any], Feature] = {}
+        if self.facts is not None:
+            async with aclosing(cast("Any", self.facts.export(owner=owner))) as records:
+                async for _ in records:
+                    found[AgentMemory] = cast("Feature", AgentMemory(provider=self.facts))
+                    break
+        if self.notes is not None and await has_notes(store_of(self.notes), owner):
+            found[NoteMemory] = cast("Feature", NoteMemory(notes=self.notes, learn=False))
+        return found
 
     def go_on(self, head: RunHeader) -> None:
         """Have this process execute a run that is due, if its agent is here, and workers are not to do so."""

@@ -10,7 +10,7 @@ import pytest
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.errors import RunNotFoundError
 from graphagent.inspect import Inspector
-from graphagent.memory import StoreMemoryProvider
+from graphagent.memory import Notes, StoreMemoryProvider
 from graphagent.run import list_runs
 from graphagent.store import MemoryStore
 from tests.inspect.pages import HOSTILE, Page, filled
@@ -40,7 +40,7 @@ async def counts(ctx: Context, task: str) -> str:
 async def test_a_run_is_one_file_that_loads_nothing():
     """Prompts, entries and sub-agents are in it, each link leads to a part of it, no id is there twice, and hostile text is text."""
     runs = await written(store := await filled())
-    pages = Inspector(store, facts=StoreMemoryProvider(store))
+    pages = Inspector(store, facts=StoreMemoryProvider(store), notes=Notes(store))
     runs |= {"found": "", "../fails & more": "", "asks": "", "chat-2": "ada"}
     texts = {run_id: await pages.save(run_id, owner=owner) for run_id, owner in runs.items()}
     for run_id, text in texts.items():
@@ -55,6 +55,7 @@ async def test_a_run_is_one_file_that_loads_nothing():
     talk = Page(texts["talks"]).text
     for said in (
         "zqfact",
+        "zqnote",
         "zqsubanswer",
         "zqreasoning",
         "Prompt of turn 5",
@@ -69,7 +70,7 @@ async def test_a_run_is_one_file_that_loads_nothing():
 async def test_no_word_of_a_run_is_in_a_redacted_file():
     """Nor in its pictures. What the run did stays, and that of a sub-agent."""
     runs = await written(store := MemoryStore())
-    pages, seen = Inspector(store, facts=StoreMemoryProvider(store)), set()
+    pages, seen = Inspector(store, facts=StoreMemoryProvider(store), notes=Notes(store)), set()
     for run_id, owner in runs.items():
         seen |= {*WORDS.findall(whole(await pages.save(run_id, owner=owner)))}
         redacted = whole(await pages.save(run_id, owner=owner, redact=True))
