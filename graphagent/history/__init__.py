@@ -47,6 +47,7 @@ from graphagent.history._runs import run_head as run_head
 from graphagent.history._runs import run_owners as run_owners
 from graphagent.history._without_agent import answer_run as answer_run
 from graphagent.history._without_agent import end_run as end_run
+from graphagent.history._without_agent import pause_run as pause_run
 from graphagent.history._without_agent import resume_run as resume_run
 
 if not TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Runs that are answered, resumed and ended without their agents."""
+"""Runs that are answered, resumed, paused and ended without their agents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from graphagent._options import check_text
 from graphagent.errors import RunClaimedError
+from graphagent.log._asked import ask
 from graphagent.log._header import OVER
+from graphagent.log._segments import read_header
 from graphagent.log._submitted import read_either
 from graphagent.run._ending import append_end
 from graphagent.run._people import NO_ANSWER
@@ -84,8 +86,10 @@ async def resume_run(store: Store, run_id: str, *, owner: str = "") -> RunHeader
     return header
 
 
-async def end_run(store: Store, run_id: str, reason: str = "", *, owner: str = "") -> RunHeader:
-    """End a run where it is, as `agent.end` does, and return its header. No feature looks back at it, since its agent is not at hand.
+async def pause_run(store: Store, run_id: str, reason: str = "", *, owner: str = "") -> RunHeader:
+    """Have the worker that executes a run stop it before its next effect or node, wait for that, and return its header.
+
+    A run that no worker executes stays as it is. If the call is cancelled while it waits, the request stands.
 
     Args:
         store: Where it is.
@@ -95,19 +99,45 @@ async def end_run(store: Store, run_id: str, reason: str = "", *, owner: str = "
 
     Raises:
         RunNotFoundError: the run does not exist.
-        RunClaimedError: a process, or another task, executes it.
+        RunClaimedError: a process executes the run that is not a worker.
+        StoreError: the store cannot be read or written.
+    """
+    check_text("reason=", reason)
+    await ask(store, owner, run_id, reason, ends=False)
+    return (await read_header(store, owner, run_id))[0]
+
+
+async def end_run(store: Store, run_id: str, reason: str = "", *, owner: str = "") -> RunHeader:
+    """End a run where it is, as `agent.end` does, and return its header. No feature looks back at it, since its agent is not at hand.
+
+    A worker that executes the run ends it before its next effect or node, with its features; this waits for that. If the call is
+    cancelled while it waits, the request stands.
+
+    Args:
+        store: Where it is.
+        run_id: Which.
+        reason: Why, for people. It is kept with the run.
+        owner: Whose.
+
+    Raises:
+        RunNotFoundError: the run does not exist.
+        RunClaimedError: a process executes the run that is not a worker.
         DamagedStoreError: it is not what was written.
         StoreError: the store cannot be read or written, or the run has steps of types that were not imported.
     """
+    from graphagent.work._dispatch import tell_next  # as above
+
     check_text("reason=", reason)
+    thread = (await read_header(store, owner, run_id))[0].thread
     while True:
+        await ask(store, owner, run_id, reason, ends=True)
         log = await read_either(store, owner, run_id)
-        if log.state.status in OVER:
-            return log.header
-        log.executed = partial(float, log.state.ran / 1000)
-        append_end(log, reason)
-        try:
-            await log.commit(header=True)
-        except RunClaimedError:
-            continue  # somebody ended it meanwhile, or continued it
+        if log.state.status not in OVER:
+            log.executed = partial(float, log.state.ran / 1000)
+            try:
+                append_end(log, reason)
+                await log.commit(header=True)
+            except RunClaimedError:
+                continue  # somebody ended it meanwhile, or continued it
+        await tell_next(store, owner, thread)
         return log.header

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.msgpack import Decoder, Encoder
 
-from graphagent.store import Put
+from graphagent.log._changes import Changes
+from graphagent.log._segments import read_header
+from graphagent.store import Delete, Put
 from graphagent.store._items import checked, is_intact
 
 if TYPE_CHECKING:
@@ -35,15 +37,26 @@ def asked_key(owner: str, run_id: str) -> Key:
     return (ASKED, owner, run_id)
 
 
-async def ask(store: Store, header: RunHeader, reason: str, *, ends: bool) -> None:
-    """Ask the process that has a run to pause or end it.
+async def ask(store: Store, owner: str, run_id: str, reason: str, *, ends: bool) -> None:
+    """Ask the worker that executes a run to pause or end it, and wait until no process executes it.
+
+    If this is cancelled, the request stands.
 
     Raises:
-        StoreError: the store cannot be written.
+        RunNotFoundError: the run does not exist.
+        RunClaimedError: a process executes it that is not a worker, and does not look for what is asked.
+        StoreError: the store cannot be read or written.
     """
-    assert header.claim is not None
-    asked = Wish(header.claim.token, ends, reason)
-    await store.commit(Put(asked_key(header.owner, header.run_id), checked(_encoder.encode(asked))))
+    asked, changes, key = "", Changes(store, owner, run_id, "header"), asked_key(owner, run_id)
+    while (header := (await read_header(store, owner, run_id))[0]).running:
+        if not header.queue:
+            header.check_free()
+        if header.claim is not None and header.claim.token != asked:
+            asked = header.claim.token
+            await store.commit(Put(key, checked(_encoder.encode(Wish(asked, ends, reason)))))
+        await changes.next()
+    if asked and await store.get(key) is not None:
+        await store.commit(Delete(key))  # it came to rest before it looked
 
 
 async def read_asked(store: Store, header: RunHeader) -> Wish | None:

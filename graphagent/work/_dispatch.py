@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from graphagent import _clock
+from graphagent.errors import RunNotFoundError, StoreError
+from graphagent.log._header import time_of
+from graphagent.log._segments import read_header
+from graphagent.log._submitted import first_in_line
 from graphagent.store._claims import innermost
 from graphagent.work._in_process import InProcess
 
@@ -61,3 +66,13 @@ async def tell(store: Store, header: RunHeader, given: Dispatcher | None = None)
             type(error).__name__,
             extra={"error_type": type(error).__name__},
         )
+
+
+async def tell_next(store: Store, owner: str, thread: str, given: Dispatcher | None = None) -> None:
+    """Notify workers of the run of a thread that was held by one that ended. If that fails, they find it in the store."""
+    if not thread:
+        return
+    with suppress(StoreError, RunNotFoundError):
+        following = await first_in_line(store, owner, thread, await time_of(store))
+        if following:
+            await tell(store, (await read_header(store, owner, following))[0], given)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import anyio
 
 from graphagent._options import check_number, check_text, check_whole
-from graphagent.errors import RunClaimedError, RunNotFoundError, StoreError
+from graphagent.errors import RunClaimedError
 from graphagent.history._following import Following
 from graphagent.history._fork import Fork, fork_for_workers
-from graphagent.log._asked import ask, asked_key
+from graphagent.log._asked import ask
 from graphagent.log._changes import Changes
-from graphagent.log._header import time_of
 from graphagent.log._segments import read_header, read_written
-from graphagent.log._submitted import DEFAULT, first_in_line
+from graphagent.log._submitted import DEFAULT
 from graphagent.run._ending import end_here
 from graphagent.run._people import NO_ANSWER
 from graphagent.run._requeueing import answer_stored, resume_stored
 from graphagent.run._submitting import read_any
-from graphagent.store import Delete
-from graphagent.work._dispatch import tell
+from graphagent.work._dispatch import tell, tell_next
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -92,7 +89,8 @@ class RunHandle(Generic[O]):
         """
         if timeout is not None:
             check_number("timeout", timeout)
-        store, changes = self._config.runs, self._changes()
+        store = self._config.runs
+        changes = Changes(store, self._owner, self._run_id, "header")
         with anyio.move_on_after(timeout):
             while True:
                 header, _ = await read_written(store, self._owner, self._run_id)
@@ -202,25 +200,17 @@ class RunHandle(Generic[O]):
             StoreError: the store cannot be read or written.
         """
         check_text("reason=", reason)
-        thread = (await read_header(self._config.runs, self._owner, self._run_id))[0].thread
+        config, owner, run_id = self._config, self._owner, self._run_id
+        thread = (await read_header(config.runs, owner, run_id))[0].thread
         while True:
-            await self._asked(reason, ends=True)
+            await ask(config.runs, owner, run_id, reason, ends=True)
             try:
-                ended = await end_here(self._config, self._owner, self._run_id, reason)
+                ended = await end_here(config, owner, run_id, reason)
             except RunClaimedError:
                 continue  # another worker has it now
-            if thread:
-                await self._tell_next(thread)
+            await tell_next(config.runs, owner, thread, config.dispatcher)
             result: RunResult[O] = ended.result
             return result
-
-    async def _tell_next(self, thread: str) -> None:
-        """Bring word of the run of a thread that was held by this one. If that fails, workers find it in the store."""
-        store = self._config.runs
-        with suppress(StoreError, RunNotFoundError):
-            following = await first_in_line(store, self._owner, thread, await time_of(store))
-            if following:
-                await tell(store, (await read_header(store, self._owner, following))[0], self._config.dispatcher)
 
     async def pause(self, reason: str = "") -> RunResult[O]:
         """Have a worker stop the run before its next effect or node, and return the result. `resume` continues it.
@@ -236,24 +226,8 @@ class RunHandle(Generic[O]):
             StoreError: the store cannot be read or written.
         """
         check_text("reason=", reason)
-        await self._asked(reason, ends=False)
+        await ask(self._config.runs, self._owner, self._run_id, reason, ends=False)
         return await self.result()
-
-    async def _asked(self, reason: str, *, ends: bool) -> None:
-        """Ask the worker that executes the run to pause or end it, and wait until it executes it no more."""
-        store, asked, changes = self._config.runs, "", self._changes()
-        while (header := (await read_header(store, self._owner, self._run_id))[0]).running:
-            if not header.queue:
-                header.check_free()
-            if header.claim is not None and header.claim.token != asked:
-                asked = header.claim.token
-                await ask(store, header, reason, ends=ends)
-            await changes.next()
-        if asked and await store.get(asked_key(self._owner, self._run_id)) is not None:
-            await store.commit(Delete(asked_key(self._owner, self._run_id)))  # it came to rest before it looked
-
-    def _changes(self) -> Changes:
-        return Changes(self._config.runs, self._owner, self._run_id, "header")
 
     def __repr__(self) -> str:
         return f"<handle of run {self._run_id!r}>"

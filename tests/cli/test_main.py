@@ -48,6 +48,7 @@ READING = [
         "runs clear-cache",
         "runs forget a --yes",
         "runs resume a --agent program.py:agent",
+        "runs pause a",
     ),
     *("runs answer a yes --agent program.py:agent", "run program.py:mail --model offline --resume a"),
 ]

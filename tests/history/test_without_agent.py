@@ -1,9 +1,10 @@
-"""Runs that are answered and resumed by programs that have their store alone; a worker, which has the agent, continues them."""
+"""Runs that are answered, resumed, paused and ended by programs that have their store alone; a worker has the agent."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -14,9 +15,10 @@ from pydantic import AfterValidator
 
 from graphagent import END, START, Agent, Context, Strategy, node, parallel, tool
 from graphagent.errors import AnswerError, NodeFailedError, RunClaimedError, RunEndedError, RunError, RunNotFoundError
-from graphagent.history import answer_run, end_run, list_questions, read_run, resume_run
+from graphagent.history import answer_run, end_run, list_questions, pause_run, read_run, resume_run
 from graphagent.llm import Approve, Deny, ToolCall
 from graphagent.nodes import Denied, approval, ask_human, passthrough
+from graphagent.run import _session as heartbeat
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
 from graphagent.store.postgres import PostgresStore
 from graphagent.testing import ScriptedModel
@@ -284,6 +286,54 @@ async def test_a_run_that_has_stopped_is_taken_up_by_a_worker(stores, how):
     await end_run(agent.store, "waiting", "enough")
     with pytest.raises(RunEndedError, match="enough"):
         await resume("waiting")
+
+
+@pytest.mark.every_loop
+async def test_a_run_that_a_worker_executes_is_paused_and_ended_by_its_store_alone(stores, monkeypatch):
+    """The worker stops before its next node, and has word of the next run of the thread. A process that is no worker hears nobody."""
+    monkeypatch.setattr(heartbeat, "LOOK", 0.01)
+
+    @node
+    async def tick(ctx: Context, count: int) -> int:
+        """Count on for ever, and let others look."""
+        await anyio.sleep(0.01)
+        return count + 1
+
+    def agent():
+        return Agent(strategy, store=stores(), max_nodes=None)
+
+    strategy = Strategy(
+        "ticking", START >> tick, tick.when(lambda count: count > 10_000) >> END, tick.otherwise() >> tick
+    )
+    here, store = agent(), stores()
+    first = await here.submit(0, thread="t", owner="ann")
+    second = await here.submit(0, thread="t", owner="ann")
+
+    async def until(handle, status):
+        found = ""
+        while found != status:
+            await anyio.sleep(0.01)
+            with suppress(RunNotFoundError):
+                found = await handle.status()
+
+    assert (await pause_run(store, second.run_id, owner="ann")).status == "queued"
+    async with Worker(agent(), sweep=0.05):
+        await until(first, "running")
+        paused = await pause_run(store, first.run_id, "lunch", owner="ann")
+        assert (paused.status, paused.reason) == ("paused", "it was paused: lunch")
+        await resume_run(store, first.run_id, owner="ann")
+        await until(first, "running")
+        ended = await end_run(store, first.run_id, "enough", owner="ann")
+        assert (ended.status, ended.reason) == ("ended", "it was ended: enough")
+        await until(second, "running")
+        assert (await end_run(store, second.run_id, owner="ann")).status == "ended"
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: here.run(0, run_id="held"))
+        await until(here.handle("held"), "running")
+        for stop in (pause_run, end_run):
+            with pytest.raises(RunClaimedError):
+                await stop(store, "held")
+        group.cancel_scope.cancel()
 
 
 PROGRAM = """

@@ -7,7 +7,7 @@ import typer
 from graphagent.cli._options import expand_options
 from graphagent.cli.runs import execute, maintain, show
 
-runs = typer.Typer(no_args_is_help=True, help="Inspect, resume, answer, end, fork, export and remove runs.")
+runs = typer.Typer(no_args_is_help=True, help="Inspect, resume, answer, pause, end, fork, export and remove runs.")
 
 for _name, _command, _example in (
     ("list", show.list_, "list --status waiting"),
@@ -17,6 +17,7 @@ for _name, _command, _example in (
     ("replay", show.replay, "replay mail-1 --detailed"),
     ("resume", execute.resume, "resume mail-1 --agent app.py:agent"),
     ("answer", execute.answer, "answer mail-1 yes --agent app.py:agent"),
+    ("pause", execute.pause, "pause mail-1 --reason 'look at it first'"),
     ("end", execute.end, "end mail-1 --reason 'no longer needed'"),
     ("fork", execute.fork, "fork mail-1 --before ask_human --agent app.py:agent"),
     ("rerun", execute.rerun, "rerun mail-1 --until draft --agent app.py:agent"),

@@ -23,6 +23,7 @@ from graphagent.cli.runs._target import (
     ExecuteTarget,
     NewId,
     ReadTarget,
+    RunsTarget,
     Which,
     WhichOrNewest,
     plain,
@@ -36,19 +37,29 @@ if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.run import Question, RunHeader, RunResult
 
+Reason = Annotated[str, option("--reason", "TEXT", "The reason, for people; stored with the run.")]
 Work = Callable[["Agent[Any, Any]", "Store"], Awaitable["RunResult[Any]"]]
 
 
 def resume(
-    run: WhichOrNewest = None, *, target: ExecuteTarget, allow_changed: AllowChanged = False, as_json: Json = False
+    run: WhichOrNewest = None, *, target: ContinueTarget, allow_changed: AllowChanged = False, as_json: Json = False
 ) -> None:
-    """Resume a run that was paused, interrupted or failed. Nothing is done twice. Ctrl-C pauses it."""
+    """Resume a run that was paused, interrupted or failed; without --agent, a worker does that. Nothing is done twice. Ctrl-C pauses it."""
 
     async def work(agent: Agent[Any, Any], store: Store) -> RunResult[Any]:
         run_id = await run_named(store, target.owner, run)
         return await agent.resume(run_id, owner=target.owner, allow_changed=allow_changed)
 
-    _execute(target, work, as_json=as_json)
+    async def leave() -> RunHeader:
+        from graphagent.history import resume_run
+
+        async with target.open() as (store, _):
+            return await resume_run(store, await run_named(store, target.owner, run), owner=target.owner)
+
+    if target.agent is None:
+        _report_left(target, anyio.run(leave), as_json=as_json)
+    else:
+        _execute(target, work, as_json=as_json)
 
 
 def answer(
@@ -113,16 +124,20 @@ def answer(
         _execute(target, work, before=read, as_json=as_json)
 
 
-def end(
-    run: Which,
-    *,
-    reason: Annotated[str, option("--reason", "TEXT", "The reason, for people; stored with the run.")] = "",
-    target: ReadTarget,
-    as_json: Json = False,
-) -> None:
-    """End a run where it stopped. It cannot be resumed, and the next message of its thread continues its transcript.
+def pause(run: Which, *, reason: Reason = "", target: RunsTarget, as_json: Json = False) -> None:
+    """Have the worker that executes a run pause it before its next node or effect."""
+    from graphagent.history import pause_run
 
-    With --agent, its features learn from the run.
+    async def work(store: Store) -> RunHeader:
+        return await pause_run(store, await run_named(store, target.owner, run), reason, owner=target.owner)
+
+    _report(target.use(work), as_json=as_json)
+
+
+def end(run: Which, *, reason: Reason = "", target: ReadTarget, as_json: Json = False) -> None:
+    """End a run where it is. It cannot be resumed, and the next message of its thread continues its transcript.
+
+    A worker that executes it ends it before its next node or effect. With --agent, its features learn from a run that had stopped.
     """
     from graphagent.history import end_run, run_head
 
@@ -131,14 +146,10 @@ def end(
             run_id = await run_named(store, target.owner, run)
             if agent is None:
                 return await end_run(store, run_id, reason, owner=target.owner)
-            await agent.end(run_id, reason, owner=target.owner)
+            await agent.handle(run_id, owner=target.owner).end(reason)
             return await run_head(store, run_id, owner=target.owner)
 
-    head = anyio.run(main)
-    if as_json:
-        print(json_text(plain(head)))
-    else:
-        aside(f"Run {head.run_id}: {head.status}.")
+    _report(anyio.run(main), as_json=as_json)
 
 
 def fork(
@@ -199,13 +210,18 @@ def rerun(
     _execute(target, work, as_json=as_json)
 
 
-def _report_left(target: ReadTarget, head: RunHeader, *, as_json: bool) -> None:
-    """Print the state of a run that is left to workers."""
+def _report(head: RunHeader, more: str = "", *, as_json: bool) -> None:
+    """Print the state of a run."""
     if as_json:
         print(json_text(plain(head)))
     else:
-        here = target.command(f"resume {shlex.quote(head.run_id)}")
-        aside(f"Run {head.run_id}: {head.status}. A worker continues it, or: {here}")
+        aside(f"Run {head.run_id}: {head.status}.{more}")
+
+
+def _report_left(target: ReadTarget, head: RunHeader, *, as_json: bool) -> None:
+    """Print the state of a run that is left to workers, if it is."""
+    here = target.command(f"resume {shlex.quote(head.run_id)}")
+    _report(head, f" A worker continues it, or: {here}" if head.status == "queued" else "", as_json=as_json)
 
 
 def _execute(

@@ -115,6 +115,18 @@ def test_without_the_agent_an_answer_is_recorded_and_a_worker_continues_the_run(
     assert run("runs", "resume", "mail-1", *AGENT).out == "sent\n"
 
 
+def test_without_the_agent_a_run_that_has_stopped_is_left_to_workers(run, begun, home):
+    """A run that failed waits for a worker again; one that waits for an answer, or is over, stays as it is."""
+    begun("agent", "mail-1")
+    (home / "broken").touch()
+    begun("fragile", "f-1")
+    here = "graphagent runs resume f-1 --agent MODULE:AGENT --store runs.db"
+    assert run("runs", "resume", "f-1", *STORE).err == f"Run f-1: queued. A worker continues it, or: {here}\n"
+    for word, status in (("resume", "waiting"), ("pause", "waiting"), ("end", "ended"), ("pause", "ended")):
+        assert run("runs", word, "mail-1", *STORE).err == f"Run mail-1: {status}.\n"
+    assert "is not continued, since it was ended" in run("runs", "resume", "mail-1", *STORE).err
+
+
 def test_a_wrong_answer_changes_nothing(run, begun, home):
     """The error says what is asked for, and the run still waits."""
     begun("agent", "mail-1")
