@@ -1,4 +1,4 @@
-"""Draws the pictures of the pages *How it works* and *Memory server* from a strategy, a run, a prompt and calls that it makes.
+"""Draws the pictures of the pages *How it works*, *Memory server* and *Telemetry* from a strategy, runs, a prompt and calls that it makes.
 
 `python -m scripts.drawings` writes them to `docs/pictures/`. A test fails where a picture shows something else than what happens.
 """
@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from mcp import Client
 from mcp_types import Implementation
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from graphagent import END, START, Agent, Strategy, tool
 from graphagent.llm import Message, ToolCall, ToolCalls
@@ -21,7 +24,9 @@ from graphagent.memory import AgentMemory, Concept, Scope, SingleFact, Source, S
 from graphagent.memory_server import MemoryServer
 from graphagent.nodes import execute_tools, llm_request, load_facts
 from graphagent.store import MemoryStore
+from graphagent.telemetry import OpenTelemetry
 from graphagent.testing import ScriptedModel
+from graphagent_strategies import single_run
 
 if TYPE_CHECKING:
     from graphagent.history import Entry
@@ -81,7 +86,8 @@ class Canvas:
     def arrow(self, x: float, y: float, to_x: float, to_y: float) -> None:
         """Draw an upright or level arrow."""
         if x == to_x:
-            tip, to_y = f"M{to_x:g} {to_y:g}l-4 -8h8z", to_y - 8
+            back = 8 if to_y < y else -8
+            tip, to_y = f"M{to_x:g} {to_y:g}l-4 {back}h8z", to_y + back
         else:
             tip, to_x = f"M{to_x:g} {to_y:g}l-8 -4v8z", to_x - 8
         self.parts.append(f'<path class="line" d="M{x:g} {y:g}L{to_x:g} {to_y:g}"/><path class="tip" d="{tip}"/>')
@@ -368,6 +374,56 @@ def _call(canvas: Canvas, y: float, who: str, code: list[str], found: list[str])
     return max(below, canvas.box(303, y, WIDTH - 304, "", found, "store")) + 12
 
 
+@tool
+def look_up(booking: int) -> str:
+    """Look a booking up."""
+    return f"booking {booking}: paid by card"
+
+
+@tool(approve=True)
+def refund(booking: int) -> str:
+    """Send money back."""
+    return f"refunded booking {booking}"
+
+
+async def traced() -> str:
+    """Draw the spans of a run that waits for a person and is resumed elsewhere: those of each process in a box, and the link between them."""
+    store, traces = MemoryStore(), list[list[ReadableSpan]]()
+    for replies, answer in (
+        ([[ToolCall("look_up", {"booking": 7})], [ToolCall("refund", {"booking": 7})]], None),
+        (["It is refunded."], True),
+    ):
+        exporter, provider = InMemorySpanExporter(), TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        agent = Agent(single_run(), model=ScriptedModel(replies), tools=[look_up, refund], store=store, name="desk")
+        agent.install(OpenTelemetry, tracer_provider=provider)
+        await (
+            agent.run("Refund booking 7", run_id="mail-7") if answer is None else agent.resume("mail-7", answer=answer)
+        )
+        traces.append(sorted(exporter.get_finished_spans(), key=lambda span: span.start_time or 0))
+    canvas = Canvas("The spans of a run that waits for a person, and of another process that resumes it")
+    first, second = traces
+    end = canvas.box(1, 1, WIDTH - 2, 'agent.run("Refund booking 7")', [*map(_span, first)])
+    canvas.box(1, end + 46, WIDTH - 2, 'agent.resume("mail-7", answer=True), in another process', [*map(_span, second)])
+    (link,) = second[0].links
+    assert first[0].context is not None
+    assert link.context.span_id == first[0].context.span_id
+    canvas.arrow(60, end + 46, 60, end)
+    canvas.text(
+        74, end + 28, "a link to the span before: the approval may take days, and no span is open meanwhile", "small"
+    )
+    return canvas.svg()
+
+
+def _span(span: ReadableSpan) -> str:
+    """Return the name of a span, and some of its attributes."""
+    told = span.attributes or {}
+    sent, said = told.get("gen_ai.usage.input_tokens"), told.get("gen_ai.usage.output_tokens")
+    tokens = f"{sent} tokens in, {said} out" if sent is not None else ""
+    name = f"{'  ' * bool(span.parent)}{span.name}"
+    return f"{name:<32}{told.get('graphagent.run.outcome') or tokens or told.get('graphagent.node')}"
+
+
 async def _pictures() -> dict[str, str]:
     history = await log()
     return {
@@ -376,6 +432,7 @@ async def _pictures() -> dict[str, str]:
         "resumed": resumed(history),
         "remembered": remembered(*await prompt()),
         "memory_server": await served(),
+        "spans": await traced(),
     }
 
 

@@ -18,7 +18,7 @@ from scripts import drawings
 from tests.test_docs import PAGES, _blocks, _run, _runnable
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
-DRAWINGS = {"compiled", "entries", "remembered", "resumed", "memory_server"}  # drawn by scripts/drawings.py
+DRAWINGS = {"compiled", "entries", "remembered", "resumed", "memory_server", "spans"}  # drawn by scripts/drawings.py
 OTHERS = DRAWINGS | {
     "growth",  # drawn from a table of figures, with which tests/test_benchmarks.py compares it
     "killed",  # a recorded terminal, which tests/test_terminal.py records again
@@ -60,6 +60,17 @@ def test_pages_are_drawn_as_it_works():
 def test_every_picture_is_shown():
     """No picture is left over, and none is missing."""
     assert {path.stem for path in FOLDER.glob("*.svg")} - OTHERS == {name for names in SHOWN.values() for name in names}
+
+
+def test_pictures_of_the_inspector_are_small_and_shown():
+    """Each that the script takes is on a page, and no other; none is too large to be loaded with it."""
+    pytest.importorskip("playwright", reason="Playwright drives the browser")
+    from scripts import screenshots
+
+    there = {path.stem: path.stat().st_size for path in FOLDER.glob("*.png")}
+    shown = {name for path in PAGES.values() for name in re.findall(r"pictures/(\w+)\.png", path.read_text("utf-8"))}
+    assert there.keys() == shown == {shot.name for shot in screenshots.SHOTS}
+    assert max(there.values()) <= screenshots.MOST
 
 
 if __name__ == "__main__":
