@@ -119,6 +119,7 @@ async def _forked(config: RunConfig, owner: str, origin: str, wanted: Fork) -> A
     log.codec.refers_at[""] = config.refers
     run = run_over(config, log, allow_changed=wanted.allow_changed)
     log.header, key = new, rows_key(new)
+    log.note_agents()
     log.along(Exists(header_key(owner, origin)))
     log.along(*(Put((*key, first), row, expected=0) for first, row in copied.rows))
     log.along(*(Put((*key, 0, name), data) for name, data in copied.payloads.items()))

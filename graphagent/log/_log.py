@@ -255,6 +255,10 @@ class Log:
         activation = agent.children[-1] if isinstance(entry, AgentStarted) else agent
         self._agents[activation] = activation.status
 
+    def note_agents(self) -> None:
+        """Write the headers of all sub-agents with the next commit: a run that begins as another one has none of theirs yet."""
+        self._agents.update((each, each.status) for each in self.state.activations() if each.parent is not None)
+
     def waits_no_more(self) -> None:
         """Remove the mark of a run that waits for answers with the next entries."""
         if self.header.written == "waiting":

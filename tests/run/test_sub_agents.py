@@ -869,6 +869,19 @@ async def test_a_fork_leaves_the_runs_of_its_origin_alone():
     assert {run_id: now[run_id] for run_id in children} == children
 
 
+async def test_a_fork_has_the_runs_of_sub_agents_that_it_begins_with():
+    """They are listed and read like those of any run, although they were executed before it."""
+    store = MemoryStore()
+    chief = boss(helper(), replies=[ToolCall("helper", {"task": "t"}), "one", "two"], store=store)
+    await chief.run("t", run_id="r")
+    await chief.fork("r", after="execute_tools", run_id="f")
+    (part,) = [head for head in await list_runs(store) if head.parent == "f"]
+    assert (part.title, part.status, part.turns) == ("t", "done", 1)
+    (child,) = (await read_run(store, "f")).children
+    assert child.head.run_id == part.run_id
+    assert (await read_run(store, part.run_id)).turns == 1
+
+
 async def test_a_sub_agent_that_changed_is_refused_like_any_strategy():
     """The error names its run and the difference; what fits is taken with `allow_changed`."""
     family = Family(store=MemoryStore(), asks="words")
