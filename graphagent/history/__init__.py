@@ -4,7 +4,7 @@ Rows of a log come in, entries for people, other runs and files come out. Read t
 the state after each entry), `_carried` and `_fork` (runs that begin as others), `_rerun` (executing a run again),
 `_import` (conversations of elsewhere),
 `_runs`, `_questions`, `_removing`, `_export` and `_redacting` (the runs of a store), `_places`, `_reach` and `_forgetting` (over everything kept),
-`_inspect`, `_following`, `_rules` and `_without_agent` (runs without their agents).
+`_inspect`, `_following`, `_watching`, `_rules` and `_without_agent` (runs without their agents).
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from graphagent.history._runs import list_threads as list_threads
 from graphagent.history._runs import measure_runs as measure_runs
 from graphagent.history._runs import run_head as run_head
 from graphagent.history._runs import run_owners as run_owners
+from graphagent.history._watching import RunWatch as RunWatch
 from graphagent.history._without_agent import answer_run as answer_run
 from graphagent.history._without_agent import end_run as end_run
 from graphagent.history._without_agent import pause_run as pause_run

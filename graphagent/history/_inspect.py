@@ -15,8 +15,7 @@ from graphagent.errors import RunNotFoundError
 from graphagent.history._entries import Entry, innermost, questions_of, read_stored
 from graphagent.history._runs import run_head
 from graphagent.log._changes import Changes
-from graphagent.log._header import OVER, rows_key
-from graphagent.log._log import Log
+from graphagent.log._header import OVER, child_header, child_of, rows_key
 from graphagent.log._segments import read_header, root_of
 from graphagent.memory.steps._render import stopped_text
 from graphagent.memory.steps._types import FinalAnswerStep
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from graphagent.llm import Usage
     from graphagent.log._bytes import EntryCodec
     from graphagent.log._header import RunHeader
-    from graphagent.log._log import Applied
+    from graphagent.log._log import Log
     from graphagent.log._state import State
     from graphagent.log._visits import Activation, Frame
     from graphagent.protocols import Feature, Store
@@ -188,7 +187,10 @@ async def _stored(store: Store, log: Log, entries: Sequence[Entry], agent: Activ
     own = tuple(each for each in entries if each.begun_at.startswith(path)) if path else tuple(entries)
     head = log.header
     if path:
-        head = await run_head(store, f"{head.run_id}/{agent.path}", owner=head.owner)
+        try:
+            head = await run_head(store, f"{head.run_id}/{agent.path}", owner=head.owner)
+        except RunNotFoundError:  # earlier versions wrote none for a fork
+            head = child_of(child_header(head, agent, state.time), head)
     questions = tuple(each for each in questions_of(log) if each.node.startswith(path))
     asked = [each.node for each in state.questions.values() if state.frames[each.at].agent is agent]
     failure = None if state.failure is None or path else Failure(*state.failure)
@@ -224,6 +226,8 @@ class Progress:
     """When the last entry was written, in milliseconds UTC."""
     number: int
     """The number of the last entry."""
+    entries: tuple[Entry, ...] = field(default=(), repr=False)
+    """The entries since the progress before this."""
 
 
 async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIterator[Progress]:
@@ -242,26 +246,20 @@ async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIter
     run_id = await root_of(store, owner, run_id)
     changes = Changes(store, owner, run_id, "log")
     header, _ = await read_header(store, owner, run_id)
-    at = ""
-    log: Log | None = None
-
-    def watch(applied: Applied) -> None:
-        nonlocal at
-        begun = [each.node_path for each in applied.begun if each.visit.node]
-        if begun:
-            at = begun[-1]
-        elif applied.frame is not None:
-            at = applied.frame.node_path.rstrip("/") or at
-
-    while header.running:
-        if log is None:
-            log = await Log.read(store, owner, run_id, watch=watch)
-        found = False
+    if not header.running:
+        return
+    reader, at, told = await read_stored(store, owner, run_id), "", 0
+    while True:
+        log, found = reader.log, False
         while (row := await next_row(store, log)) is not None:
-            log.fold_row(header, log.state.number + 1, row, watch=watch)
+            log.fold_row(header, log.state.number + 1, row, watch=reader.watch)
             found = True
-        state = log.state
-        yield Progress(at, state.root.turns, state.root.usage, state.ran / 1000, state.time, state.number)
+        entries, state = tuple(reader.entries[told:]), log.state
+        told += len(entries)
+        at = next((path for each in reversed(entries) for path in (each.begins[-1:] or (each.where,)) if path), at)
+        yield Progress(at, state.root.turns, state.root.usage, state.ran / 1000, state.time, state.number, entries)
+        if not header.running:
+            return
         await changes.next(found=found)
         header, _ = await read_header(store, owner, run_id)
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from graphagent._html import Child, tag
+from graphagent.errors import RunNotFoundError
 from graphagent.inspect import _words
 from graphagent.inspect._forking import fork_link
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import crumb, page, told, url_of
+from graphagent.inspect._spans import spans_of_run
+from graphagent.inspect._state import state
+from graphagent.inspect._step import step
+from graphagent.inspect._time import now_of
 from graphagent.inspect._values import as_json, text_of
 
 if TYPE_CHECKING:
@@ -20,7 +26,7 @@ if TYPE_CHECKING:
 
 
 async def entry(inspected: Inspected, request: Request) -> str:
-    """Return the page of an entry, whose number the address has as `n`.
+    """Return the page of an entry, whose number the address has as `n`: its step, what it changed, and the state after it.
 
     Raises:
         LookupError: the run has no such entry.
@@ -28,8 +34,18 @@ async def entry(inspected: Inspected, request: Request) -> str:
     site, stored = inspected.site(request), await inspected.read(request)
     at = number(request.query_params.get("n"))
     parts = parts_of(site, stored, at)
+    shown = step(site, stored, spans_of_run(stored, now_of(stored)), at)
+    if "step" in request.query_params:
+        return page(site, f"Step {at}", tag("div", shown, id="step"))
+    after = await inspected.read(request, until=at)
+    before = None
+    with suppress(RunNotFoundError):  # a sub-agent had not begun
+        before = await inspected.read(request, until=at - 1) if at > 1 else None
     forks = fork_link(inspected, site, stored.head, at)
-    return page(site, f"Entry {at}", crumb(site, stored.head, f"entry {at}"), tag("h1", f"Entry {at}"), forks, parts)
+    columns = tag(
+        "div", tag("div", forks, parts), tag("div", state(before, after), shown, class_="aside"), class_="halves"
+    )
+    return page(site, f"Entry {at}", crumb(site, stored.head, f"entry {at}"), tag("h1", f"Entry {at}"), columns, keys=(("h l", "entry before, after"),))  # fmt: skip
 
 
 def parts_of(site: Site, stored: StoredRun, at: int) -> list[Child]:

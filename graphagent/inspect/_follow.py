@@ -3,53 +3,77 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
+import anyio
 from starlette.responses import Response, StreamingResponse
 
+from graphagent import _clock
 from graphagent.errors import GraphAgentError
 from graphagent.history import follow_run, run_head
 from graphagent.inspect import _words
 from graphagent.inspect._inspected import number
+from graphagent.inspect._spans import Spans
+from graphagent.inspect._timeline import table
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from graphagent.inspect._inspected import Inspected, Views
     from graphagent.protocols import Store
+    from graphagent.run import RunHeader
 
 
-async def events(store: Store, run_id: str, owner: str, seen: int) -> AsyncIterator[str]:
-    """Yield an event for each time that entries were written, and one when nobody executes the run any more. Only new entries are read.
+_PAUSE = 1.0
+"""Seconds between two events."""
+
+
+async def events(
+    store: Store, head: RunHeader, seen: int, rows: Callable[[Spans, int], str] | None = None
+) -> AsyncIterator[str]:
+    """Yield an event when entries were written, and one when nobody executes the run any more. Only new entries are read, at most once a second.
 
     Args:
         store: Where the run is.
-        run_id: Which.
-        owner: Whose.
+        head: Its header.
         seen: The number of the last entry that a browser which connects again knows; 0 if it knows none.
+        rows: Makes the timeline of what was done until a time; None: events have none.
     """
-    last = seen
+    last, spans = seen, Spans(head.started)
     try:
-        async for each in follow_run(store, run_id, owner=owner):
+        async for each in follow_run(store, head.run_id, owner=head.owner):
+            for entry in each.entries:
+                spans.add(entry)
             if each.number > last:
                 last = each.number
                 told = {
                     "entry": last, "at": each.at, "worked": _words.duration(each.seconds), "turns": f"{each.turns:,}",
                     "tokens": f"{each.usage.total_tokens:,}", "cost": _words.money(each.usage.cost),
-                }  # fmt: skip
+                } | ({} if rows is None else {"rows": rows(spans, _clock.now())})  # fmt: skip
                 yield f"id: {last}\ndata: {json.dumps(told)}\n\n"
+            await anyio.sleep(_PAUSE)
     except GraphAgentError:  # it was removed, or the store cannot be read: the page that is loaded again says so
         pass
     yield f"id: {last}\nevent: over\ndata: {{}}\n\n"
 
 
 async def follow(inspected: Inspected, request: Request) -> Response:
-    """Return the events of the run that the address names, from where a browser that connects again had seen it."""
+    """Return the events of the run that the address names, from where a browser that connects again had seen it.
+
+    Those of a whole run have the rows of the timeline that its page shows: as on that, `spans` is the first one, and `show` says which.
+    """
     run_id, owner = inspected.named(request.query_params)
-    await run_head(inspected.runs, run_id, owner=owner)
+    head = await run_head(inspected.runs, run_id, owner=owner)
+    site, query = inspected.site(request), request.query_params
+    first, show = number(query.get("spans")), query.get("show", "")
+
+    def rows(spans: Spans, now: int) -> str:
+        return table(site, head, spans.until(now), first=first, show=show).text
+
     seen = number(request.headers.get("last-event-id"))
-    return StreamingResponse(events(inspected.runs, run_id, owner, seen), media_type="text/event-stream")
+    told = events(inspected.runs, head, seen, None if head.parent else rows)
+    return StreamingResponse(told, media_type="text/event-stream")
 
 
 VIEWS: Views = (("follow", follow),)

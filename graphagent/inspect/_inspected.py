@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from urllib.parse import quote
 
 from graphagent.errors import RunNotFoundError
-from graphagent.history import StoredRun, read_run
+from graphagent.history import StoredRun, read_run, run_head
 from graphagent.inspect._access import sent
 from graphagent.inspect._forms import FormError, parsed
 from graphagent.inspect._layout import Site, below
@@ -25,12 +26,15 @@ if TYPE_CHECKING:
 
     from graphagent._agent import Agent
     from graphagent.inspect._executing import Executing
+    from graphagent.inspect._watch import Changed
     from graphagent.memory import Notes, NoteView
     from graphagent.protocols import Feature, KeepingProvider, Store
     from graphagent.run import RunHeader
 
 _LONGEST = 1_000_000
 """Bytes of a form."""
+_KEPT = 10.0
+"""Seconds for which a run that was read is kept."""
 
 
 class Outcome(NamedTuple):
@@ -49,6 +53,8 @@ class Inspected:
     """Stores, whose things of them are shown, and what may be changed."""
 
     runs: Store
+    changed: Changed
+    """Which runs changed since pages were made."""
     facts: KeepingProvider | None
     notes: Notes | None
     words: NoteView | None
@@ -71,6 +77,9 @@ class Inspected:
     reports: OrderedDict[str, list[Outcome]] = field(default_factory=lambda: OrderedDict[str, list[Outcome]]())
     """What became of runs that were chosen together, by the names of the pages that say it; the last ones."""
 
+    kept: list[tuple[float, StoredRun]] = field(default_factory=lambda: list[tuple[float, "StoredRun"]](), repr=False)
+    """The run that was read last, and when."""
+
     def site(self, request: Request) -> Site:
         """Return the server as a page sees it."""
         return Site(
@@ -89,13 +98,24 @@ class Inspected:
             raise RunNotFoundError(run_id, owner)
         return run_id, owner
 
-    async def read(self, request: Request) -> StoredRun:
-        """Return the run that an address names, with facts in its prompts where they are known here."""
-        return await self.run(*self.named(request.query_params))
+    async def read(self, request: Request, *, until: int | None = None) -> StoredRun:
+        """Return the run that an address names, as it was after an entry or as it is, with facts in its prompts where they are known here."""
+        return await self.run(*self.named(request.query_params), until=until)
 
-    async def run(self, run_id: str, owner: str) -> StoredRun:
-        """Return a run, with facts and notes in its prompts where they are known here."""
-        return await read_run(self.runs, run_id, owner=owner, features=await self._features(owner))
+    async def run(self, run_id: str, owner: str, *, until: int | None = None) -> StoredRun:
+        """Return a run, with facts and notes in its prompts where they are known here.
+
+        The last one without any is kept for some seconds if nobody executes it, since its drawing and its steps are asked for one after the other.
+        """
+        head, features = await run_head(self.runs, run_id, owner=owner), await self._features(owner)
+        keeps = until is None and not features and not head.running
+        for since, stored in self.kept:
+            if keeps and stored.head == head and time.monotonic() < since + _KEPT:
+                return stored
+        stored = await read_run(self.runs, run_id, owner=owner, features=features, until=until)
+        if keeps:
+            self.kept[:] = [(time.monotonic(), stored)]
+        return stored
 
     async def _features(self, owner: str) -> dict[type[Any], Feature]:
         """Return what looks up facts and notes in prompts: not those of an owner without any here, which may be elsewhere, and not forgotten."""

@@ -57,6 +57,7 @@ from graphagent.inspect._forms import ConflictError, FormError
 from graphagent.inspect._inspected import Inspected
 from graphagent.inspect._layout import nothing, page
 from graphagent.inspect._saved import redacted_run, saved
+from graphagent.inspect._watch import Changed
 from graphagent.memory import Notes
 from graphagent.memory.notes._owner import words_alone
 
@@ -144,6 +145,7 @@ class Inspector:
             raise TypeError(f"notes= is a Notes, such as Notes('notes.db'), not {kind_of(notes)}")
         self._inspected = Inspected(
             runs=runs,
+            changed=Changed(runs, owner),
             facts=facts,
             notes=notes,
             words=None if notes is None else words_alone(notes),

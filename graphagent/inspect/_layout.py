@@ -13,18 +13,12 @@ if TYPE_CHECKING:
     from graphagent.run import RunHeader
 
 _VIEWS = (("runs", "Runs"), ("threads", "Threads"), ("inbox", "Inbox"), ("facts", "Facts"), ("notes", "Notes"))
-_KEYS = (
-    ("j k", "move"),
-    ("Enter", "open"),
-    ("/", "search"),
-    ("n", "next problem"),
-    ("x", "choose"),
-    ("g r", "runs"),
-    ("g t", "threads"),
-    ("g i", "inbox"),
-    ("g f", "facts"),
-    ("g n", "notes"),
-)
+Keys: TypeAlias = "tuple[tuple[str, str], ...]"
+_KEYS: Keys = (("j k", "move"), ("Enter", "open"), ("/", "search"), ("n", "next problem"))
+_GOING: Keys = (
+    ("h l", "earlier, later"), ("g r", "runs"), ("g t", "threads"), ("g i", "inbox"), ("g f", "facts"), ("g n", "notes"), ("?", "all keys"),
+)  # fmt: skip
+"""Keys that are named in the list of all keys alone."""
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
@@ -68,8 +62,8 @@ def below(base: str) -> Address:
     return lambda view, query: f"{base}/{view}{'?' if query else ''}{urlencode(query)}"
 
 
-def page(site: Site, title: str, *body: Child, view: str = "", wide: bool = False) -> str:
-    """Return a whole page."""
+def page(site: Site, title: str, *body: Child, view: str = "", wide: bool = False, keys: Keys = ()) -> str:
+    """Return a whole page; `keys` are those of its own."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -95,10 +89,19 @@ def page(site: Site, title: str, *body: Child, view: str = "", wide: bool = Fals
         ),
         class_="top",
     )
-    keys = [tag("span", [tag("kbd", key) for key in pressed.split()], f" {what}") for pressed, what in _KEYS]
-    foot = tag("footer", keys, class_="keys")
+    named = (*keys, *_KEYS)
+    foot = tag(
+        "footer", [*(_key(each) for each in named), tag("span", _key(("?", "all keys")), class_="last")], class_="keys"
+    )
+    listed = [tag("li", _key(each)) for each in dict.fromkeys((*named, *_GOING))]
+    dialog = tag("dialog", tag("h2", "Keys"), tag("ul", listed), tag("p", _key(("Esc", "closes this")), class_="sub"), aria_label="Keys")  # fmt: skip
     main = tag("main", *body, id="content", tabindex="-1", class_="wide" if wide else None)
-    return f"<!doctype html>\n{tag('html', head, tag('body', bar, main, foot), lang='en').text}\n"
+    return f"<!doctype html>\n{tag('html', head, tag('body', bar, main, foot, dialog), lang='en').text}\n"
+
+
+def _key(named: tuple[str, str]) -> Html:
+    pressed, what = named
+    return tag("span", [tag("kbd", key) for key in pressed.split()], f" {what}")
 
 
 def url_of(site: Site, head: RunHeader, view: str = "run", **more: str | int) -> str:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from starlette.responses import JSONResponse
+
+from graphagent import _clock
 from graphagent._article import counted
 from graphagent._html import Child, Html, tag
 from graphagent.history import family, list_threads, run_owners
 from graphagent.inspect import _words
+from graphagent.inspect._chosen import Chosen
+from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, nothing, page
 from graphagent.inspect._several import around, box
 from graphagent.run import list_runs
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.responses import Response
 
     from graphagent.history import Thread
     from graphagent.inspect._inspected import Inspected, Views
@@ -41,45 +47,6 @@ _ORDER = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Which runs a page shows. All of it is in the address."""
-
-    status: str = ""
-    owner: str | None = None
-    """None: of all owners."""
-    thread: str = ""
-    strategy: str = ""
-    q: str = ""
-    """Words in the title, the id, the strategy, the thread or the reason of a run."""
-    before: str = ""
-    """The run after which an older page begins: the time of its start, and its id."""
-
-    @staticmethod
-    def of(query: Mapping[str, str]) -> Chosen:
-        """Return what an address asks for."""
-        given = {name: query.get(name, "") for name in ("status", "thread", "strategy", "q", "before")}
-        return Chosen(**given, owner=query.get("owner"))
-
-    def query(self) -> dict[str, str]:
-        """Return it as it stands in an address."""
-        own = {
-            "status": self.status,
-            "thread": self.thread,
-            "strategy": self.strategy,
-            "q": self.q,
-            "before": self.before,
-        }
-        return own if self.owner is None else {**own, "owner": self.owner}
-
-    def fits(self, head: RunHeader) -> bool:
-        """Return whether a run is among them, whatever its status is."""
-        if (self.thread and head.thread != self.thread) or (self.strategy and head.strategy != self.strategy):
-            return False
-        text = f"{head.title}\n{head.run_id}\n{head.strategy}\n{head.thread}\n{head.owner}\n{head.reason}".casefold()
-        return all(word in text for word in self.q.casefold().split())
-
-
 async def runs(inspected: Inspected, request: Request) -> str:
     """Return a page of runs, the newest first.
 
@@ -94,6 +61,7 @@ async def runs(inspected: Inspected, request: Request) -> str:
         for owner in wanted
         for run_id, below in family(await list_runs(store, owner=owner)).items()
     }
+    seen = inspected.changed.seen(head for below in parts.values() for head in below)
     whole = [head for owner in wanted for head in parts.get((owner, ""), [])]
     found = sorted((head for head in whole if chosen.fits(head)), key=_mark, reverse=True)
     counts = Counter[str](head.status for head in found)
@@ -111,7 +79,8 @@ async def runs(inspected: Inspected, request: Request) -> str:
         body.append(
             tag("p", tag("a", "Older", href=_url(site, older), rel="next", class_="button"), f" {counted(len(later) - len(shown), 'run')} more", class_="more")
         )  # fmt: skip
-    return page(site, "Runs", body, view="runs")
+    body.append(_fresh(site, chosen, seen))
+    return page(site, "Runs", body, view="runs", keys=(("x", "choose"),))
 
 
 def _mark(head: RunHeader) -> tuple[int, str]:
@@ -244,7 +213,7 @@ def _row(site: Site, head: RunHeader, *, owners: bool) -> Html:
     )
     return tag(
         "tr", tag("td", box(site, head), title, tag("div", below, class_="sub"), why, class_="what"),
-        tag("td", _words.state(head), tag("div", _words.moment(head.started), class_="sub"), class_="when"),
+        tag("td", _words.state(head), tag("div", _words.moment(head.started), class_="sub"), class_="when", data_run=f"{head.owner}\n{head.run_id}" if head.status == "running" else None),
         tag("td", None if head.damaged or not head.begun else image, class_="shape"),
         *(tag("td", text, class_="n", data_name=name) for name, text in (
             ("worked", _words.duration(head.seconds) if head.seconds else "–"), ("turns", _words.amount(head.turns)),
@@ -269,6 +238,7 @@ async def threads(inspected: Inspected, request: Request) -> str:
             'No run belongs to a thread yet: agent.run(…, thread="ada") begins one, and the next run continues it.'
         )
         return page(site, "Threads", tag("div", tag("h1", "Threads"), class_="head"), said, view="threads")
+    fresh = _fresh(site, Chosen(), inspected.changed.number)
     rows = [_thread(site, each, owners=len(owners) > 1) for each in found[:_THREADS]]
     names = ("Thread", "State", "Runs")
     head = tag("tr", [tag("th", name, scope="col", class_="n" if name == "Runs" else None) for name in names])
@@ -281,7 +251,7 @@ async def threads(inspected: Inspected, request: Request) -> str:
         tag("tbody", rows),
         class_="runs",
     )
-    return page(site, "Threads", tag("div", tag("h1", "Threads"), class_="head"), table, rest, view="threads")
+    return page(site, "Threads", tag("div", tag("h1", "Threads"), class_="head"), table, rest, fresh, view="threads")
 
 
 _THREADS = 200
@@ -303,4 +273,21 @@ def _thread(site: Site, thread: Thread, *, owners: bool) -> Html:
     )  # fmt: skip
 
 
-VIEWS: Views = (("runs", runs), ("threads", threads))
+async def changes(inspected: Inspected, request: Request) -> Response:
+    """Return how many runs changed that a page shows, and how far those are that are being executed. Its address has what the page shows."""
+    query, now = request.query_params, _clock.now()
+    changed, going = await inspected.changed.since(number(query.get("since")), Chosen.of(query))
+    told = [
+        [each.owner, each.run_id, f"{counted(each.last, 'entry')}, {_words.duration(max(now - each.started, 0) / 1000)}"]
+        for each in going
+    ]  # fmt: skip
+    return JSONResponse({"changed": changed, "going": told})
+
+
+def _fresh(site: Site, chosen: Chosen, seen: int) -> Html:
+    """Return where a page says how many runs changed since it was made."""
+    url = site.url("changes", since=seen, **chosen.query())
+    return tag("p", role="status", class_="fresh", data_changes=f"{url}&owner=" if chosen.owner == "" else url)
+
+
+VIEWS: Views = (("runs", runs), ("threads", threads), ("changes", changes))

@@ -39,6 +39,14 @@ class Sent:
     """The facts or notes in it: the name, the origin and the trust of each."""
 
     @property
+    def lines(self) -> list[tuple[str, str]]:
+        """Its text by lines, each with its end and its trust: that of the fact or the note that it is, or nothing."""
+        lines, left = self.message.text.splitlines(keepends=True), list(self.used)
+        if sum(each.startswith("{") for each in lines) != len(left):
+            return [(self.message.text, "")]
+        return [(each, left.pop(0)[2] or "unclaimed" if each.startswith("{") else "") for each in lines]
+
+    @property
     def said(self) -> str:
         """The origin in words."""
         return _SAID[self.origin]

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from graphagent.history import Entry, StoredRun
     from graphagent.inspect._inspected import Inspected, Views
 
+_KEYS = (("s", "state"), ("p", "prompt"), ("d", "difference"))
+
 
 async def run(inspected: Inspected, request: Request) -> str:
     """Return the page of a run.
@@ -40,8 +42,10 @@ async def run(inspected: Inspected, request: Request) -> str:
     site, stored, query = inspected.site(request), await inspected.read(request), request.query_params
     numbers = [number(query.get(name)) for name in ("spans", "entries", "step")]
     actions = run_actions(inspected, site, stored.head)
+    if stored.head.status == "running" and "spans" not in query:
+        numbers[0] = -1
     body = parts_of(site, stored, numbers[0], numbers[1], actions, step=numbers[2], show=query.get("show", ""))
-    return page(site, stored.head.title or stored.head.run_id, body, wide=True)
+    return page(site, stored.head.title or stored.head.run_id, body, wide=True, keys=_KEYS)
 
 
 def parts_of(
@@ -54,19 +58,21 @@ def parts_of(
     step: int = 0,
     show: str = "",
 ) -> list[Child]:
-    """Return what the page of a run consists of, given the first rows of its timeline and of its journal. A file has the last ones."""
+    """Return what the page of a run consists of, given the first rows of its timeline and of its journal; -1 are the last ones. A file has the last ones."""
     spans = spans_of_run(stored, now_of(stored))
+    if spans_from < 0:
+        spans_from = max(len(spans) - site.rows, 0)
     if site.is_file:
         spans_from, entries_from = (max(len(each) - site.rows, 0) for each in (spans, stored.entries))
     chosen = None if not step else shown_step(site, stored, spans, step)
     urgent = None if chosen is not None else failure(site, stored) or _questions(site, stored)
     if chosen is None and urgent is None and not site.is_file and (last := _last_of(spans)):
         step, chosen = last, shown_step(site, stored, spans, last)
-    rows = timeline(site, stored, spans, first=spans_from, show=show, chosen=step)
+    rows = timeline(site, stored.head, spans, first=spans_from, show=show, chosen=step)
     beside = tag("div", urgent or chosen, id=f"{site.ids}step", class_="beside", tabindex="-1")
     columns = [beside, rows] if urgent is not None else [rows, beside]
     return [
-        _head(site, stored, spans, actions),
+        _head(site, stored, spans, actions, url_of(site, stored.head, "follow", spans=spans_from or "", show=show)),
         tag("div", columns, _graph(site, stored), class_="columns"),
         _parts(site, stored),
         transcript(site, stored),
@@ -80,7 +86,7 @@ def _last_of(spans: Sequence[Span]) -> int:
     return max(turns or [each.entry for each in spans], default=0)
 
 
-def _head(site: Site, stored: StoredRun, spans: Sequence[Span], actions: Html | None) -> Html:
+def _head(site: Site, stored: StoredRun, spans: Sequence[Span], actions: Html | None, follow: str) -> Html:
     head = stored.head
     waited = Scale(spans).waited
     facts: list[tuple[str, Child]] = [
@@ -107,7 +113,7 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span], actions: Html | 
     why = tag("p", tag("a", said, href=where), class_=f"why {head.status}") if said else None
     live = tag(
         "p", tag("span", "It is being executed; load the page again to see more.", class_="said"),
-        role="status", class_="live", data_follow=url_of(site, head, "follow"), data_entry=stored.entries[-1].number,
+        role="status", class_="live", data_follow=follow, data_entry=stored.entries[-1].number,
     ) if head.status == "running" and not site.is_file else None  # fmt: skip
     others = [head.origin[0]] if head.origin else []
     compare = None if head.parent or site.is_file else compare_form(site, head.run_id, head.owner, others)

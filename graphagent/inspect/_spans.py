@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from graphagent.llm import ToolResult
-from graphagent.memory import FactsStep, NotesStep
+from graphagent.memory import ActionStep, FactsStep, NotesStep
 
 if TYPE_CHECKING:
     from graphagent.history import Entry, StoredRun
@@ -57,6 +57,11 @@ class Span:
     """Of a model turn."""
     depth: int = 0
     """How many spans it is inside of."""
+    turn: ActionStep | None = None
+    """The model turn, and the one before it in the same strategy."""
+    turn_before: ActionStep | None = None
+    key: str = ""
+    """Which it is, as long as the run goes on."""
     inside: list[Span] = field(default_factory=lambda: list[Span](), repr=False)
 
     @property
@@ -107,21 +112,29 @@ class Span:
         if one.kind in ("node", "memory", "agent") or one.inside:
             return None
         return Span(
-            one.kind, self.path, self.label, one.begun, one.attempts, one.about or one.label, one.entry or self.entry, one.tokens
+            one.kind, self.path, self.label, one.begun, one.attempts, one.about or one.label, one.entry or self.entry, one.tokens, turn=one.turn, turn_before=one.turn_before, key=self.key
         )  # fmt: skip
 
 
-class _Spans:
+class Spans:
+    """Makes spans of entries, as they are read."""
+
     def __init__(self, began: int) -> None:
-        self.found: list[Span] = []
+        self._found: list[Span] = []
+        self._lasting: list[Attempt] = []
+        """Attempts that were shown as if they had ended."""
         self._open: dict[str, Span] = {}
         """Nodes that have not come to their end, and sub-agents, by their paths."""
         self._calls: dict[tuple[str, str], Span] = {}
         """Calls and questions without an outcome, by the path of the node and the key."""
+        self._turns: dict[str, ActionStep] = {}
+        """The last model turn of each frame."""
         self._began, self._last = began, began
 
     def add(self, entry: Entry) -> None:
         """Note what an entry ended and began."""
+        while self._lasting:
+            self._lasting.pop().ended = 0
         where, now = entry.where, entry.at
         if entry.kind == "effect":
             self._effect(entry)
@@ -148,19 +161,28 @@ class _Spans:
                 self._open[path] = self._begin("node", path, path.rpartition("/")[2], entry, inside=path.rpartition("/")[0])  # fmt: skip
         self._last = now
 
-    def end(self, now: int) -> list[Span]:
-        """Return the outermost spans; those that are open last until a time."""
+    def until(self, now: int) -> list[Span]:
+        """Return what was done, each before what is inside of it; what has not ended lasts until a time."""
         for span in [*self._open.values(), *self._calls.values()]:
-            if not span.attempts[-1].ended:
-                span.attempts[-1].ended = max(now, span.attempts[-1].began)
-        return self.found
+            last = span.attempts[-1]
+            if not last.ended:
+                self._lasting.append(last)
+            last.ended = last.ended or max(now, last.began)
+        return [each for span in self._found for each in span.walk()]
 
     def _begin(self, kind: SpanKind, path: str, label: str, entry: Entry, *, inside: str, began: int | None = None) -> Span:  # fmt: skip
         """Return a new span inside of the node or sub-agent around it."""
-        span = Span(kind, path, label, entry.number, [Attempt(entry.at if began is None else began)])
+        span = Span(
+            kind,
+            path,
+            label,
+            entry.number,
+            [Attempt(entry.at if began is None else began)],
+            key=f"{entry.number}:{path}",
+        )
         while inside and inside not in self._open:
             inside = inside.rpartition("/")[0]
-        (self._open[inside].inside if inside else self.found).append(span)
+        (self._open[inside].inside if inside else self._found).append(span)
         return span
 
     def _visit(self, entry: Entry) -> Span:
@@ -201,11 +223,17 @@ class _Spans:
             last.began = min(last.began, entry.at - round(value.seconds * 1000))
             span.label, last.problem = value.name, last.problem or ("error" if value.is_error else "")
         elif kind == "model":
-            span.label = f"turn {number}" if (number := getattr(value, "step_number", 0)) else span.label
-            span.tokens = usage.total_tokens if (usage := getattr(value, "token_usage", None)) is not None else 0
+            self._turn(span, entry.begun_at, value)
         elif kind == "person":
             span.label = "answer"
         last.began = min(last.began, last.ended)
+
+    def _turn(self, span: Span, frame: str, value: Any) -> None:
+        if isinstance(value, ActionStep):
+            span.label = f"turn {value.step_number}" if value.step_number else span.label
+            span.tokens = 0 if value.token_usage is None else value.token_usage.total_tokens
+            span.turn, span.turn_before = value, self._turns.get(frame)
+            self._turns[frame] = value
 
     def _retry(self, entry: Entry, problem: str) -> None:
         span, now = self._visit(entry), entry.at
@@ -244,20 +272,9 @@ class _Spans:
                 span.attempts.append(Attempt(at))
 
 
-def spans_of(entries: Iterable[Entry], now: int, began: int = 0) -> list[Span]:
-    """Return what a run did, each before what is inside of it.
-
-    Args:
-        entries: Those of a run.
-        now: Until when what has not ended lasts, in milliseconds UTC.
-        began: When the run began, in milliseconds UTC.
-    """
-    spans = _Spans(began)
-    for entry in entries:
-        spans.add(entry)
-    return [each for span in spans.end(now) for each in span.walk()]
-
-
 def spans_of_run(stored: StoredRun, now: int) -> list[Span]:
-    """Return what a stored run did. That of a sub-agent is the outermost one on its own page."""
-    return spans_of(stored.entries, now, stored.head.started)
+    """Return what a run did, or that of a sub-agent; what has not ended lasts until a time, in milliseconds UTC."""
+    spans = Spans(stored.head.started)
+    for entry in stored.entries:
+        spans.add(entry)
+    return spans.until(now)

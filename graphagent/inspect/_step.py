@@ -30,7 +30,7 @@ def step(site: Site, stored: StoredRun, spans: Sequence[Span], at: int) -> Html 
     if place is None:
         return None
     entry = stored.entries[place]
-    span = next((each for each in spans if (each.entry or each.begun) == at), None)
+    span = next((each for each in spans if at in (each.entry, each.begun)), None)
     name = entry.where or entry.kind if span is None else span.label
     kind = "node" if span is None else "failed" if span.problem else span.kind
     about = None if span is None or not span.about else tag("span", f" · {span.about}", class_="sub")
@@ -90,7 +90,13 @@ def _turn(site: Site, stored: StoredRun, entry: Entry, turn: ActionStep) -> Iter
         yield tag("h3", said, " ", _prompt_link(site, stored, turn.prompt))
         if kept:
             yield tag("p", f"{counted(kept, 'message')} as in the turn before", class_="sub")
-        yield tag("div", [message_of(each) for each in messages[kept:]], class_="new" if kept else None)
+        yield tag(
+            "div",
+            [message_of(each) for each in messages[kept:]],
+            class_="new" if kept else None,
+            tabindex="-1" if kept else None,
+            data_key="d" if kept else None,
+        )
     yield tag("h3", "Answer")
     yield answer_of(turn)
 

@@ -11,11 +11,12 @@ from graphagent.inspect import _words
 from graphagent.inspect._layout import Site, nothing, pages, url_of
 from graphagent.inspect._spans import WAITS, Span
 from graphagent.inspect._time import Scale
+from graphagent.inspect._tokens import cache_lost
 
 if TYPE_CHECKING:
-    from graphagent.history import StoredRun
+    from graphagent.run import RunHeader
 
-_ROOM = 72.0
+_ROOM = 60.0
 """Up to which place, in per cent, there is room for a duration behind a bar."""
 _CHOICES = (("", "All"), ("steps", "Model and tools"), ("problems", "Problems"))
 _LEGEND = (
@@ -28,40 +29,45 @@ _LEGEND = (
 )
 
 
-def timeline(site: Site, stored: StoredRun, spans: Sequence[Span], *, first: int, show: str, chosen: int) -> Html:
+def timeline(site: Site, head: RunHeader, spans: Sequence[Span], *, first: int, show: str, chosen: int) -> Html:
     """Return the timeline.
 
     Args:
         site: The server, or the file.
-        stored: The run.
+        head: The run.
         spans: What it did.
         first: The first row that is shown.
         show: Which rows: all, `steps` for the model, tools and people, or `problems`.
         chosen: The number of the entry whose step is shown beside it; 0 is none.
     """
-    scale = Scale(spans)
-    rows = [each for each in spans if _fits(each, show)]
-    shown = rows[first : first + site.rows]
+    total = sum(_fits(each, show) for each in spans)
     choices = [
-        tag("a", word, href=url_of(site, stored.head, show=name), aria_current="true" if name == show else None)
+        tag("a", word, href=url_of(site, head, show=name), aria_current="true" if name == show else None)
         for name, word in _CHOICES
     ]
-    head = tag(
-        "div", tag("h2", "Timeline"), tag("span", counted(len(rows), "row"), class_="sub"),
+    bar = tag(
+        "div", tag("h2", "Timeline"), tag("span", counted(total, "row"), class_="sub"),
         None if site.is_file else tag("nav", choices, class_="chips", aria_label="Rows"), class_="bar",
     )  # fmt: skip
-    table = tag(
+    rows = table(site, head, spans, first=first, show=show, chosen=chosen)
+    legend = [tag("li", word, class_=f"kind of-{name}") for name, word in _LEGEND]
+    more = pages(site, head, "spans", first, total, show=show)
+    return tag(
+        "section", bar, rows if total else nothing("No row is of this kind."), more, tag("ul", legend, class_="legend sub"), class_="when",
+    )  # fmt: skip
+
+
+def table(site: Site, head: RunHeader, spans: Sequence[Span], *, first: int, show: str, chosen: int = 0) -> Html:
+    """Return the rows of the timeline, as `timeline` has them."""
+    scale = Scale(spans)
+    shown = [each for each in spans if _fits(each, show)][first : first + site.rows]
+    return tag(
         "table",
         tag("caption", "What the run did, and when", class_="unseen"),
         tag("thead", tag("tr", tag("th", "What", scope="col"), tag("th", _axis(site, scale), scope="col"))),
-        tag("tbody", [_row(site, stored, each, scale, chosen) for each in shown]),
+        tag("tbody", [_row(site, head, each, scale, chosen) for each in shown]),
         class_="timeline",
     )
-    legend = [tag("li", word, class_=f"kind of-{name}") for name, word in _LEGEND]
-    more = pages(site, stored.head, "spans", first, len(rows), show=show)
-    return tag(
-        "section", head, table if shown else nothing("No row is of this kind."), more, tag("ul", legend, class_="legend sub"), class_="when",
-    )  # fmt: skip
 
 
 def _fits(span: Span, show: str) -> bool:
@@ -84,7 +90,8 @@ def _axis(site: Site, scale: Scale) -> Html:
     free, texts = -1.0, list[Html]()
     for begin, end in scale.silences:
         middle = (scale.at(begin) + scale.at(end)) / 2
-        texts.append(tag("text", _words.duration((end - begin) / 1000), x=f"{middle:.3f}%", y="17", text_anchor="middle", class_="silent"))  # fmt: skip
+        edge = middle > 88
+        texts.append(tag("text", _words.duration((end - begin) / 1000), x="100%" if edge else f"{middle:.3f}%", y="17", text_anchor="end" if edge else "middle", class_="silent"))  # fmt: skip
     taken = [(scale.at(begin) - 7, scale.at(end) + 3) for begin, end in scale.silences]
     for at, seconds in ticks:
         if at >= free and at < 94 and not any(left < at < right for left, right in taken):
@@ -107,19 +114,21 @@ def _axis(site: Site, scale: Scale) -> Html:
     )
 
 
-def _row(site: Site, stored: StoredRun, span: Span, scale: Scale, chosen: int) -> Html:
+def _row(site: Site, head: RunHeader, span: Span, scale: Scale, chosen: int) -> Html:
     entry = span.entry or span.begun
     label: Child = [span.label, tag("span", f" {span.about}", class_="sub") if span.about else None]
     if site.is_file:
-        link = tag("a", label, href=url_of(site, stored.head, "entry", n=entry))
+        link = tag("a", label, href=url_of(site, head, "entry", n=entry))
     else:
-        link = tag("a", label, href=f"{url_of(site, stored.head, step=entry)}#step", data_step=url_of(site, stored.head, "entry", n=entry))  # fmt: skip
-    said = said_of(span)
+        link = tag("a", label, href=f"{url_of(site, head, step=entry)}#step", data_step=url_of(site, head, "entry", n=entry, step=1))  # fmt: skip
+    lost = span.turn is not None and cache_lost(span.turn, span.turn_before)
+    said = f"{said_of(span)}{' · cache lost' if lost else ''}"
     kind = "failed" if span.problem else span.kind
     return tag(
         "tr", tag("th", link, scope="row", class_=f"at{min(span.depth, 6)} kind of-{kind}", title=span.path),
-        tag("td", tag("svg", tag("use", href=f"#{site.ids}lines"), _bars(site, span, scale, said), class_="lane", aria_hidden="true"), tag("span", said, class_="unseen")),
+        tag("td", tag("svg", tag("use", href=f"#{site.ids}lines"), _bars(site, span, scale, said, "lost" if lost else None), class_="lane", aria_hidden="true"), tag("span", said, class_="unseen")),
         class_=" ".join(filter(None, ("problem" if span.problem else "", "chosen" if entry == chosen else ""))) or None,
+        data_row=None if site.is_file else span.key,
     )  # fmt: skip
 
 
@@ -140,7 +149,7 @@ def said_of(span: Span) -> str:
     return " · ".join(parts)
 
 
-def _bars(site: Site, span: Span, scale: Scale, said: str) -> Iterator[Html]:
+def _bars(site: Site, span: Span, scale: Scale, said: str, mark: str | None) -> Iterator[Html]:
     pale = bool(span.inside)
     for part in span.attempts:
         x, width = scale.bar(part, 0.6)
@@ -149,11 +158,11 @@ def _bars(site: Site, span: Span, scale: Scale, said: str) -> Iterator[Html]:
         yield tag("rect", x=f"{x}%", width=f"{width}%", y="7", height="13", rx="2", class_=f"of-{kind} of-around" if pale else f"of-{kind}", fill=fill)  # fmt: skip
     begin, _ = scale.bar(span.attempts[0], 0.6)
     last, width = scale.bar(span.attempts[-1], 0.6)
-    end, of = last + width, "failed" if span.problem else None
+    end, of = last + width, "failed" if span.problem else mark
     if end <= _ROOM:
         yield tag("text", said, x=f"{end:.3f}%", dx="6", y="17", class_=of)
     elif begin >= 100 - _ROOM:
         yield tag("text", said, x=f"{begin}%", dx="-6", y="17", text_anchor="end", class_=of)
     else:
-        inside = of if pale or span.kind in WAITS else "within"
+        inside = of if pale or span.kind in WAITS else of or "within"
         yield tag("text", said, x=f"{end:.3f}%", dx="-6", y="17", text_anchor="end", class_=inside)

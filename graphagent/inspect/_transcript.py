@@ -151,7 +151,11 @@ def prompt_of(site: Site, stored: StoredRun, place: int) -> tuple[ActionStep, li
         same = tag("p", tag("a", as_before, href=url_of(site, stored.head, "prompt", step=turn_before)))
     elif kept:
         same = tag("details", tag("summary", as_before), [message_of(each) for each in messages[:kept]])
-    return step, [said, same, tag("div", [message_of(each) for each in messages[kept:]], class_="new")]
+    return step, [
+        said,
+        same,
+        tag("div", [message_of(each) for each in messages[kept:]], class_="new", tabindex="-1", data_key="d"),
+    ]
 
 
 def message_of(each: Sent) -> Html:
@@ -160,9 +164,12 @@ def message_of(each: Sent) -> Html:
         tag("li", tag("code", name), f" from {origin}" if origin else "", " ", _words.trust(trust))
         for name, origin, trust in each.used
     ]
+    text: Child = text_of(each.message)
+    if used:
+        text = [tag("span", line, class_=f"line {trust}") if trust else line for line, trust in each.lines]
     return tag(
         "article", tag("h3", each.message.role, tag("span", f" from {each.said} ", _words.trust(each.trust), class_="sub")),
-        tag("pre", text_of(each.message)), tag("details", tag("summary", counted(len(used), each.origin.removesuffix("s"))), tag("ul", used)) if used else None,
+        tag("pre", text), tag("details", tag("summary", counted(len(used), each.origin.removesuffix("s"))), tag("ul", used)) if used else None,
         class_=f"message from-{each.origin} {each.trust or 'unclaimed'}",
     )  # fmt: skip
 

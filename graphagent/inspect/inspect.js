@@ -22,6 +22,15 @@ function nextProblem() {
   target?.scrollIntoView({ block: "center" });
 }
 
+// What has a key of its own: a link is followed, other things are shown.
+const marked = (key) => /^[a-z]$/.test(key) && document.querySelector(`[data-key=${key}]`);
+
+function use(found) {
+  if (found.matches("a")) return found.click();
+  found.focus({ preventScroll: true });
+  found.scrollIntoView({ block: "start" });
+}
+
 document.addEventListener("keydown", (event) => {
   const field = event.target.matches("input:not([type=checkbox]), textarea, select");
   if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -35,6 +44,9 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "k") step(-1);
   else if (event.key === "n") nextProblem();
   else if (event.key === "x") document.activeElement.closest("tr")?.querySelector("input[type=checkbox]")?.click();
+  else if (event.key === "?") document.querySelector("dialog").showModal();
+  else if (event.key === "h" || event.key === "l") document.querySelector(`a[rel=${event.key === "h" ? "prev" : "next"}]`)?.click();
+  else if (marked(event.key)) use(marked(event.key));
   else if (event.key === "/") document.querySelector("input[type=search]")?.focus();
   else { pressed = event.key; return; }
   pressed = "";
@@ -46,7 +58,30 @@ const boxes = () => [...every.form.querySelectorAll("tbody input[type=checkbox]"
 every?.addEventListener("change", () => boxes().forEach((each) => (each.checked = every.checked)));
 every?.form.addEventListener("change", () => (every.checked = boxes().every((each) => each.checked)));
 
-// A run that is being executed: what is new is said in one line, and the page stays as it is until somebody wants it.
+// A row of a timeline: its step is shown beside it, and the address says which.
+const beside = document.getElementById("step");
+
+async function choose(link) {
+  const answer = await fetch(link.dataset.step);
+  const shown = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("step");
+  if (!shown) return location.assign(link.href);
+  beside.replaceChildren(...shown.childNodes);
+  beside.scrollTop = 0;
+  document.querySelectorAll(".timeline .chosen").forEach((each) => each.classList.remove("chosen"));
+  link.closest("tr").classList.add("chosen");
+  history.replaceState(null, "", link.href);
+  if (getComputedStyle(beside).position === "static") beside.scrollIntoView();
+}
+
+document.addEventListener("click", (event) => {
+  if (!beside || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.target.closest("a:not([data-step])")) return;
+  const link = event.target.closest("[data-row]")?.querySelector("a[data-step]");
+  if (!link) return;
+  event.preventDefault();
+  choose(link).catch(() => location.assign(link.href));
+});
+
+// A run that is being executed: new rows come into its timeline; the rest of the page stays as it is until somebody wants what is new.
 const live = document.querySelector("[data-follow]");
 let source = null;
 
@@ -56,6 +91,7 @@ function follow() {
   source.onmessage = (event) => {
     const told = JSON.parse(event.data);
     const fresh = told.entry - Number(live.dataset.entry);
+    if (told.rows) grow(told.rows);
     say(`${told.at || "at work"} · ${told.worked} · ${told.turns} turns · ${told.tokens} tokens`, fresh > 0 ? `Show ${fresh} new ${fresh === 1 ? "entry" : "entries"}` : "");
   };
   source.addEventListener("over", () => {
@@ -65,14 +101,43 @@ function follow() {
   });
 }
 
+// Rows that are there keep their elements, so that focus, selection and scrolling stay.
+function grow(html) {
+  const table = document.querySelector(".timeline");
+  const drawn = new DOMParser().parseFromString(html, "text/html").querySelector("table");
+  if (!table || !drawn) return;
+  const known = new Map([...table.querySelectorAll("[data-row]")].map((row) => [row.dataset.row, row]));
+  table.tHead.querySelector("svg").replaceWith(drawn.tHead.querySelector("svg"));
+  let last = null;
+  for (const row of [...drawn.tBodies[0].rows]) {
+    const old = known.get(row.dataset.row);
+    known.delete(row.dataset.row);
+    if (!old) last ? last.after(row) : table.tBodies[0].prepend(row);
+    else if (old.innerHTML !== row.innerHTML) {
+      const [link, fresh] = [old, row].map((each) => each.querySelector("a"));
+      old.cells[0].className = row.cells[0].className;
+      link.replaceChildren(...fresh.childNodes);
+      link.href = fresh.href;
+      link.dataset.step = fresh.dataset.step;
+      old.cells[1].replaceChildren(...row.cells[1].childNodes);
+      old.classList.toggle("problem", row.classList.contains("problem"));
+    }
+    last = old ?? row;
+  }
+  known.forEach((row) => row.remove());
+}
+
 function say(text, offer) {
   live.textContent = text;
-  if (!offer) return;
+  if (offer) live.append(" ", linked(offer));
+}
+
+function linked(text) {
   const link = document.createElement("a");
   link.href = location.href;
-  link.textContent = offer;
+  link.textContent = text;
   link.className = "button";
-  live.append(" ", link);
+  return link;
 }
 
 function stop() {
@@ -89,3 +154,23 @@ if (live) {
   document.addEventListener("visibilitychange", changed);
   follow();
 }
+
+// A list: how many runs changed since is said, and how far those are that are being executed. Nothing moves until somebody wants to see it.
+const list = document.querySelector("[data-changes]");
+
+async function ask() {
+  if (document.hidden) return;
+  const told = await (await fetch(list.dataset.changes)).json();
+  const going = new Map(told.going.map(([owner, run, text]) => [`${owner}\n${run}`, text]));
+  document.querySelectorAll("[data-run]").forEach((each) => {
+    const text = going.get(each.dataset.run);
+    if (text) each.querySelector(".sub").textContent = text;
+  });
+  const text = told.changed ? `${told.changed} ${told.changed === 1 ? "run" : "runs"} changed ` : "";
+  if (list.dataset.said === text) return;
+  list.dataset.said = text;
+  list.textContent = text;
+  if (text) list.append(linked("Show"));
+}
+
+if (list) setInterval(() => ask().catch(() => {}), 2000);

@@ -12,6 +12,7 @@ from graphagent import END, START, Agent, Context, Strategy, node, parallel, too
 from graphagent.history import read_run
 from graphagent.inspect._follow import events
 from graphagent.llm import ToolCall
+from graphagent.run import RunHeader
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
@@ -55,7 +56,7 @@ async def test_a_run_that_grows_is_told_by_the_numbers_of_its_entries():
 
 async def events_of(store):
     while True:
-        async with aclosing(events(store, "grows", "", 0)) as found:
+        async with aclosing(events(store, RunHeader(run_id="grows"), 0)) as found:
             async for each in found:
                 number, name, data = re.fullmatch(r"id: (\d+)\n(?:event: (\w+)\n)?data: (.*)\n\n", each).groups()
                 if name != "over" or int(number):  # it had not begun
