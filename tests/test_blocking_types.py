@@ -11,7 +11,7 @@ import pytest
 
 from graphagent import END, START, Agent, Strategy, blocking, blocking_types
 from graphagent.llm import Tool
-from graphagent.memory import Notes, StoreMemoryProvider
+from graphagent.memory import FileMemoryProvider, Notes
 from graphagent.nodes import passthrough
 from graphagent.run import RunStream
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
@@ -27,7 +27,7 @@ OBJECTS = {
     "RunStream": RunStream(agent.start("hi")),
     "RunHandle": RunHandle(agent._config(), "a", ""),
     "Tool": Tool("look", "Look somewhere.", {"type": "object"}, print),
-    "KeepingProvider": StoreMemoryProvider(MemoryStore()),
+    "KeepingProvider": FileMemoryProvider("never-made"),
     "SqliteStore": SqliteStore("never-opened.db"),
     "MemoryStore": MemoryStore(),
     "EncryptedStore": EncryptedStore(MemoryStore(), new_key()),
