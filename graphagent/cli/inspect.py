@@ -124,14 +124,14 @@ def inspect(  # long because each option is described here
         option(
             "--agent",
             "MODULE:NAME",
-            "An agent, or a list of agents, whose runs can be answered, resumed and paused. Default: questions are only read.",
+            "An agent, or a list of agents, whose runs can be forked, and go on here when they are answered or resumed. Default: workers go on with them.",
         ),
     ] = None,
     leave: Annotated[
         bool,
         flag(
             "--leave-to-workers",
-            text="Leave what is answered and resumed to workers. Default: this command executes it.",
+            text="Leave what is answered, resumed and forked to workers. Default: this command executes it.",
         ),
     ] = False,
     prefix: Annotated[

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -10,9 +9,8 @@ import anyio
 from starlette.responses import RedirectResponse
 
 from graphagent._html import Child, Html, tag
-from graphagent.history import end_run, run_head
+from graphagent.history import end_run, pause_run, resume_run, run_head
 from graphagent.inspect._forms import ConflictError
-from graphagent.work._execute import can_execute
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -33,22 +31,25 @@ def run_actions(inspected: Inspected, site: Site, head: RunHeader) -> Html | Non
     """Return the forms with which a run is resumed, paused and ended; what is not possible here is greyed out, with the reason."""
     if not site.form or head.parent or head.status not in ENDED:
         return None
-    held = _held(head)
-    shown: list[Child] = []
-    if head.status in _RESUMED:
-        label = "Execute it here" if head.status == "queued" else "Resume"
-        shown.append(_form(site, head, "resume", label, _not_resumed(inspected, head), main=True))
+    held, shown = _held(head), list[Child]()
+    if head.status == "queued":
+        shown.append(_form(site, head, "resume", "Execute it here", _not_executed(inspected, head), main=True))
+    elif head.status in _RESUMED:
+        shown.append(_form(site, head, "resume", "Resume", main=True))
+        if not inspected.executes(head.strategy):
+            shown.append(tag("p", "A worker goes on with it.", class_="sub"))
     if head.status == "running":
-        shown.append(_form(site, head, "pause", "Pause", held or _no_agent(inspected, head, "pause")))
+        shown.append(_form(site, head, "pause", "Pause", held))
     said = "It is ended where it is: nothing of it is executed any more, its questions are withdrawn, and it cannot be resumed; it can be forked."
     reason = tag("label", "Reason ", tag("input", name="reason", type="text", autocomplete="off"))
-    not_ended = held or (_no_agent(inspected, head, "end") if head.status == "running" else "")
-    ends = _form(site, head, "end", "End it", not_ended, reason)
+    ends = _form(site, head, "end", "End it", held, reason)
     shown.append(tag("details", tag("summary", "End this run"), tag("p", said, class_="sub"), ends))
     return tag("div", shown, class_="acts")
 
 
-def _form(site: Site, head: RunHeader, what: str, label: str, why_not: str, *more: Child, main: bool = False) -> Html:
+def _form(
+    site: Site, head: RunHeader, what: str, label: str, why_not: str = "", *more: Child, main: bool = False
+) -> Html:
     """Return a form with one button; with a reason why not, it is greyed out, and says it."""
     hidden = [
         tag("input", type="hidden", name=name, value=value)
@@ -68,25 +69,13 @@ def _held(head: RunHeader) -> str:
     return f"It is executed by {head.claim.holder}, which is not a worker: stop it there."
 
 
-def _no_agent(inspected: Inspected, head: RunHeader, command: str) -> str:
-    if head.strategy in inspected.agents:
+def _not_executed(inspected: Inspected, head: RunHeader) -> str:
+    """Return why a run that waits for a worker is not executed here; empty if it can be."""
+    if inspected.executes(head.strategy):
         return ""
-    instead = f"graphagent runs {command} {shlex.quote(head.run_id)}"
-    return f"The agent of {head.strategy!r} is not here: begin with --agent MODULE:AGENTS, or use {instead}"
-
-
-def not_here(inspected: Inspected, head: RunHeader, command: str) -> str:
-    """Return why nobody would go on with a run here; empty if somebody would."""
-    agent = inspected.agents.get(head.strategy)
-    if agent is None or inspected.executing is None or can_execute(agent):
-        return _no_agent(inspected, head, command)
-    return f"Nodes or tools of {head.strategy!r} take deps, and its agent has no deps_factory=."
-
-
-def _not_resumed(inspected: Inspected, head: RunHeader) -> str:
-    if head.status == "queued" and inspected.executing is None:
+    if inspected.executing is None or head.strategy not in inspected.agents:
         return "It waits for a worker."
-    return not_here(inspected, head, "resume")
+    return "It waits for a worker: its agent takes deps, and has no deps_factory=."
 
 
 async def resume_here(inspected: Inspected, head: RunHeader) -> str:
@@ -94,18 +83,21 @@ async def resume_here(inspected: Inspected, head: RunHeader) -> str:
 
     Raises:
         ConflictError: it cannot be resumed as it is, or not here.
-        StrategyChangedError, RunClaimedError, StoreError: as `RunHandle.resume`.
+        StrategyChangedError, RunClaimedError, StoreError: as `RunHandle.resume` and `resume_run`.
     """
     if head.status == "waiting":
         raise ConflictError(f"Run {head.run_id!r} waits for an answer, and goes on once it has one.")
     if head.status not in _RESUMED:
         raise ConflictError(f"Run {head.run_id!r} is {head.status}, so there is nothing to resume.")
-    if why_not := _not_resumed(inspected, head):
+    if head.status == "queued" and (why_not := _not_executed(inspected, head)):
         raise ConflictError(why_not)
-    if head.status != "queued":
-        await inspected.agents[head.strategy].handle(head.run_id, owner=head.owner).resume()
+    agent = inspected.agents.get(head.strategy)
+    if head.status != "queued" and agent is not None:
+        await agent.handle(head.run_id, owner=head.owner).resume()
+    elif head.status != "queued":
+        await resume_run(inspected.runs, head.run_id, owner=head.owner)
     inspected.go_on(head)
-    return "a worker is to continue it" if inspected.executing is None else "resumed"
+    return "resumed" if inspected.executes(head.strategy) else "a worker is to continue it"
 
 
 async def end_here(inspected: Inspected, head: RunHeader, reason: str) -> str:
@@ -113,16 +105,16 @@ async def end_here(inspected: Inspected, head: RunHeader, reason: str) -> str:
 
     Raises:
         ConflictError: it is over.
-        RunClaimedError, StoreError: as `RunHandle.end`.
+        RunClaimedError, StoreError: as `RunHandle.end` and `end_run`.
     """
     if head.status not in ENDED:
         raise ConflictError(f"Run {head.run_id!r} is {head.status}, so there is nothing to end.")
     agent = inspected.agents.get(head.strategy)
-    if agent is None:
-        await end_run(inspected.runs, head.run_id, reason, owner=head.owner)
-        return "ended"
     with anyio.move_on_after(_PATIENCE):
-        await agent.handle(head.run_id, owner=head.owner).end(reason)
+        if agent is None:
+            await end_run(inspected.runs, head.run_id, reason, owner=head.owner)
+        else:
+            await agent.handle(head.run_id, owner=head.owner).end(reason)
         return "ended"
     return "its worker was asked to end it, and does so before the next effect or node"
 
@@ -139,10 +131,10 @@ async def pause(inspected: Inspected, request: Request, fields: Mapping[str, str
     head = await _head(inspected, fields)
     if head.status != "running":
         raise ConflictError(f"Run {head.run_id!r} is {head.status}, so there is nothing to pause.")
-    if why_not := _held(head) or _no_agent(inspected, head, "pause"):
-        raise ConflictError(why_not)
+    if held := _held(head):
+        raise ConflictError(held)
     with anyio.move_on_after(_PATIENCE):
-        await inspected.agents[head.strategy].handle(head.run_id, owner=head.owner).pause()
+        await pause_run(inspected.runs, head.run_id, owner=head.owner)
     return _shown(inspected, request, head)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +11,6 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from graphagent._html import Child, Html, tag
 from graphagent.errors import RunExistsError
 from graphagent.history import run_head
-from graphagent.inspect._acts import not_here
 from graphagent.inspect._edits import Editable, editables, edited
 from graphagent.inspect._forms import ConflictError, FormError, area
 from graphagent.inspect._inspected import number
@@ -56,7 +56,10 @@ def fork_link(inspected: Inspected, site: Site, head: RunHeader, at: int) -> Htm
 def _why_not(inspected: Inspected, head: RunHeader) -> str:
     if head.parent:
         return "It is a part of another run: fork that."
-    return not_here(inspected, head, "fork")
+    if head.strategy in inspected.agents:
+        return ""
+    instead = f"graphagent runs fork {shlex.quote(head.run_id)}"
+    return f"The agent of {head.strategy!r} is not here: begin with --agent MODULE:AGENTS, or use {instead}"
 
 
 async def fork(inspected: Inspected, request: Request) -> str:

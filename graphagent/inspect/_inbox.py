@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from starlette.responses import HTMLResponse, RedirectResponse
@@ -12,7 +11,7 @@ from graphagent import _clock
 from graphagent._article import counted
 from graphagent._html import Child, Html, tag
 from graphagent.errors import AnswerError
-from graphagent.history import list_questions, run_head
+from graphagent.history import answer_run, list_questions, run_head
 from graphagent.inspect import _words
 from graphagent.inspect._forms import FormError, answer_of, buttons_of, fields_of
 from graphagent.inspect._layout import Site, nothing, page
@@ -34,12 +33,12 @@ async def inbox(inspected: Inspected, request: Request) -> str:
     Raises:
         StoreError: the store cannot be read.
     """
-    site, strategies = inspected.site(request), inspected.agents
+    site = inspected.site(request)
     found = sorted(
         await list_questions(inspected.runs, owner=inspected.owner),
         key=lambda each: (each.deadline is None, each.deadline or each.since, each.since),
     )
-    shown = [question_form(site, each, strategies) for each in found[:_SHOWN]]
+    shown = [_question(inspected, site, each) for each in found[:_SHOWN]]
     left = len(found) - len(shown)
     return page(
         site, "Inbox", tag("div", tag("h1", "Inbox"), tag("span", counted(len(found), "open question"), class_="sub"), class_="head"),
@@ -48,14 +47,8 @@ async def inbox(inspected: Inspected, request: Request) -> str:
     )  # fmt: skip
 
 
-def question_form(
-    site: Site,
-    pending: PendingQuestion,
-    strategies: Collection[str],
-    wrong: str = "",
-    given: Mapping[str, str] | None = None,
-) -> Html:
-    """Return a question with the form in which it is answered, or the reason why that is not possible here."""
+def _question(inspected: Inspected, site: Site, pending: PendingQuestion, wrong: str = "") -> Html:
+    """Return a question with the form in which it is answered."""
     question = pending.question
     run_url = site.url("run", id=pending.run_id, owner=pending.owner)
     about: list[Child] = [
@@ -78,15 +71,17 @@ def question_form(
         )
     subject = None if question.about in (None, "") or question.call is not None else tag("pre", text_of(question.about))
     call = None if question.call is None else tag("p", "calls ", tag("code", question.call.name))
-    can = pending.strategy in strategies and bool(site.form)
+    hint = "" if inspected.executes(pending.strategy) else "Its answer is recorded, and a worker goes on with it."
+    if not site.form:
+        hint = "It cannot be answered here, since these pages only read."
     hidden = [tag("input", type="hidden", name=name, value=value) for name, value in (
         ("form", site.form), ("run", pending.run_id), ("owner", pending.owner), ("question", question.id),
     )]  # fmt: skip
-    fields = tag("fieldset", fields_of(question), tag("p", buttons_of(question)), disabled=not can)
+    fields = tag("fieldset", fields_of(question), tag("p", buttons_of(question)), disabled=not site.form)
     said = tag("p", wrong, class_="error", role="alert") if wrong else None
     return tag(
         "section", tag("h2", question.question or "(no text)"), since, due, call, subject, said,
-        tag("form", hidden, fields, method="post", action=site.url("answer")), None if can else _why_not(site, pending),
+        tag("form", hidden, fields, method="post", action=site.url("answer")), tag("p", hint, class_="sub") if hint else None,
         class_="question problem", tabindex="-1",
     )  # fmt: skip
 
@@ -105,26 +100,16 @@ async def answer(inspected: Inspected, request: Request, fields: Mapping[str, st
         return HTMLResponse(page(site, "Not open any more", tag("h1", "Not open any more"), said), 409)
     agent = inspected.agents.get(pending.strategy)
     try:
+        answers = {id_: answer_of(pending.question, fields, "inspector")}
         if agent is None:
-            raise FormError("It cannot be answered here.")
-        await agent.handle(run_id, owner=owner).answer(answers={id_: answer_of(pending.question, fields, "inspector")})
+            await answer_run(inspected.runs, run_id, answers=answers, owner=owner)
+        else:
+            await agent.handle(run_id, owner=owner).answer(answers=answers)
     except (FormError, AnswerError) as error:
-        form = question_form(site, pending, inspected.agents, str(error))
+        form = _question(inspected, site, pending, str(error))
         return HTMLResponse(page(site, "Not answered", tag("h1", "Not answered"), form, view="inbox"), 422)
     inspected.go_on(await run_head(inspected.runs, run_id, owner=owner))
     return RedirectResponse(site.url("run", id=run_id, owner=owner), 303)
-
-
-def _why_not(site: Site, pending: PendingQuestion) -> Html:
-    if not site.form:
-        return tag("p", "It cannot be answered here, since these pages only read.", class_="sub")
-    command = f"graphagent runs answer {shlex.quote(pending.run_id)} {shlex.quote(pending.question.id)}=ANSWER --agent MODULE:AGENT"
-    return tag(
-        "p",
-        f"It cannot be answered here, since the agent of {pending.strategy!r} is not here: begin with --agent MODULE:AGENTS, or use ",
-        tag("code", command),
-        class_="sub",
-    )
 
 
 VIEWS: Views = (("inbox", inbox),)

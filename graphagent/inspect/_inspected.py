@@ -129,11 +129,15 @@ class Inspected:
             found[NoteMemory] = cast("Feature", NoteMemory(notes=self.notes, learn=False))
         return found
 
+    def executes(self, strategy: str) -> bool:
+        """Return whether this process executes runs of a strategy that are due: their agent is here, and workers are not to do so."""
+        agent = self.agents.get(strategy)
+        return self.executing is not None and agent is not None and can_execute(agent)
+
     def go_on(self, head: RunHeader) -> None:
-        """Have this process execute a run that is due, if its agent is here, and workers are not to do so."""
-        agent = self.agents.get(head.strategy)
-        if self.executing is not None and agent is not None and can_execute(agent):
-            self.executing.begin(agent, head.owner, head.run_id)
+        """Have this process execute a run that is due, if it is to."""
+        if self.executing is not None and self.executes(head.strategy):
+            self.executing.begin(self.agents[head.strategy], head.owner, head.run_id)
 
     async def fields(self, request: Request) -> dict[str, str]:
         """Return the fields of a form of a page of this server.

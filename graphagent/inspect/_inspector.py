@@ -110,18 +110,18 @@ _TITLES = {403: "Not done", 404: "Not found", 409: "Not done", 422: "Not done"}
 class Inspector:
     """Web pages that show the runs of a store: lists, and for each run what became of it, its timeline, its prompts, its journal.
 
-    Runs can be ended; with agents, their runs can be answered, resumed and paused. The store is opened and closed by whoever made it.
+    Runs can be answered, resumed, paused and ended; with agents, they are executed and forked here. The store is opened and closed by whoever made it.
 
     Args:
         runs: The store of the runs.
         facts: Where the facts are; they are shown, also in prompts.
         notes: Where the notes are; without an owner, those of all owners are shown. They are closed by whoever made them.
-        agents: Agents with this store, whose runs can be answered and resumed.
+        agents: Agents with this store, whose runs can be forked, and go on here.
         owner: Whose runs are shown; None: those of all owners.
         name: What the pages call the store, such as the name of its file.
         sealed: Whether the pages say that the store is encrypted.
         read_only: Whether nothing can be changed.
-        executes: Whether this process executes the runs that are answered and resumed in the pages; otherwise workers do.
+        executes: Whether this process executes the runs that are answered, resumed and forked in the pages; otherwise workers do.
 
     Raises:
         TypeError: `runs` is not a store, or `notes` are not Notes.

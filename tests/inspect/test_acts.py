@@ -98,28 +98,55 @@ async def test_a_run_is_resumed_and_goes_on_here():
     assert shop.fetched == 1
 
 
-async def test_what_is_not_possible_is_greyed_out_with_the_reason():
-    """Without the agent, with an agent that takes deps, or while a process executes the run that is not a worker; sent all the same, nothing happens."""
-    shop = Shop(store := MemoryStore())
-    await shop.fail("17", "18")
+async def test_without_its_agent_a_run_is_resumed_for_a_worker():
+    """It is due then, and executed here as little as one whose agent takes deps and has no factory for them."""
 
     @node
     async def fetch(ctx: Context[int], task: str) -> str:
         """Fetch."""
-        return task
+        raise LookupError(task)
 
-    takes_deps = Agent(Strategy("orders", START >> fetch >> END), store=store)
-    for agents, said in (([], "is not here: begin with --agent"), ([takes_deps], "no deps_factory=")):
+    agent = Agent(Strategy("orders", START >> fetch >> END), store=(store := MemoryStore()))
+    with suppress(NodeFailedError):
+        await agent.run("17", run_id="17", deps=1)
+    for agents, said in (([], "It waits for a worker."), ([agent], "takes deps, and has no deps_factory=")):
         async with looking(store, options={"agents": agents}) as client:
             page = (await client.get(address("run", id="17"))).text
+            if not agents:
+                assert "A worker goes on with it." in page
+                assert (await client.post("/resume", data=fields(page))).status_code == 303
+                page = (await client.get(address("run", id="17"))).text
             assert said in page
             assert page.count("<fieldset disabled>") == 1
             answer = await client.post("/resume", data=fields(page))
             assert answer.status_code == 409
             assert said in answer.text
+    assert (await run_head(store, "17")).status == "queued"
+
+
+async def test_without_its_agent_a_run_of_a_worker_is_paused_and_ended():
+    """The worker does so before its next node."""
+    shop = Shop(store := MemoryStore())
+    shop.there = True
+    async with looking(store) as client, Worker(shop.agent):
+        await shop.agent.submit("17", run_id="17")
+        await until(store, "17", "running")
+        form = fields((await client.get(address("run", id="17"))).text)
+        assert (await client.post("/pause", data=form)).status_code == 303
+        assert (await run_head(store, "17")).status == "paused"
+        assert (await client.post("/resume", data=form)).status_code == 303
+        await until(store, "17", "running")
+        assert (await client.post("/end", data=form)).status_code == 303
+    assert (await run_head(store, "17")).status == "ended"
+
+
+async def test_a_run_that_a_process_executes_which_is_not_a_worker_is_left_alone():
+    """What is not possible is greyed out with the reason; sent all the same, nothing happens."""
+    shop = Shop(store := MemoryStore())
+    await shop.fail("18")
     shop.there = True
     async with looking(store, options={"agents": [shop.agent]}) as client, anyio.create_task_group() as group:
-        group.start_soon(lambda: shop.agent.resume("18"))
+        group.start_soon(shop.agent.resume, "18")
         await until(store, "18", "running")
         page = (await client.get(address("run", id="18"))).text
         assert "which is not a worker" in page
@@ -127,7 +154,6 @@ async def test_what_is_not_possible_is_greyed_out_with_the_reason():
             assert (await client.post(f"/{path}", data=fields(page))).status_code == 409
         shop.sent = True
     assert (await run_head(store, "18")).status == "done"
-    assert (await run_head(store, "17")).status == "failed"
 
 
 async def test_runs_of_somebody_else_and_runs_that_are_gone_are_not_found():

@@ -96,17 +96,23 @@ async def test_a_call_is_approved_with_other_arguments_or_refused():
         assert paid == wanted
 
 
-async def test_without_its_agent_a_question_is_shown_and_cannot_be_answered():
-    """The form is greyed out, with the reason and the command; sent all the same, nothing happens."""
-    store = await filled()
+async def test_without_its_agent_a_question_is_answered_by_its_schema():
+    """What does not fit is refused as with the agent; the answer is recorded, a worker is to go on, and whoever has the agent can."""
+    agent = seats(store := await filled())
+    await agent.run("Oslo", run_id="trip")
     async with looking(store) as client:
-        page = (await client.get("/inbox")).text
-        assert "<fieldset disabled>" in page
-        assert "graphagent runs answer asks" in page
-        answer = await client.post("/answer", data={**fields(page), "do": "answer", "value": "yes"})
-        assert answer.status_code == 422
+        page = (await client.get("/inbox")).text.partition("Which seat?")[2]
+        assert "a worker goes on with it" in page
+        given = {**fields(page), "do": "answer", "value.row": "12", "value.side": '"aisle"', "value.quiet": "true"}
+        for wrong in ({"value.row": "1.5"}, {"value.side": '"roof"'}):
+            assert (await client.post("/answer", data={**given, **wrong})).status_code == 422
+        assert (await client.post("/answer", data=given)).status_code == 303
+        assert (await run_head(store, "trip")).status == "queued"
+        assert (await client.post("/answer", data=given)).status_code == 409
         assert "/inbox" in (await read(client, "/runs")).links
-    assert len(await list_questions(store)) == 1
+        asks = fields((await client.get("/inbox")).text)
     async with looking(store, options={"owner": "ada"}) as client:
         assert "Nobody is waited for" in (await read(client, "/inbox")).text
-        assert (await client.post("/answer", data={**fields(page), "do": "deny"})).status_code == 403
+        assert (await client.post("/answer", data={**asks, "do": "deny"})).status_code == 403
+    assert [each.run_id for each in await list_questions(store)] == ["asks"]
+    assert (await agent.resume("trip")).output == Seat(12, "aisle", True)

@@ -17,7 +17,7 @@ def chosen(*run_ids, owner=""):
 
 
 async def test_all_that_failed_are_resumed_and_each_says_what_became_of_it():
-    """Of three that are shown, one is removed and one has no agent here meanwhile; neither is in the way of the other one."""
+    """Of three that are shown, one is removed meanwhile, and one is left to a worker, without its agent; neither is in the way of the other one."""
     shop, other = Shop(store := MemoryStore()), Shop(store, "returns")
     await shop.fail("17", "18")
     await other.fail("r-1")
@@ -33,14 +33,14 @@ async def test_all_that_failed_are_resumed_and_each_says_what_became_of_it():
         answer = await client.post("/several", data={**form, "all": "shown"})
         assert answer.status_code == 303
         report = await read(client, answer.headers["location"])
-        assert "1 of 3 runs done, 2 not" in report.text
-        assert "The agent of 'returns' is not here" in report.text
+        assert "2 of 3 runs done, 1 not" in report.text
+        assert "a worker is to continue it" in report.text
         assert "'18'" in report.text
         assert (await until(store, "17", "done")).status == "done"
         again = await client.post("/several", data={**form, **chosen("17")})
         assert "is done, so there is nothing to resume" in (await read(client, again.headers["location"])).text
         assert (await client.get("/report?of=x")).status_code == 404
-    assert (await run_head(store, "r-1")).status == "failed"
+    assert (await run_head(store, "r-1")).status == "queued"
 
 
 async def test_runs_are_ended_after_a_second_look():
