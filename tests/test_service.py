@@ -212,6 +212,8 @@ def test_whatever_is_killed_every_message_is_answered_once(folder, start):
     service.send("bob", "2", "Who am I?")
     question = service.question("2")
     next(service.stream("bob", "1"))  # a client that leaves changes nothing
+    with service.request("HEAD", "/messages/1/events", **{"x-customer": "bob"}) as asked:
+        assert asked.status == 200  # at once, although the message is not answered
 
     def meanwhile():
         until(lambda: start.model.asked_slowly == 1)

@@ -61,6 +61,8 @@ async def follow(request: Request) -> Response:
     if seen == "end":
         return Response(status_code=204)  # an EventSource connects no more
     await handle.status()  # a message that does not exist is an error before anything is sent
+    if request.method == "HEAD":  # of which the server sends no event, and would wait for the last one
+        return Response(media_type="text/event-stream", headers=HEADERS)
     return StreamingResponse(told(handle, int(seen)), media_type="text/event-stream", headers=HEADERS)
 
 

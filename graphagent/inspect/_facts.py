@@ -29,6 +29,7 @@ from graphagent.memory import (
     Withdrawal,
     resolve,
 )
+from graphagent.memory.facts._types import checked_owner
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -262,7 +263,7 @@ async def _named(inspected: Inspected, given: Mapping[str, str]) -> _Named:
     if inspected.owner not in (None, owner):
         raise LookupError("nothing is known of this here")
     try:
-        concept, subject = Concept(keyword), Subject(given.get("subject", ""))
+        concept, subject, owner = Concept(keyword), Subject(given.get("subject", "")), checked_owner(owner)
         scope = Scope(ScopeKind(given.get("kind", "")), given.get("scope", ""))
     except ValueError:
         raise LookupError("this address names no fact") from None

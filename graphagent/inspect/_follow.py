@@ -45,7 +45,7 @@ async def events(
         async for each in follow_run(store, head.run_id, owner=head.owner):
             for entry in each.entries:
                 spans.add(entry)
-            if each.number > last:
+            if each.number != last:  # also if a browser knows a number that this run does not have
                 last = each.number
                 told = {
                     "entry": last, "at": each.at, "worked": _words.duration(each.seconds), "turns": f"{each.turns:,}",
@@ -65,6 +65,8 @@ async def follow(inspected: Inspected, request: Request) -> Response:
     """
     run_id, owner = inspected.named(request.query_params)
     head = await run_head(inspected.runs, run_id, owner=owner)
+    if request.method == "HEAD":  # of which the server sends no event, and would wait for the last one
+        return Response(media_type="text/event-stream")
     site, query = inspected.site(request), request.query_params
     first, show = number(query.get("spans")), query.get("show", "")
 

@@ -17,6 +17,7 @@ from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, nothing, page
 from graphagent.inspect._notes import note_url, notes_of
 from graphagent.memory import Concept, Scope, ScopeKind, Subject
+from graphagent.memory.facts._types import checked_owner
 from graphagent.run import list_runs
 from graphagent.store import Receipt
 
@@ -63,7 +64,7 @@ class Chosen:
             return {"owner": self.owner, "notes": [self.note]}
         try:
             return {
-                "owner": self.owner, "subject": Subject(self.subject), "concept": Concept(self.keyword) if self.keyword else None,
+                "owner": checked_owner(self.owner), "subject": Subject(self.subject), "concept": Concept(self.keyword) if self.keyword else None,
                 "scope": Scope(ScopeKind(self.kind), self.scope) if self.kind else None,
             }  # fmt: skip
         except ValueError:

@@ -201,7 +201,7 @@ def _value(name: str, schema: Mapping[str, Any], known: Mapping[str, Any], field
     if type_ is None:  # anything may be answered: JSON where it is, or else text
         try:
             return json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return text.replace("\r\n", "\n")
     return _json(text, name)
 
@@ -219,7 +219,7 @@ def _parts(
 def _json(text: str, name: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         label = name.removeprefix(f"{VALUE}.")
         raise FormError(
             f"{'Your answer' if label == VALUE else label} {'is not given' if not text else 'is not valid JSON'}."

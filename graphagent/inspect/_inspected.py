@@ -6,7 +6,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from urllib.parse import quote
@@ -17,6 +17,7 @@ from graphagent.inspect._access import sent
 from graphagent.inspect._forms import FormError, parsed
 from graphagent.inspect._layout import Site, below
 from graphagent.memory import AgentMemory, NoteMemory
+from graphagent.memory.facts._types import checked_owner
 from graphagent.memory.notes._owner import has_notes, store_of
 from graphagent.work._execute import can_execute
 
@@ -121,10 +122,11 @@ class Inspected:
         """Return what looks up facts and notes in prompts: not those of an owner without any here, which may be elsewhere, and not forgotten."""
         found: dict[type[Any], Feature] = {}
         if self.facts is not None:
-            async with aclosing(cast("Any", self.facts.export(owner=owner))) as records:
-                async for _ in records:
-                    found[AgentMemory] = cast("Feature", AgentMemory(provider=self.facts))
-                    break
+            with suppress(ValueError):  # no facts have an owner with this name, although runs can
+                async with aclosing(cast("Any", self.facts.export(owner=checked_owner(owner)))) as records:
+                    async for _ in records:
+                        found[AgentMemory] = cast("Feature", AgentMemory(provider=self.facts))
+                        break
         if self.notes is not None and await has_notes(store_of(self.notes), owner):
             found[NoteMemory] = cast("Feature", NoteMemory(notes=self.notes, learn=False))
         return found

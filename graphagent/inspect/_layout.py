@@ -59,7 +59,7 @@ class Site:
 
 def below(base: str) -> Address:
     """Return the addresses of a server; `base` is the prefix of all paths, without a slash at its end."""
-    return lambda view, query: f"{base}/{view}{'?' if query else ''}{urlencode(query)}"
+    return lambda view, query: f"{base}/{view}{'?' if query else ''}{urlencode(query, errors='replace')}"
 
 
 def page(site: Site, title: str, *body: Child, view: str = "", wide: bool = False, keys: Keys = ()) -> str:
