@@ -69,7 +69,7 @@ async def list_questions(store: Store, *, owner: str | None = None) -> list[Pend
     found: list[PendingQuestion] = []
     for head in await _waiting(store, owner):
         with suppress(RunNotFoundError):  # it was removed meanwhile
-            log = await Log.read(store, head.owner, head.run_id)
+            log = await Log.read(store, head.owner, head.run_id, keeps_values=True)
             found += _pending(log, questions_of(log))
     return _sorted(found)
 

@@ -53,7 +53,7 @@ async def answer_run(
         RunClaimedError: a process, or another task, executes the run.
         RunEndedError: the run was ended.
         DamagedStoreError: it is not what was written.
-        StoreError: the store cannot be read or written, or the run has steps of types that were not imported.
+        StoreError: the store cannot be read or written.
     """
     from graphagent.work._dispatch import tell  # whose door imports files of this room
 
@@ -77,7 +77,7 @@ async def resume_run(store: Store, run_id: str, *, owner: str = "") -> RunHeader
         RunClaimedError: a process, or another task, executes the run.
         RunEndedError: the run was ended.
         DamagedStoreError: it is not what was written.
-        StoreError: the store cannot be read or written, or the run has steps of types that were not imported.
+        StoreError: the store cannot be read or written.
     """
     from graphagent.work._dispatch import tell  # as above
 
@@ -123,7 +123,7 @@ async def end_run(store: Store, run_id: str, reason: str = "", *, owner: str = "
         RunNotFoundError: the run does not exist.
         RunClaimedError: a process executes the run that is not a worker.
         DamagedStoreError: it is not what was written.
-        StoreError: the store cannot be read or written, or the run has steps of types that were not imported.
+        StoreError: the store cannot be read or written.
     """
     from graphagent.work._dispatch import tell_next  # as above
 
@@ -131,7 +131,7 @@ async def end_run(store: Store, run_id: str, reason: str = "", *, owner: str = "
     thread = (await read_header(store, owner, run_id))[0].thread
     while True:
         await ask(store, owner, run_id, reason, ends=True)
-        log = await read_either(store, owner, run_id)
+        log = await read_either(store, owner, run_id, keeps_values=True)
         if log.state.status not in OVER:
             log.executed = partial(float, log.state.ran / 1000)
             try:

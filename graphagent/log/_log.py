@@ -501,7 +501,7 @@ class Log:
     @staticmethod
     async def read(
         store: Store, owner: str, run_id: str, *, types: Types | None = None, look_up: LookUp | None = None,
-        until: int | None = None, watch: Watch | None = None,
+        until: int | None = None, watch: Watch | None = None, keeps_values: bool = False,
     ) -> Log:  # fmt: skip
         """Return the log of a run, read and folded.
 
@@ -513,6 +513,8 @@ class Log:
             look_up: Looks up the facts and notes to which it refers.
             until: The last entry that is applied.
             watch: Is called after each entry of the run itself is applied.
+            keeps_values: Whether users' values in steps, and steps of types that were not imported, stay as they are stored: for a log
+                that is continued, and whose steps nobody looks at.
 
         Raises:
             RunNotFoundError: the run does not exist.
@@ -522,6 +524,7 @@ class Log:
         header, version = await read_header(store, owner, run_id)
         log = Log(store, header, types=types)
         log.is_at(header, version)
+        log.codec.keeps_values = keeps_values
         segments = await read_segments(store, header)
         if look_up is not None:
             await look_up(log.codec, [row for segment in segments for _, row in segment.rows])

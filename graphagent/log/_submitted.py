@@ -160,8 +160,9 @@ async def read_submitted(store: Store, header: RunHeader) -> tuple[Submitted, li
 
 
 async def read_unbegun(
-    store: Store, owner: str, run_id: str, *, types: Types | None = None, look_up: LookUp | None = None
-) -> Log | None:
+    store: Store, owner: str, run_id: str, *, types: Types | None = None, look_up: LookUp | None = None,
+    keeps_values: bool = False,
+) -> Log | None:  # fmt: skip
     """Return the log of a run that has not begun, as it would begin now, in no thread; None if it was begun meanwhile.
 
     The next commit with the header begins the run so: for one that ends before it is executed.
@@ -172,6 +173,7 @@ async def read_unbegun(
         run_id: Which run.
         types: Returns declared types of values; without it, values of users' classes are plain data.
         look_up: Looks up the facts and notes to which it refers.
+        keeps_values: As in `Log.read`.
 
     Raises:
         RunNotFoundError: the run does not exist.
@@ -185,6 +187,7 @@ async def read_unbegun(
     submitted, key = found[0], rows_key(header)
     log = submitted.opened(store, header, types)
     log.is_at(header, version)
+    log.codec.keeps_values = keeps_values
     if look_up is not None:
         await look_up(log.codec, [submitted.row])
     log.fold_row(header, 1, submitted.row)
@@ -195,8 +198,9 @@ async def read_unbegun(
 
 
 async def read_either(
-    store: Store, owner: str, run_id: str, *, types: Types | None = None, look_up: LookUp | None = None
-) -> Log:
+    store: Store, owner: str, run_id: str, *, types: Types | None = None, look_up: LookUp | None = None,
+    keeps_values: bool = False,
+) -> Log:  # fmt: skip
     """Return the log of a run, as `Log.read` does; of one that was submitted and has not begun, as `read_unbegun` does.
 
     Raises:
@@ -204,9 +208,9 @@ async def read_either(
     """
     while True:
         try:
-            return await Log.read(store, owner, run_id, types=types, look_up=look_up)
+            return await Log.read(store, owner, run_id, types=types, look_up=look_up, keeps_values=keeps_values)
         except RunQueuedError:
-            log = await read_unbegun(store, owner, run_id, types=types, look_up=look_up)
+            log = await read_unbegun(store, owner, run_id, types=types, look_up=look_up, keeps_values=keeps_values)
         if log is not None:
             return log
 

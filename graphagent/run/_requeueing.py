@@ -44,7 +44,7 @@ async def answer_stored(
     """
     while True:
         if config is None:
-            log = await read_either(store, owner, run_id)
+            log = await read_either(store, owner, run_id, keeps_values=True)
             if log.state.status == "ended":
                 raise RunEndedError(run_id, log.state.reason)
             asking = Asking.stored(log)
@@ -77,7 +77,7 @@ async def resume_stored(store: Store, owner: str, run_id: str) -> RunHeader:
             raise RunEndedError(run_id, header.reason)
         if header.status not in _STOPPED:
             return header
-        log = await Log.read(store, owner, run_id)
+        log = await Log.read(store, owner, run_id, keeps_values=True)
         with suppress(RunClaimedError):  # somebody has continued it since it was read
             return await queue_again(log)
 

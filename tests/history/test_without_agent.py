@@ -6,7 +6,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import anyio
 import anyio.to_thread
@@ -16,7 +16,8 @@ from pydantic import AfterValidator
 from graphagent import END, START, Agent, Context, Strategy, node, parallel, tool
 from graphagent.errors import AnswerError, NodeFailedError, RunClaimedError, RunEndedError, RunError, RunNotFoundError
 from graphagent.history import answer_run, end_run, list_questions, pause_run, read_run, resume_run
-from graphagent.llm import Approve, Deny, ToolCall
+from graphagent.llm import Approve, Deny, Message, ToolCall
+from graphagent.memory import Step
 from graphagent.nodes import Denied, approval, ask_human, passthrough
 from graphagent.run import _session as heartbeat
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
@@ -34,6 +35,18 @@ class Seat:
 
     row: int
     window: bool = False
+
+
+@dataclass
+class Mood(Step):
+    """A step of a user."""
+
+    kind: ClassVar[str] = "mood of a test"
+    mood: str
+
+    def to_messages(self) -> list[Message]:
+        """Return it as the model reads it."""
+        return [Message.user(self.mood)]
 
 
 def even(number: int) -> int:
@@ -334,6 +347,31 @@ async def test_a_run_that_a_worker_executes_is_paused_and_ended_by_its_store_alo
             with pytest.raises(RunClaimedError):
                 await stop(store, "held")
         group.cancel_scope.cancel()
+
+
+async def test_a_run_with_steps_of_unknown_types_is_listed_answered_and_ended(monkeypatch):
+    """A program without the agent has not imported them. They stay as they are stored, and the agent reads them."""
+
+    @node
+    async def feel(ctx: Context, text: str) -> str:
+        """Add a step."""
+        await ctx.add(Mood(text))
+        return text
+
+    agent = Agent(Strategy("moods", START >> feel >> ask_human("Sure?", bool) >> END), store=MemoryStore())
+    await agent.run("fine", run_id="a")
+    await agent.run("tired", run_id="b", thread="t")
+    kinds = dict(Step.kinds)
+    del kinds[Mood.kind]
+    with monkeypatch.context() as patched:
+        patched.setattr(Step, "kinds", kinds)
+        assert [each.run_id for each in await list_questions(agent.store)] == ["a", "b"]
+        await answer_run(agent.store, "a", True)
+        await end_run(agent.store, "b")
+    result = await agent.resume("a")
+    after = await agent.run("again", thread="t")
+    moods = [[each.mood for each in run.memory.steps if isinstance(each, Mood)] for run in (result, after)]
+    assert (result.output, moods) == (True, [["fine"], ["tired", "again"]])
 
 
 PROGRAM = """
