@@ -226,7 +226,7 @@ async def _facts_of(inspected: InspectOptions, store: Store) -> AsyncGenerator[K
 @asynccontextmanager
 async def _notes_of(inspected: InspectOptions, store: Store) -> AsyncGenerator[Notes | None]:
     """Yield the notes that are kept with the runs: in the same store, or in the folder of both. None: there are none, or they have another key."""
-    given = inspected.store
+    given = None if inspected.store is None else _stores.memory_of(inspected.store)
     if given is not None and (given.is_server or not _stores.names_folder(given.path)):
         yield Notes(store, embedder=await embedder_of(store))
         return

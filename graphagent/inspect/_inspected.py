@@ -100,7 +100,7 @@ class Inspected:
         return run_id, owner
 
     async def read(self, request: Request, *, until: int | None = None) -> StoredRun:
-        """Return the run that an address names, as it was after an entry or as it is, with facts in its prompts where they are known here."""
+        """Return the run that an address names, as it was after an entry or as it is, with facts and notes in its prompts where they are known here."""
         return await self.run(*self.named(request.query_params), until=until)
 
     async def run(self, run_id: str, owner: str, *, until: int | None = None) -> StoredRun:
@@ -127,7 +127,7 @@ class Inspected:
                     async for _ in records:
                         found[AgentMemory] = cast("Feature", AgentMemory(provider=self.facts))
                         break
-        if self.notes is not None and await has_notes(store_of(self.notes), owner):
+        if self.notes is not None and self.notes.owner in ("", owner) and await has_notes(store_of(self.notes), owner):
             found[NoteMemory] = cast("Feature", NoteMemory(notes=self.notes, learn=False))
         return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -11,6 +11,7 @@ from graphagent.memory import TRUST_LEVELS, ActionStep, FactsStep, MessageStep, 
 if TYPE_CHECKING:
     from graphagent.llm import Message
     from graphagent.memory import Step
+    from graphagent.memory._blocks import KnownFact
     from graphagent.memory.transcript._prompt import Prompt
 
 Origin: TypeAlias = Literal["system", "task", "facts", "notes", "model", "tool", "node", "elsewhere"]
@@ -28,6 +29,18 @@ _BY_ROLE = {"assistant": "inferred", "tool": "untrusted"}
 
 
 @dataclass(frozen=True, slots=True)
+class Used:
+    """A fact or a note in a message."""
+
+    name: str
+    origin: str
+    trust: str
+    view: Literal["fact", "note"]
+    query: Mapping[str, str]
+    """The address of its page, without the owner."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sent:
     """A message as it was sent."""
 
@@ -35,8 +48,8 @@ class Sent:
     origin: Origin
     trust: str
     """One of TRUST_LEVELS."""
-    used: tuple[tuple[str, str, str], ...] = ()
-    """The facts or notes in it: the name, the origin and the trust of each."""
+    used: tuple[Used, ...] = ()
+    """The facts or notes in it."""
 
     @property
     def lines(self) -> list[tuple[str, str]]:
@@ -44,7 +57,7 @@ class Sent:
         lines, left = self.message.text.splitlines(keepends=True), list(self.used)
         if sum(each.startswith("{") for each in lines) != len(left):
             return [(self.message.text, "")]
-        return [(each, left.pop(0)[2] or "unclaimed" if each.startswith("{") else "") for each in lines]
+        return [(each, left.pop(0).trust or "unclaimed" if each.startswith("{") else "") for each in lines]
 
     @property
     def said(self) -> str:
@@ -65,14 +78,13 @@ def _sent(message: Message, step: Step | None) -> Sent:
         case TaskStep():
             return Sent(message, "task", trust)
         case FactsStep():
-            used = [
-                (f"{each.subject.name}: {each.fact.concept.keyword}", each.fact.source.origin, each.fact.source.trust)
-                for each in step.facts
-            ]
-            return Sent(message, "facts", _least(trust for *_, trust in used), tuple(used))
+            return _with(message, "facts", [*map(_fact, step.facts)])
         case NotesStep():
-            used = [(each.id, each.source, each.trust) for each in step.notes]
-            return Sent(message, "notes", _least(trust for *_, trust in used), tuple(used))
+            return _with(
+                message,
+                "notes",
+                [Used(each.id, each.source, each.trust, "note", {"id": each.id}) for each in step.notes],
+            )
         case SummaryStep():
             return Sent(message, "model", _least(("inferred", *(each.fact.source.trust for each in step.facts))))
         case ActionStep():
@@ -81,6 +93,21 @@ def _sent(message: Message, step: Step | None) -> Sent:
             return Sent(message, "node", trust)
         case _:
             return Sent(message, "model" if message.role == "assistant" else "node", trust)
+
+
+def _fact(known: KnownFact) -> Used:
+    keyword, source, place = known.fact.concept.keyword, known.fact.source, (*known.parts, known)[0]
+    query = {
+        "keyword": keyword,
+        "subject": place.subject.name,
+        "kind": place.scope.kind.value,
+        "scope": place.scope.name,
+    }
+    return Used(f"{known.subject.name}: {keyword}", source.origin, source.trust, "fact", query)
+
+
+def _with(message: Message, origin: Origin, used: Sequence[Used]) -> Sent:
+    return Sent(message, origin, _least(each.trust for each in used), tuple(used))
 
 
 def _least(levels: Iterable[str]) -> str:

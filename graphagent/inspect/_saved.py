@@ -20,7 +20,7 @@ from graphagent.errors import RunQueuedError
 from graphagent.history import export_runs, import_runs, read_run, redact_runs, run_head
 from graphagent.inspect import _entry, _run
 from graphagent.inspect._layout import Site
-from graphagent.inspect._transcript import prompt_of
+from graphagent.inspect._transcript import prompt_of, runs_in
 from graphagent.log._claim import LEASE, Claim
 from graphagent.log._segments import root_of
 from graphagent.memory import ActionStep
@@ -92,7 +92,7 @@ def saved(stored: StoredRun, *, redacted: bool, sealed: bool) -> str:
 
 
 def _document(stored: StoredRun, rows: int, *, redacted: bool, sealed: bool) -> str:
-    every = list(_family(stored))
+    every = list(runs_in(stored))
     runs, prompts = every[:rows], [part for each in every for part in _prompts(each)]
     entries = [_entry_part(stored, each.number, f"{each.kind} {each.where}") for each in stored.entries]
     parts = [*map(_run_part, runs), *prompts[-rows:], *entries[-rows:]]
@@ -121,12 +121,6 @@ def _document(stored: StoredRun, rows: int, *, redacted: bool, sealed: bool) -> 
         _left_out(len(every) - len(runs), len(prompts) - len(of_view["prompt"]), len(entries) - len(of_view["entry"])),
     ]
     return _page(stored, body, list(pictures.values()), redacted=redacted, sealed=sealed)
-
-
-def _family(stored: StoredRun) -> Iterator[StoredRun]:
-    yield stored
-    for each in stored.children:
-        yield from _family(each)
 
 
 def _run_part(stored: StoredRun) -> _Part:

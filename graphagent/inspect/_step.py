@@ -13,7 +13,7 @@ from graphagent.inspect._origins import sent
 from graphagent.inspect._spans import WAITS, Span
 from graphagent.inspect._timeline import said_of
 from graphagent.inspect._tokens import cache_lost, tokens
-from graphagent.inspect._transcript import answer_of, message_of, result_of
+from graphagent.inspect._transcript import answer_of, message_of, result_of, runs_in
 from graphagent.inspect._values import as_json, given, text_of
 from graphagent.llm import ToolResult
 from graphagent.memory import ActionStep
@@ -92,7 +92,7 @@ def _turn(site: Site, stored: StoredRun, entry: Entry, turn: ActionStep) -> Iter
             yield tag("p", f"{counted(kept, 'message')} as in the turn before", class_="sub")
         yield tag(
             "div",
-            [message_of(each) for each in messages[kept:]],
+            [message_of(site, stored, each) for each in messages[kept:]],
             class_="new" if kept else None,
             tabindex="-1" if kept else None,
             data_key="d" if kept else None,
@@ -103,17 +103,11 @@ def _turn(site: Site, stored: StoredRun, entry: Entry, turn: ActionStep) -> Iter
 
 def _prompt_link(site: Site, stored: StoredRun, prompt: Prompt) -> Html | None:
     """Return a link to the page of a prompt, of the run or of a sub-agent in it."""
-    for run in _runs(stored):
+    for run in runs_in(stored):
         for place, each in enumerate([*run.memory.run_steps, *filter(None, [run.memory.open])]):
             if isinstance(each, ActionStep) and each.prompt is prompt:
                 return tag("a", "whole prompt", href=url_of(site, run.head, "prompt", step=place), data_key="p")
     return None
-
-
-def _runs(stored: StoredRun) -> Iterator[StoredRun]:
-    yield stored
-    for each in stored.children:
-        yield from _runs(each)
 
 
 def _call_of(entries: Sequence[Entry], call_id: str) -> ToolCall | None:

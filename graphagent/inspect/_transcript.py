@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from graphagent._article import counted
@@ -9,7 +10,7 @@ from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, crumb, nothing, page, url_of
-from graphagent.inspect._origins import Sent, sent
+from graphagent.inspect._origins import Sent, Used, sent
 from graphagent.inspect._tokens import tokens
 from graphagent.inspect._values import as_json, text_of
 from graphagent.memory import ActionStep
@@ -101,28 +102,37 @@ async def prompt(inspected: Inspected, request: Request) -> str:
     Raises:
         LookupError: the step at this place is not a model turn whose prompt is known.
     """
-    site, stored = inspected.site(request), await inspected.read(request)
-    query = request.query_params
-    entry = number(query.get("entry"))
-    step, parts = prompt_of(site, stored, _place(stored, entry) if entry else number(query.get("step")))
+    site, stored, query = inspected.site(request), await inspected.read(request), request.query_params
+    place, entry = number(query.get("step")), number(query.get("entry"))
+    if entry:
+        stored, place = _turn_of(stored, entry)
+    step, parts = prompt_of(site, stored, place)
     said = f"Prompt of turn {step.step_number}"
     return page(site, said, crumb(site, stored.head, f"p{said[1:]}"), tag("h1", said), parts)
 
 
-def _place(stored: StoredRun, entry: int) -> int:
-    """Return the place in the transcript of the model turn that an entry has.
+def _turn_of(stored: StoredRun, entry: int) -> tuple[StoredRun, int]:
+    """Return the run, or that of a sub-agent in it, and the place in its transcript of the model turn that an entry has.
 
     Raises:
-        LookupError: it is that of a branch or of a sub-agent, or it has none.
+        LookupError: the entry has none.
     """
     turn = next((each.value for each in stored.entries if each.number == entry), None)
-    if isinstance(turn, ActionStep):
-        for place, each in enumerate([*stored.memory.run_steps, *filter(None, [stored.memory.open])]):
-            if isinstance(each, ActionStep) and (each.step_number, each.timing) == (turn.step_number, turn.timing):
-                return place
+    prompt = turn.prompt if isinstance(turn, ActionStep) else None
+    for run in runs_in(stored) if prompt is not None else ():
+        for place, each in enumerate([*run.memory.run_steps, *filter(None, [run.memory.open])]):
+            if isinstance(each, ActionStep) and each.prompt is prompt:
+                return run, place
     raise LookupError(
-        f"entry {entry} of run {stored.head.run_id!r} is not a turn of its own transcript; its page has what is stored of it"
+        f"entry {entry} of run {stored.head.run_id!r} has no turn of a transcript; its page has what is stored of it"
     )
+
+
+def runs_in(stored: StoredRun) -> Iterator[StoredRun]:
+    """Yield a run, and the runs of sub-agents in it."""
+    yield stored
+    for each in stored.children:
+        yield from runs_in(each)
 
 
 def prompt_of(site: Site, stored: StoredRun, place: int) -> tuple[ActionStep, list[Child]]:
@@ -150,19 +160,25 @@ def prompt_of(site: Site, stored: StoredRun, place: int) -> tuple[ActionStep, li
     if kept and site.is_file:
         same = tag("p", tag("a", as_before, href=url_of(site, stored.head, "prompt", step=turn_before)))
     elif kept:
-        same = tag("details", tag("summary", as_before), [message_of(each) for each in messages[:kept]])
+        same = tag("details", tag("summary", as_before), [message_of(site, stored, each) for each in messages[:kept]])
     return step, [
         said,
         same,
-        tag("div", [message_of(each) for each in messages[kept:]], class_="new", tabindex="-1", data_key="d"),
+        tag(
+            "div",
+            [message_of(site, stored, each) for each in messages[kept:]],
+            class_="new",
+            tabindex="-1",
+            data_key="d",
+        ),
     ]
 
 
-def message_of(each: Sent) -> Html:
+def message_of(site: Site, stored: StoredRun, each: Sent) -> Html:
     """Return a message as it was sent, in the colour of its origin, with its trust at its edge."""
     used = [
-        tag("li", tag("code", name), f" from {origin}" if origin else "", " ", _words.trust(trust))
-        for name, origin, trust in each.used
+        tag("li", _link(site, stored, one), f" from {one.origin}" if one.origin else "", " ", _words.trust(one.trust))
+        for one in each.used
     ]
     text: Child = text_of(each.message)
     if used:
@@ -172,6 +188,13 @@ def message_of(each: Sent) -> Html:
         tag("pre", text), tag("details", tag("summary", counted(len(used), each.origin.removesuffix("s"))), tag("ul", used)) if used else None,
         class_=f"message from-{each.origin} {each.trust or 'unclaimed'}",
     )  # fmt: skip
+
+
+def _link(site: Site, stored: StoredRun, used: Used) -> Html:
+    """Return the name of a fact or a note in a prompt, as a link where its page is here."""
+    name = tag("code", used.name)
+    is_here = site.facts if used.view == "fact" else site.notes
+    return tag("a", name, href=site.url(used.view, **used.query, owner=stored.head.owner)) if is_here else name
 
 
 VIEWS: Views = (("prompt", prompt),)

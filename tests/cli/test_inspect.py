@@ -12,7 +12,12 @@ import anyio
 import httpx2
 import pytest
 
+from graphagent.cli import _stores
+from graphagent.cli._store_place import StorePlace
+from graphagent.cli.inspect import InspectOptions, _notes_of
+from graphagent.embed.static import StaticEmbedder
 from graphagent.log._header import ROOM, ROWS
+from graphagent.memory import Notes
 from graphagent.store import EncryptedStore, Put, SqliteStore, new_key
 from tests import forkserver
 from tests.inspect.pages import assistant
@@ -101,3 +106,30 @@ async def _damaged(store):
     async with store:
         item = [each async for each in store.scan((ROOM, "", ROWS))][-1]
         await store.commit(Put(item.key, item.value[:-1] + b"\x00"))
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_notes_are_those_in_the_store_or_beside_the_runs_of_a_folder(anyio_backend, tmp_path):
+    """Found by the embedder of their vectors, if it is here; those that the key does not open are left out."""
+    key = new_key()
+    async with SqliteStore(tmp_path / "runs.db") as store:
+        await assistant(store, "Hello.").run("Greet Ada.", run_id="greets")
+        await Notes(store, embedder=StaticEmbedder()).remember("In the store.")
+    await noted_beside(tmp_path / "plain", None)
+    await noted_beside(tmp_path / "sealed", key)
+    shown = []
+    for given in (tmp_path / "runs.db", tmp_path / "plain", tmp_path / "sealed"):
+        options = InspectOptions(store=StorePlace(str(given)))
+        async with _stores.open_store("runs", options.store, None) as store, _notes_of(options, store) as notes:
+            shown.append(
+                None if notes is None else (notes.embedder_name, [each.content for each in await notes.list_records()])
+            )
+    assert shown == [(StaticEmbedder.name, ["In the store."]), (None, ["Beside."]), None]
+
+
+async def noted_beside(folder, key):
+    """Keep a run and a note in two files of a folder, the notes sealed if there is a key."""
+    folder.mkdir()
+    async with SqliteStore(folder / "runs.db") as store, SqliteStore(folder / "notes.db") as plain:
+        await assistant(store, "Hello.").run("Greet Ada.")
+        await Notes(plain if key is None else EncryptedStore(plain, key)).remember("Beside.")

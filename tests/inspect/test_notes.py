@@ -6,9 +6,12 @@ import re
 
 import pytest
 
+from graphagent import Agent
 from graphagent.inspect import Inspector
-from graphagent.memory import Notes
+from graphagent.memory import NoteMemory, Notes
 from graphagent.store import MemoryStore
+from graphagent.testing import ScriptedModel
+from graphagent_strategies import single_run
 from tests.inspect.pages import HOSTILE, address, looking, read
 from tests.memory.notes.conftest import Words
 
@@ -120,3 +123,27 @@ async def test_notes_of_others_are_not_shown_to_who_sees_one_owner():
         assert (await client.get("/notes")).status_code == 404
     with pytest.raises(TypeError, match="notes= is a Notes"):
         Inspector(store, notes=store)
+
+
+async def test_a_prompt_has_the_notes_that_it_was_sent_with():
+    """As they were then, with a link to each; a note that was forgotten since is said to be, and those that are elsewhere stay there."""
+    notes = Notes(store := MemoryStore())
+    record = await notes.remember("Vouchers expire after 24 months.")
+    agent = Agent(single_run(), model=ScriptedModel(["Two years."]), store=store)
+    agent.install(NoteMemory, notes=notes, learn=False)
+    await agent.run("When do vouchers expire?", run_id="told")
+    await notes.update(record.id, content="Vouchers expire after 36 months.")
+    async with looking(store, options={"notes": notes}) as client:
+        [prompt] = anchors(await read(client, address("reach", note=record.id)), "/prompt?")
+        page = await read(client, prompt)
+        assert "after 24 months" in page.text
+        assert address("note", id=record.id) in page.links
+        await notes.remember("Another one.")
+        await notes.forget(ids=[record.id])
+        page = await read(client, prompt)
+        assert "[forgotten]" in page.text
+        assert "24 months" not in page.text
+    async with looking(store) as client:
+        page = await read(client, prompt)
+        assert "[kept elsewhere]" in page.text
+        assert not anchors(page, "/note?")
