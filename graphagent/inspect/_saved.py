@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from graphagent.protocols import Store
 
 _ROWS = (1000, 250, 60, 15)
-"""How many of the last rows of each table, and of the last prompts and entries, a file has: the first number with which it is not too large."""
+"""How many of the last rows of each table, and of the last entries, a file has: the first number with which it is not too large."""
+_PROMPTS = 50
+"""How many of the last prompts it has at most: each is derived from all steps before it."""
 _MOST = 10_000_000
 """Characters of a file that is not too large. One with the fewest rows has as many as it has."""
 _LEFT_OUT = "left-out"
@@ -95,7 +97,7 @@ def _document(stored: StoredRun, rows: int, *, redacted: bool, sealed: bool) -> 
     every = list(runs_in(stored))
     runs, prompts = every[:rows], [part for each in every for part in _prompts(each)]
     entries = [_entry_part(stored, each.number, f"{each.kind} {each.where}") for each in stored.entries]
-    parts = [*map(_run_part, runs), *prompts[-rows:], *entries[-rows:]]
+    parts = [*map(_run_part, runs), *prompts[-min(rows, _PROMPTS) :], *entries[-rows:]]
     ids = [each.head.run_id for each in every]
     there = {(each.view, each.run_id, each.number): f"#{each.fragment(ids)}" for each in parts}
     pictures = {each.head.run_id: each.to_svg() for each in runs}

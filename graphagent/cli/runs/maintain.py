@@ -44,10 +44,17 @@ def export(
     readable: Annotated[
         bool, flag("--plain", text="One line for each run, with values as people write them. Cannot be imported.")
     ] = False,
+    redact: Annotated[
+        bool,
+        flag("--redact", text="Write the lengths of texts and values instead of these. Can be imported and looked at."),
+    ] = False,
 ) -> None:
     """Write runs as JSON lines, without loss and not encrypted: every row and every payload."""
-    from graphagent.history import export_runs, read_run, run_owners
+    from graphagent.history import export_runs, read_run, redact_runs, run_owners
     from graphagent.run import list_runs
+
+    if readable and redact:
+        raise typer.BadParameter("--plain and --redact exclude each other; leave one of them out")
 
     async def write(store: Store) -> None:
         ids = await _named(store, owner=owner or "", which=which)
@@ -59,7 +66,12 @@ def export(
                         await lines.put(_readable(await read_run(store, run_id, owner=each)))
                         count += 1
             else:
-                async for record in export_runs(store, owner=(owner or "") if ids else owner, run_ids=ids):
+                exported = export_runs(store, owner=(owner or "") if ids else owner, run_ids=ids)
+                if redact:
+                    for record in redact_runs([each async for each in exported]):
+                        await lines.put(record)
+                        count += record["type"] == "run"
+                async for record in exported:
                     await lines.put(record)
                     count += record["type"] == "run"
         lines.report(counted(count, "run"))

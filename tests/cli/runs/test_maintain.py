@@ -62,6 +62,21 @@ def test_runs_go_into_a_file_and_out_of_it(run, begun, home, monkeypatch):
     assert b"party" not in (home / "sealed.db").read_bytes()
 
 
+def test_runs_are_taken_along_without_what_somebody_wrote(run, begun, home):
+    """What each did is read there as here; it is not a form that people read beside."""
+    begun("agent", "mail-1", "the party")
+    assert "party" in run("runs", "show", "mail-1", *STORE).out
+    assert "1 run, " in run("runs", "export", "--redact", "--out", "runs.jsonl", *STORE).said
+    assert run("runs", "import", "runs.jsonl", "--store", "other.db").out == "1 of 1 runs were new.\n"
+    shown = run("runs", "show", "mail-1", "--store", "other.db").out
+    assert "[9 characters]" in shown
+    assert "party" not in shown
+    assert [each["node"] for each in _steps(run, "mail-1", "--store", "other.db")["entries"]] == [
+        each["node"] for each in _steps(run, "mail-1")["entries"]
+    ]
+    assert "exclude each other" in run("runs", "export", "--redact", "--plain", *STORE).said
+
+
 def test_an_export_may_go_through_a_pipe(run, begun, home):
     """Some runs, or all; as JSON lines."""
     begun("agent", "mail-1")
