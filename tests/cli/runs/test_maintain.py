@@ -67,13 +67,12 @@ def test_runs_are_taken_along_without_what_somebody_wrote(run, begun, home):
     begun("agent", "mail-1", "the party")
     assert "party" in run("runs", "show", "mail-1", *STORE).out
     assert "1 run, " in run("runs", "export", "--redact", "--out", "runs.jsonl", *STORE).said
-    assert run("runs", "import", "runs.jsonl", "--store", "other.db").out == "1 of 1 runs were new.\n"
+    assert run("runs", "import", "runs.jsonl", "--store", "other.db").out == "1 of 1 run was new.\n"
     shown = run("runs", "show", "mail-1", "--store", "other.db").out
     assert "[9 characters]" in shown
     assert "party" not in shown
-    assert [each["node"] for each in _steps(run, "mail-1", "--store", "other.db")["entries"]] == [
-        each["node"] for each in _steps(run, "mail-1")["entries"]
-    ]
+    here, there = (_steps(run, "mail-1", *options)["entries"] for options in (STORE, ["--store", "other.db"]))
+    assert [each["number"] for each in there] == [each["number"] for each in here]
     assert "exclude each other" in run("runs", "export", "--redact", "--plain", *STORE).said
 
 
