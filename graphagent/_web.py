@@ -14,11 +14,13 @@ import anyio
 from graphagent._raised import ungrouped
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _SHORTEST_TOKEN = 16
 _GRACE = 3
 """How many seconds requests have to end when a server is stopped."""
+_LAST_WORD = 1
+"""How many seconds a client has to receive what it is told then."""
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 OF_THIS_MACHINE = tuple(f"{name}:*" for name in _LOOPBACK)
 """The values of the header `Host` by which browsers and clients on this machine name it, at any port."""
@@ -81,6 +83,61 @@ class Guard:
         await self._app(scope, receive, send)
 
 
+class Ending:
+    """Ends what is being answered when a server is stopped: streams of news at once, everything else when its time is over.
+
+    Args:
+        app: What answers.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._answering: dict[anyio.CancelScope, bool] = {}
+        """Whether what is being answered is a stream of news."""
+        self._stopped = anyio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        is_started = is_complete = False
+
+        async def sending(message: Message) -> None:
+            nonlocal is_started, is_complete
+            if message["type"] == "http.response.start":
+                is_started = True
+                kind = dict(message.get("headers", ())).get(b"content-type", b"")
+                self._answering[answering] = scope["method"] == "GET" and kind.startswith(b"text/event-stream")
+            await send(message)
+            is_complete = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+        with anyio.CancelScope() as answering:
+            self._answering[answering] = False
+            try:
+                await self._app(scope, receive, sending)
+            finally:
+                del self._answering[answering]
+        if answering.cancelled_caught and not is_complete:
+            with anyio.move_on_after(_LAST_WORD):
+                if is_started:
+                    await send({"type": "http.response.body", "body": b""})
+                else:
+                    await refuse(send, 503, "The server is being stopped.")
+
+    def stop(self) -> None:
+        """Have everything end."""
+        self._stopped.set()
+
+    async def stopping(self) -> None:
+        """Wait until everything is to end, and end it."""
+        await self._stopped.wait()
+        for answering in [each for each, is_stream in self._answering.items() if is_stream]:
+            answering.cancel()
+        await anyio.sleep(_GRACE)
+        for answering in self._answering:
+            answering.cancel()
+
+
 def _fits(given: str, accepted: Sequence[str]) -> bool:
     name, colon, port = given.rpartition(":")
     return given in accepted or (bool(colon) and port.isdecimal() and f"{name}:*" in accepted)
@@ -132,14 +189,18 @@ async def serve(
         shown = f"[{host}]" if ":" in host else host
         names = [*(_LOOPBACK if own else (shown,)), *hosts]
         accepted = [each for name in names for each in (name, f"{name}:{port}")]
+        app = Ending(app_for(accepted))
         config = uvicorn.Config(
-            app_for(accepted), log_config=None, access_log=False, ws="none", server_header=False, timeout_graceful_shutdown=_GRACE,
+            app, log_config=None, access_log=False, ws="none", server_header=False, timeout_graceful_shutdown=_GRACE + 2 * _LAST_WORD,
         )  # fmt: skip
         server = Server(config)
 
         async def work() -> None:
             with anyio.CancelScope(shield=True):
-                await server.serve(sockets=[listening])
+                async with anyio.create_task_group() as stopping:
+                    stopping.start_soon(app.stopping)
+                    await server.serve(sockets=[listening])
+                    stopping.cancel_scope.cancel()
             group.cancel_scope.cancel()
 
         with ungrouped():
@@ -150,6 +211,7 @@ async def serve(
                     await anyio.sleep_forever()
                 finally:
                     server.should_exit = True
+                    app.stop()
 
 
 def is_loopback(host: str) -> bool:
