@@ -16,7 +16,7 @@ from graphagent.inspect._forms import ConflictError
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, nothing, page
 from graphagent.inspect._notes import note_url, notes_of
-from graphagent.memory import Concept, Scope, ScopeKind, Subject
+from graphagent.memory import Concept, Scope, ScopeKind, SingleFact, Subject
 from graphagent.memory.facts._types import checked_owner
 from graphagent.run import list_runs
 from graphagent.store import Receipt
@@ -93,8 +93,8 @@ async def _chosen(inspected: Inspected, given: Mapping[str, str]) -> tuple[Chose
     chosen = Chosen(**{name: given.get(name, "") for name in ("owner", "note", "keyword", "subject", "kind", "scope")})
     options = chosen.options()
     if chosen.note:
-        view, _ = await notes_of(inspected, chosen.owner, given.get("source", ""))
-        return chosen, len(await view.history(chosen.note)) + 1, []
+        seen = await notes_of(inspected, chosen.owner, given.get("source", ""))
+        return chosen, len(await seen.view.history(chosen.note)) + 1, []
     if inspected.facts is None or inspected.owner not in (None, chosen.owner):
         raise LookupError("nothing is known of this here")
     past: list[FactVersion] = []
@@ -219,8 +219,8 @@ def _question(chosen: Chosen, versions: int, past: Sequence[FactVersion]) -> lis
         f"{counts} of {chosen.name()} and what you chose above are erased from the disk, for good. What you did not choose stays. "
         "Prompts of earlier runs then have [forgotten] in its place. Copies and backups are out of reach."
     )
-    values = list(dict.fromkeys(value for each in past for value in each.values))[:_VALUES]
-    is_several = bool(past) and past[0].concept.fact_type.value == "multiple" and len(values) > 1
+    values = _values(past)
+    is_several = bool(past) and not isinstance(past[0], SingleFact) and len(values) > 1
     if not is_several:
         return [tag("h2", "Forget it"), tag("p", said[0].upper() + said[1:])]
     each = [("", "the whole fact"), *((str(place), f"only {value}") for place, value in enumerate(values))]
@@ -247,7 +247,8 @@ async def forgetting(inspected: Inspected, request: Request, fields: Mapping[str
     """
     site, places = inspected.site(request), _places(inspected)
     chosen, _, past = await _chosen(inspected, fields)
-    named = {value for name, value in fields.items() if name.startswith("also-")}
+    value = _value(past, fields) if fields.get("value") else None
+    named = {each for name, each in fields.items() if name.startswith("also-")}
     also: list[Reached] = []
     if named:
         newest = None if fields.get("all") else _RUNS
@@ -259,11 +260,10 @@ async def forgetting(inspected: Inspected, request: Request, fields: Mapping[str
             )
     receipt = Receipt()
     try:
-        if fields.get("value"):
-            receipt = await _without_value(inspected, chosen, past, fields)
-            if also:
-                more = await forget(*places, owner=chosen.owner, also=also)
-                receipt = Receipt.of({"value": receipt, "more": more})
+        if value is not None and inspected.facts is not None:
+            parts = {"more": await forget(*places, owner=chosen.owner, also=also)} if also else {}
+            parts["value"] = await inspected.facts.forget(**chosen.options(), value=value)
+            receipt = Receipt.of(parts)
         else:
             receipt = await forget(*places, **chosen.options(), also=also)
     except NotForgottenError as error:
@@ -274,21 +274,24 @@ async def forgetting(inspected: Inspected, request: Request, fields: Mapping[str
     return RedirectResponse(site.url("forgotten", **left, of="note" if chosen.note else "fact"), 303)
 
 
-async def _without_value(
-    inspected: Inspected, chosen: Chosen, past: Sequence[FactVersion], fields: Mapping[str, str]
-) -> Receipt:
-    values = list(dict.fromkeys(value for each in past for value in each.values))[:_VALUES]
-    place = number(fields["value"])
+def _value(past: Sequence[FactVersion], fields: Mapping[str, str]) -> str:
+    """Return the value that a form chooses among those of a fact.
+
+    Raises:
+        ConflictError: the fact has changed since the page was made, or has one value.
+    """
+    values, place = _values(past), number(fields["value"])
     if not past or str(past[0].version) != fields.get("version") or place >= len(values):
         raise ConflictError(
             "This fact has changed since its page was made, so nothing was forgotten. Load the page again."
         )
-    options = chosen.options()
-    assert inspected.facts is not None
-    try:
-        return await inspected.facts.forget(**options, value=values[place])
-    except ValueError:
-        raise ConflictError("This fact has one value, and is forgotten as a whole.") from None
+    if isinstance(past[0], SingleFact):
+        raise ConflictError("This fact has one value, and is forgotten as a whole.")
+    return values[place]
+
+
+def _values(past: Sequence[FactVersion]) -> list[str]:
+    return list(dict.fromkeys(value for each in past for value in each.values))[:_VALUES]
 
 
 def _receipt(counts: Mapping[str, int]) -> Html:

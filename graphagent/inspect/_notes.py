@@ -57,8 +57,19 @@ class _Chosen:
         return site.url("notes", **{"owner": self.owner, **given})
 
 
-async def notes_of(inspected: Inspected, owner: str, source: str = "") -> tuple[NoteView, str]:
-    """Return the notes of an owner, as one source sees them if one is named, and by what they are found, as a sentence.
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The notes of an owner, as they are shown."""
+
+    view: NoteView
+    how: str
+    """By what they are found, as a sentence."""
+    lost: str = ""
+    """What a note loses whose text is changed here, as a sentence."""
+
+
+async def notes_of(inspected: Inspected, owner: str, source: str = "") -> Seen:
+    """Return the notes of an owner, as one source sees them if one is named.
 
     They are searched by words alone, if their vectors are those of another embedder.
 
@@ -71,13 +82,12 @@ async def notes_of(inspected: Inspected, owner: str, source: str = "") -> tuple[
         raise LookupError(_NOT_HERE)
     made = await Notes(store_of(kept), owner=owner).stored_embedder()
     if made is None:
-        said = "Found by words alone, since these notes have no vectors."
-    elif made == kept.embedder_name:
-        said = "Found by words and by meaning."
-    else:
-        said = f"Found by words alone: the vectors of these notes were made by {made}, which is not here."
-    is_made_here = made is None or made == kept.embedder_name
-    return _seen(kept if is_made_here else inspected.words or kept, owner, source), said
+        return Seen(_seen(kept, owner, source), "Found by words alone, since these notes have no vectors.")
+    if made == kept.embedder_name:
+        return Seen(_seen(kept, owner, source), "Found by words and by meaning.")
+    how = f"Found by words alone: the vectors of these notes were made by {made}, which is not here."
+    lost = f"Its vector was made by {made}, which is not here. With another text it has none, and is found by words alone until that embedder makes it again."
+    return Seen(_seen(inspected.words or kept, owner, source), how, lost)
 
 
 def _seen(kept: NoteView, owner: str, source: str) -> NoteView:
@@ -106,7 +116,8 @@ async def notes(inspected: Inspected, request: Request) -> str:
     chosen = _Chosen(
         query.get("owner", owners[0] if owners else ""), query.get("scope", ""), query.get("q", ""), query.get("source", "")
     )  # fmt: skip
-    view, how = await notes_of(inspected, chosen.owner, chosen.source)
+    seen = await notes_of(inspected, chosen.owner, chosen.source)
+    view, how = seen.view, seen.how
     tree, first = await view.tree(), number(query.get("from"))
     found, records = list["Match"](), list["Record"]()
     if chosen.q.strip():
@@ -122,7 +133,7 @@ async def notes(inspected: Inspected, request: Request) -> str:
         main = nothing(_why_none(tree, chosen, how))
     columns: list[Child] = [_tree(site, chosen, tree), tag("div", main)]
     if record is not None:
-        columns.append(tag("aside", await note_parts(site, view, record), id="note", aria_label="The chosen note"))
+        columns.append(tag("aside", await note_parts(site, seen, record), id="note", aria_label="The chosen note"))
     return page(
         site, "Notes", _head(site, chosen, owners), tag("div", columns, class_="memory three" if record else "memory"),
         view="notes", wide=True,
@@ -286,7 +297,7 @@ def _bar(match: Match, scale: float) -> Html:
     words: list[Child] = []
     for name, value in parts:
         words += [" · " if words else None, tag("span", f"{name} {_amount(value)}", class_="error" if value < 0 else None)]  # fmt: skip
-    return tag("div", tag("svg", bars, aria_hidden="true"), tag("div", words, class_="sub"), class_="bar")
+    return tag("div", tag("svg", bars, aria_hidden="true"), tag("div", words, class_="sub"), class_="summed")
 
 
 def _rect(begin: float, width: float, scale: float, kind: str) -> Html:
@@ -317,26 +328,27 @@ def _more(site: Site, chosen: _Chosen, records: Sequence[Record], first: int) ->
     return tag("p", link, class_="more")
 
 
-async def note_parts(site: Site, view: NoteView, record: Record) -> list[Child]:
+async def note_parts(site: Site, seen: Seen, record: Record) -> list[Child]:
     """Return what the pages say of a note: its text, where it is from, and what it was before.
 
     Raises:
         StoreError: its history cannot be read.
     """
-    past = await view.history(record.id)
+    past = await seen.view.history(record.id)
     private = {"source": record.source} if record.private else {}
     reach = tag("a", reach_label(site), href=site.url("reach", note=record.id, owner=record.owner, **private))
-    edit = tag("details", tag("summary", "Edit"), _form(site, record, record.content)) if site.form else None
+    edit = tag("details", tag("summary", "Edit"), _form(site, seen, record, record.content)) if site.form else None
     return [
         tag("pre", record.content, class_="whole"), tag("div", edit, tag("p", reach), class_="acts"), told(_about(site, record)),
         _history(site, record, past),
     ]  # fmt: skip
 
 
-def _form(site: Site, record: Record, text: str) -> Html:
+def _form(site: Site, seen: Seen, record: Record, text: str) -> Html:
     private = {"source": record.source} if record.private else {}
     hidden: dict[str, str | int] = {"id": record.id, "owner": record.owner, "version": record.version, **private}
-    return text_form(site, "edit-note", hidden, "The text of the note", text, "Save")
+    lost = tag("p", seen.lost, class_="why waiting") if seen.lost else None
+    return text_form(site, "edit-note", hidden, "The text of the note", text, "Save", lost)
 
 
 async def edit(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response:
@@ -347,7 +359,8 @@ async def edit(inspected: Inspected, request: Request, fields: Mapping[str, str]
         StoreError: it could not be saved.
     """
     site, id_, owner = inspected.site(request), fields.get("id", ""), fields.get("owner", "")
-    view, _ = await notes_of(inspected, owner, fields.get("source", ""))
+    seen = await notes_of(inspected, owner, fields.get("source", ""))
+    view = seen.view
     record = await view.get(id_)
     if record is None:
         raise NoteNotFoundError(id_)
@@ -357,11 +370,11 @@ async def edit(inspected: Inspected, request: Request, fields: Mapping[str, str]
     except ConflictError:
         record = await view.get(id_) or record
         said = "Somebody changed this note since its page was made, so your text was not saved. The note as it is:"
-        again = tag("section", tag("h2", "Your text"), _form(site, record, text))
+        again = tag("section", tag("h2", "Your text"), _form(site, seen, record, text))
         body = [tag("p", said, class_="error", role="alert"), tag("pre", record.content, class_="whole"), again]
         return HTMLResponse(page(site, "Not saved", tag("h1", "Not saved"), body, view="notes"), 409)
     except (NoteError, PermissionError) as error:
-        body = [tag("p", str(error), class_="error", role="alert"), _form(site, record, text)]
+        body = [tag("p", str(error), class_="error", role="alert"), _form(site, seen, record, text)]
         return HTMLResponse(page(site, "Not saved", tag("h1", "Not saved"), body, view="notes"), 422)
     private = {"source": record.source} if record.private else {}
     return RedirectResponse(note_url(site, id_, owner, **private), 303)
@@ -428,12 +441,12 @@ async def note(inspected: Inspected, request: Request) -> str:
     """
     site, query = inspected.site(request), request.query_params
     id_, owner = query.get("id", ""), query.get("owner", "")
-    view, _ = await notes_of(inspected, owner, query.get("source", ""))
-    record = await view.get(id_)
+    seen = await notes_of(inspected, owner, query.get("source", ""))
+    record = await seen.view.get(id_)
     if record is None:
         raise NoteNotFoundError(id_)
     crumb = tag("p", tag("a", "Notes", href=_owner_url(site, owner)), f" / {record.scope}", class_="crumb")
-    return page(site, "Note", crumb, tag("h1", "Note"), await note_parts(site, view, record), view="notes")
+    return page(site, "Note", crumb, tag("h1", "Note"), await note_parts(site, seen, record), view="notes")
 
 
 VIEWS: Views = (("notes", notes), ("note", note))

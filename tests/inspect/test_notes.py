@@ -72,7 +72,7 @@ async def test_a_question_shows_how_each_note_came_to_its_rank():
         ]
         assert all(f">{each:.2f}<" in answer for each in sums)
         assert answer.count('class="waterfall"') == 1
-        assert answer.count('class="bar"') == len(found) - 1
+        assert answer.count('class="summed"') == len(found) - 1
         widths = [float(each) for each in re.findall(r'width="([0-9.]+)%"', answer)]
         assert all(0 < each <= 100 for each in widths)
         assert ("−" in answer) == any(value < 0 for each in found for value in each.parts.values())
@@ -100,12 +100,14 @@ class Failing:
 async def test_without_the_embedder_of_their_vectors_notes_are_found_by_words(embedder, said):
     """The page says so; each owner has an embedder of their own."""
     store = MemoryStore()
-    await noted(Notes(store, owner="ada", embedder=Words()))
+    mine = await noted(Notes(store, owner="ada", embedder=Words()))
     await noted(Notes(store, owner="eve"))
     async with looking(store, options={"notes": Notes(store, embedder=embedder)}) as client:
         page = (await read(client, address("notes", q="vouchers", owner="ada"))).text
         assert said in page
         assert "36 months" in page
+        changed = await read(client, address("notes", q="vouchers", owner="ada", note=mine.id))
+        assert ("With another text it has none" in changed.text) == ("made by words-1" in said)
         page = (await read(client, address("notes", q="vouchers", owner="eve"))).text
         assert "these notes have no vectors" in page
         assert "36 months" in page
