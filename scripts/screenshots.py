@@ -65,7 +65,7 @@ class Shot(NamedTuple):
 
 SHOTS = (
     Shot("inspect_runs", "runs", {}, 800),
-    Shot("inspect_run", "run", {"id": "mail-204"}, 860),
+    Shot("inspect_run", "run", {"id": "mail-204"}, 1044),
     Shot("inspect_failed", "run", {"id": "invoice-88"}, 780),
     Shot("inspect_prompt", "prompt", {"id": "mail-204", "step": "3"}, 700),
     Shot("inspect_inbox", "inbox", {}, 460),
