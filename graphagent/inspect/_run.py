@@ -66,7 +66,7 @@ def parts_of(
         spans_from, entries_from = (max(len(each) - site.rows, 0) for each in (spans, stored.entries))
     chosen = None if not step else shown_step(site, stored, spans, step)
     urgent = None if chosen is not None else failure(site, stored) or _questions(site, stored)
-    if chosen is None and urgent is None and not site.is_file and (last := _last_of(spans)):
+    if chosen is None and urgent is None and (last := _last_of(spans)):
         step, chosen = last, shown_step(site, stored, spans, last)
     rows = timeline(site, stored.head, spans, first=spans_from, show=show, chosen=step)
     beside = tag("div", urgent or chosen, id=f"{site.ids}step", class_="beside", tabindex="-1")
