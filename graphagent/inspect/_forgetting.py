@@ -75,7 +75,7 @@ class Chosen:
         if self.note:
             return "this note"
         about = f"about {self.subject!r}"
-        return f"the fact {self.keyword!r} {about}" if self.keyword else f"all facts {about}"
+        return f"the fact {self.keyword!r} {about}" if self.keyword else f"all that is known {about}"
 
     def page(self, site: Site) -> str:
         """Return the address of the page of it."""
