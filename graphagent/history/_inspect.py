@@ -246,7 +246,7 @@ async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIter
     run_id = await root_of(store, owner, run_id)
     changes = Changes(store, owner, run_id, "log")
     header, _ = await read_header(store, owner, run_id)
-    if not header.running:
+    if not (running := header.running):
         return
     reader, at, told = await read_stored(store, owner, run_id), "", 0
     while True:
@@ -258,10 +258,11 @@ async def follow_run(store: Store, run_id: str, *, owner: str = "") -> AsyncIter
         told += len(entries)
         at = next((path for each in reversed(entries) for path in (each.begins[-1:] or (each.where,)) if path), at)
         yield Progress(at, state.root.turns, state.root.usage, state.ran / 1000, state.time, state.number, entries)
-        if not header.running:
+        if not running:
             return
         await changes.next(found=found)
         header, _ = await read_header(store, owner, run_id)
+        running = header.running  # before the entries are read, so that the last ones are seen
 
 
 async def next_row(store: Store, log: Log) -> bytes | None:

@@ -33,23 +33,38 @@ async def entry(inspected: Inspected, request: Request) -> str:
     """
     site, stored = inspected.site(request), await inspected.read(request)
     at = number(request.query_params.get("n"))
-    parts = parts_of(site, stored, at)
-    shown = step(site, stored, spans_of_run(stored, now_of(stored)), at)
+    about, stored_as = head_of(site, stored, at)
+    shown = step(site, stored, spans_of_run(stored, now_of(stored)), at, request.query_params.get("of", ""))
     if "step" in request.query_params:
         return page(site, f"Step {at}", tag("div", shown, id="step"))
     after = await inspected.read(request, until=at)
     before = None
     with suppress(RunNotFoundError):  # a sub-agent had not begun
         before = await inspected.read(request, until=at - 1) if at > 1 else None
-    forks = fork_link(inspected, site, stored.head, at)
-    columns = tag(
-        "div", tag("div", forks, parts), tag("div", state(before, after), shown, class_="aside"), class_="halves"
-    )
-    return page(site, f"Entry {at}", crumb(site, stored.head, f"entry {at}"), tag("h1", f"Entry {at}"), columns, keys=(("h l", "entry before, after"),))  # fmt: skip
+    columns = tag("div", state(before, after), shown, class_="halves")
+    return page(
+        site, f"Entry {at}", crumb(site, stored.head, f"entry {at}"), tag("h1", f"Entry {at}"), about, fork_link(inspected, site, stored.head, at),
+        columns, tag("details", tag("summary", "As it is stored"), tag("pre", stored_as, class_="box")), wide=True, keys=(("h l", "entry before, after"),),
+    )  # fmt: skip
 
 
 def parts_of(site: Site, stored: StoredRun, at: int) -> list[Child]:
-    """Return what the page of an entry consists of, given its number.
+    """Return what a file has of an entry, given its number.
+
+    Raises:
+        LookupError: the run has no such entry.
+    """
+    about, stored_as = head_of(site, stored, at)
+    value = text_of(next(each for each in stored.entries if each.number == at).value)
+    return [
+        about,
+        tag("section", tag("h2", "Value"), tag("pre", value)) if value else None,
+        tag("section", tag("h2", "As it is stored"), tag("pre", stored_as)),
+    ]
+
+
+def head_of(site: Site, stored: StoredRun, at: int) -> tuple[list[Child], str]:
+    """Return the first lines about an entry, given its number, and the entry as it is stored.
 
     Raises:
         LookupError: the run has no such entry.
@@ -68,23 +83,11 @@ def parts_of(site: Site, stored: StoredRun, at: int) -> list[Child]:
         ("kind", found.kind), ("node", tag("code", found.where or "–")), ("leads to", tag("code", ", ".join(found.begins) or "–")),
         ("key", tag("code", found.key or "–")), ("written", _words.moment(found.at)),
     ]  # fmt: skip
-    error = (
-        tag(
-            "p",
-            tag("b", found.error[0]),
-            f": {found.error[1]}" if found.error[1] else "",
-            class_="error problem",
-            tabindex="-1",
-        )
-        if found.error
-        else None
-    )
-    value = text_of(found.value)
-    return [
-        told(facts), tag("p", links), error,
-        tag("section", tag("h2", "Value"), tag("pre", value)) if value else None,
-        tag("section", tag("h2", "As it is stored"), tag("pre", as_json(found.data))),
-    ]  # fmt: skip
+    error = None
+    if found.error is not None:
+        said = f": {found.error[1]}" if found.error[1] else ""
+        error = tag("p", tag("b", found.error[0]), said, class_="error problem", tabindex="-1")
+    return [told(facts), tag("p", links, class_="more"), error], as_json(found.data)
 
 
 VIEWS: Views = (("entry", entry),)

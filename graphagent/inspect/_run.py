@@ -32,7 +32,7 @@ _KEYS = (("s", "state"), ("p", "prompt"), ("d", "difference"))
 async def run(inspected: Inspected, request: Request) -> str:
     """Return the page of a run.
 
-    Its address may have `step`, the number of the entry whose step is shown beside the timeline; `show`, which rows the timeline has; and `spans`
+    Its address may have `step`, the number of the entry whose step is shown beside the timeline, and `of`, the path of a node that it began; `show`, which rows the timeline has; and `spans`
     and `entries`, the first rows of the timeline and of the journal.
 
     Raises:
@@ -44,7 +44,16 @@ async def run(inspected: Inspected, request: Request) -> str:
     actions = run_actions(inspected, site, stored.head)
     if stored.head.status == "running" and "spans" not in query:
         numbers[0] = -1
-    body = parts_of(site, stored, numbers[0], numbers[1], actions, step=numbers[2], show=query.get("show", ""))
+    body = parts_of(
+        site,
+        stored,
+        numbers[0],
+        numbers[1],
+        actions,
+        step=numbers[2],
+        of=query.get("of", ""),
+        show=query.get("show", ""),
+    )
     return page(site, stored.head.title or stored.head.run_id, body, wide=True, keys=_KEYS)
 
 
@@ -56,6 +65,7 @@ def parts_of(
     actions: Html | None = None,
     *,
     step: int = 0,
+    of: str = "",
     show: str = "",
 ) -> list[Child]:
     """Return what the page of a run consists of, given the first rows of its timeline and of its journal; -1 are the last ones. A file has the last ones."""
@@ -64,7 +74,7 @@ def parts_of(
         spans_from = max(len(spans) - site.rows, 0)
     if site.is_file:
         spans_from, entries_from = (max(len(each) - site.rows, 0) for each in (spans, stored.entries))
-    chosen = None if not step else shown_step(site, stored, spans, step)
+    chosen = None if not step else shown_step(site, stored, spans, step, of)
     urgent = None if chosen is not None else failure(site, stored) or _questions(site, stored)
     if chosen is None and urgent is None and (last := _last_of(spans)):
         step, chosen = last, shown_step(site, stored, spans, last)

@@ -85,6 +85,11 @@ class Span:
         return self.attempts[-1].problem
 
     @property
+    def numbers(self) -> tuple[int, int, int]:
+        """The numbers of the entries that ended it, that began it, and that began the node that is one span with it."""
+        return self.entry, self.begun, int(self.key.partition(":")[0] or 0)
+
+    @property
     def failures(self) -> int:
         """How many attempts failed."""
         return sum(bool(each.problem) for each in self.attempts)

@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from graphagent.memory.transcript._prompt import Prompt
 
 
-def step(site: Site, stored: StoredRun, spans: Sequence[Span], at: int) -> Html | None:
-    """Return the step with an entry, given its number; None if the run has no such entry."""
+def step(site: Site, stored: StoredRun, spans: Sequence[Span], at: int, of: str = "") -> Html | None:
+    """Return the step that an entry ended or began, given its number, and where it began several, the path of a node; None if the run has no such entry."""
     place = next((place for place, each in enumerate(stored.entries) if each.number == at), None)
     if place is None:
         return None
+    span = min((each for each in spans if at in each.numbers and of in ("", each.path)), key=lambda each: each.entry != at, default=None)  # fmt: skip
+    if span is not None and span.entry:
+        place = next(place for place, each in enumerate(stored.entries) if each.number == span.entry)
     entry = stored.entries[place]
-    span = next((each for each in spans if at in (each.entry, each.begun)), None)
     name = entry.where or entry.kind if span is None else span.label
     kind = "node" if span is None else "failed" if span.problem else span.kind
     about = None if span is None or not span.about else tag("span", f" · {span.about}", class_="sub")

@@ -120,7 +120,8 @@ def _row(site: Site, head: RunHeader, span: Span, scale: Scale, chosen: int) -> 
     if site.is_file:
         link = tag("a", label, href=url_of(site, head, "entry", n=entry))
     else:
-        link = tag("a", label, href=f"{url_of(site, head, step=entry)}#step", data_step=url_of(site, head, "entry", n=entry, step=1))  # fmt: skip
+        of = "" if span.entry else span.path  # an entry may begin several
+        link = tag("a", label, href=f"{url_of(site, head, step=entry, of=of)}#step", data_step=url_of(site, head, "entry", n=entry, of=of, step=1))  # fmt: skip
     lost = span.turn is not None and cache_lost(span.turn, span.turn_before)
     said = f"{said_of(span)}{' · cache lost' if lost else ''}"
     kind = "failed" if span.problem else span.kind

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_jsonable_python
 
 from graphagent.llm import Image, Message, Reasoning, Text, ToolCall, ToolCalls, ToolResult, ToolResults
+from graphagent.memory import ActionStep, Step
 
 if TYPE_CHECKING:
     from graphagent.history import Entry, StoredRun
@@ -37,6 +38,8 @@ def text_of(value: object) -> str:
             return value.text
         case Image():
             return f"[image: {value.media_type}, {len(value.data):,} bytes]" if value.data else f"[image: {value.url}]"
+        case Step() if not isinstance(value, ActionStep):
+            return "\n".join(map(text_of, value.to_messages())) or as_json(value)
         case _:
             message = getattr(value, "model_output_message", None) or getattr(value, "message", None)
             return text_of(message) if isinstance(message, Message) else as_json(value)

@@ -14,8 +14,6 @@ from graphagent._html import Html, tag
 if TYPE_CHECKING:
     from graphagent.run import RunHeader
 
-_TITLE = 80
-"""Characters that a header has of a task."""
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 _MARKS = {
     "done": "✓",
@@ -77,8 +75,8 @@ def moment(milliseconds: int) -> Html:
 
 
 def title(head: RunHeader) -> str:
-    """Return the beginning of the task of a run, with a mark where it goes on."""
-    return f"{head.title}…" if len(head.title) >= _TITLE else head.title or "(no text)"
+    """Return the beginning of the task of a run."""
+    return head.title or "(no text)"
 
 
 def state(head: RunHeader) -> Html:

@@ -111,7 +111,7 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     reason: str = ""
     """Why it stopped, if it did."""
     title: str = ""
-    """The beginning of its task."""
+    """The beginning of its task, which ends with `…` where it is cut."""
     turns: int = 0
     tokens: int = 0
     cost: str = "0"
@@ -258,8 +258,10 @@ def cost_of(usage: Usage) -> str:
 
 
 def title_of(task: object) -> str:
-    """Return the beginning of a task that is text."""
-    return storable(task[:_TITLE]) if isinstance(task, str) else ""
+    """Return the beginning of a task that is text, with a mark where it is cut."""
+    if not isinstance(task, str):
+        return ""
+    return storable(task if len(task) <= _TITLE else f"{task[: _TITLE - 1]}…")
 
 
 def storable(text: str) -> str:

@@ -138,7 +138,10 @@ async def test_everything_is_reached_with_keys_alone(anyio_backend):
 
 
 async def test_a_run_that_grows_while_it_is_looked_at(anyio_backend):
-    """The page offers what is new, and says when nobody executes the run any more; what is open stays open."""
+    """New rows come into the timeline; what is open stays open, what has the focus keeps it, and what a row leads to is shown beside it.
+
+    The page offers what else is new, and says when nobody executes the run any more.
+    """
     going = anyio.Event()
 
     @tool
@@ -154,9 +157,28 @@ async def test_a_run_that_grows_while_it_is_looked_at(anyio_backend):
         while await page.locator("[data-follow]").count() == 0:
             await page.goto(address("run", id="grows"))
         await page.locator("details:has(.journal) summary").click()
+        rows = page.locator(".timeline tbody tr")
+        await rows.nth(1).wait_for()
+        await rows.first.locator("a").focus()
+        await page.get_by_text("1 turns").wait_for()
         going.set()
         await page.get_by_text("Show what became of it").wait_for()
         assert await page.locator(".journal").is_visible()
+        assert await rows.locator("th").all_inner_texts() == [
+            "llm_request turn 1",
+            "execute_tools wait",
+            "llm_request turn 2",
+        ]
+        assert await page.evaluate(
+            "document.activeElement.closest('tr') === document.querySelector('.timeline tbody tr')"
+        )
+        await page.keyboard.press("j")
+        await page.keyboard.press("Enter")
+        await page.locator("#step").get_by_text("waited", exact=True).wait_for()
+        assert "step=" in page.url
+        await page.keyboard.press("?")
+        assert await page.get_by_role("dialog").get_by_text("next problem").is_visible()
+        await page.keyboard.press("Escape")
         await page.get_by_text("Show what became of it").click()
         await page.get_by_text("Done.").first.wait_for()
 
@@ -176,6 +198,7 @@ async def test_runs_are_chosen_and_resumed_with_keys_alone(anyio_backend):
         await page.keyboard.press("Tab")
         await page.keyboard.press("Enter")
         await page.get_by_text("2 of 2 runs done").first.wait_for()
+        await page.wait_for_load_state()
         await until(store, "18", "done")
         await page.keyboard.press("j")
         await page.keyboard.press("Enter")

@@ -86,16 +86,16 @@ async def told(store, *, owner=""):
 
 
 async def test_runs_are_listed_newest_first_at_a_glance(store):
-    """Each says where it is, what it began with, and for whom; another owner's are not among them."""
+    """Each says where it is, what it began with, with a mark where that is cut, and for whom; another owner's are not among them."""
     agent = Agent(mail, store=store)
     await agent.run("the party", run_id="a")
     await agent.run("the weather", run_id="b")
-    await agent.run("a secret", run_id="c", owner="ada")
+    await agent.run("secret" * 14, run_id="c", owner="ada")
     await agent.resume("a", answer=True)
     assert [(head.run_id, head.status, head.title) for head in await list_runs(store)] == [
         ("b", "waiting", "the weather"), ("a", "done", "the party"),
     ]  # fmt: skip
-    assert [head.run_id for head in await list_runs(store, owner="ada")] == ["c"]
+    assert [(head.run_id, head.title) for head in await list_runs(store, owner="ada")] == [("c", f"{'secret' * 13}s…")]
     assert await list_runs(store, owner="bob") == []
     assert await run_owners(store) == ["", "ada"]
 
