@@ -66,18 +66,28 @@ async def list_questions(store: Store, *, owner: str | None = None) -> list[Pend
         DamagedStoreError: a run that waits is not what was written.
         StoreError: the store cannot be read.
     """
-    found: list[PendingQuestion] = []
-    for head in await _waiting(store, owner):
-        with suppress(RunNotFoundError):  # it was removed meanwhile
-            log = await Log.read(store, head.owner, head.run_id, keeps_values=True)
-            found += _pending(log, questions_of(log))
-    return _sorted(found)
+    heads = await waiting_runs(store, owner)
+    return _sorted([each for head in heads for each in await questions_in(store, head.owner, head.run_id)])
+
+
+async def questions_in(store: Store, owner: str, run_id: str) -> list[PendingQuestion]:
+    """Return the open questions of a run: none if it does not wait, or was removed.
+
+    Raises:
+        DamagedStoreError: the run is not what was written.
+        StoreError: the store cannot be read.
+    """
+    try:
+        log = await Log.read(store, owner, run_id, keeps_values=True)
+    except RunNotFoundError:
+        return []
+    return _pending(log, questions_of(log))
 
 
 async def questions(config: RunConfig, owner: str | None) -> list[PendingQuestion]:
     """Return the open questions of the runs of an agent."""
     found: list[PendingQuestion] = []
-    for head in await _waiting(config.runs, owner):
+    for head in await waiting_runs(config.runs, owner):
         if head.strategy == config.strategy.name:
             with suppress(RunNotFoundError):  # it was removed meanwhile
                 log = await read_log(config, head.owner, head.run_id)
@@ -96,7 +106,7 @@ def _sorted(found: list[PendingQuestion]) -> list[PendingQuestion]:
     return sorted(found, key=lambda each: each.since)
 
 
-async def _waiting(store: Store, owner: str | None) -> list[RunHeader]:
+async def waiting_runs(store: Store, owner: str | None) -> list[RunHeader]:
     """Return the headers of the runs that wait. Each has a mark, unless a version that sets none has written it."""
     check_store(store)
     if await store.get(MARKED) is None:

@@ -10,7 +10,7 @@ import anyio
 from starlette.responses import Response, StreamingResponse
 
 from graphagent import _clock
-from graphagent.errors import GraphAgentError
+from graphagent.errors import GraphAgentError, RunNotFoundError
 from graphagent.history import follow_run, run_head
 from graphagent.inspect import _words
 from graphagent.inspect._inspected import number
@@ -32,7 +32,9 @@ _PAUSE = 1.0
 async def events(
     store: Store, head: RunHeader, seen: int, rows: Callable[[Spans, int], str] | None = None
 ) -> AsyncIterator[str]:
-    """Yield an event when entries were written, and one when nobody executes the run any more. Only new entries are read, at most once a second.
+    """Yield an event when entries were written, and at the end one, `over` when nobody executes the run any more, or `lost` if it cannot be read.
+
+    Only new entries are read, at most once a second.
 
     Args:
         store: Where the run is.
@@ -40,7 +42,7 @@ async def events(
         seen: The number of the last entry that a browser which connects again knows; 0 if it knows none.
         rows: Makes the timeline of what was done until a time; None: events have none.
     """
-    last, spans = seen, Spans(head.started)
+    last, spans, outcome = seen, Spans(head.started), "over"
     try:
         async for each in follow_run(store, head.run_id, owner=head.owner):
             for entry in each.entries:
@@ -53,9 +55,11 @@ async def events(
                 } | ({} if rows is None else {"rows": rows(spans, _clock.now())})  # fmt: skip
                 yield f"id: {last}\ndata: {json.dumps(told)}\n\n"
             await anyio.sleep(_PAUSE)
-    except GraphAgentError:  # it was removed, or the store cannot be read: the page that is loaded again says so
+    except RunNotFoundError:  # it was removed, which the page that is loaded again says
         pass
-    yield f"id: {last}\nevent: over\ndata: {{}}\n\n"
+    except GraphAgentError:  # the store cannot be read, maybe for a while
+        outcome = "lost"
+    yield f"id: {last}\nevent: {outcome}\ndata: {{}}\n\n"
 
 
 async def follow(inspected: Inspected, request: Request) -> Response:

@@ -10,11 +10,12 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from graphagent import _clock
 from graphagent._article import counted
 from graphagent._html import Child, Html, tag
-from graphagent.errors import AnswerError
-from graphagent.history import answer_run, list_questions, run_head
+from graphagent.errors import AnswerError, DamagedStoreError
+from graphagent.history import answer_run, run_head
+from graphagent.history._questions import questions_in, waiting_runs
 from graphagent.inspect import _words
 from graphagent.inspect._forms import FormError, answer_of, buttons_of, fields_of
-from graphagent.inspect._layout import Site, nothing, page
+from graphagent.inspect._layout import Site, nothing, page, url_of
 from graphagent.inspect._values import text_of
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from graphagent.history import PendingQuestion
     from graphagent.inspect._inspected import Changes, Inspected, Views
+    from graphagent.run import RunHeader
 
 _SHOWN = 50
 
@@ -33,16 +35,19 @@ async def inbox(inspected: Inspected, request: Request) -> str:
     Raises:
         StoreError: the store cannot be read.
     """
-    site = inspected.site(request)
-    found = sorted(
-        await list_questions(inspected.runs, owner=inspected.owner),
-        key=lambda each: (each.deadline is None, each.deadline or each.since, each.since),
-    )
+    site, found, damaged = inspected.site(request), list["PendingQuestion"](), list["RunHeader"]()
+    for head in await waiting_runs(inspected.runs, inspected.owner):
+        try:
+            found += await questions_in(inspected.runs, head.owner, head.run_id)
+        except DamagedStoreError:  # which hides no question of another run
+            damaged.append(head)
+    found.sort(key=lambda each: (each.deadline is None, each.deadline or each.since, each.since))
     shown = [_question(inspected, site, each) for each in found[:_SHOWN]]
     left = len(found) - len(shown)
     return page(
         site, "Inbox", tag("div", tag("h1", "Inbox"), tag("span", counted(len(found), "open question"), class_="sub"), class_="head"),
-        shown or nothing("Nobody is waited for. A question of a run is shown here as long as it is open."),
+        [nothing("A run that waits cannot be read: ", tag("a", _words.title(each), href=url_of(site, each))) for each in damaged],
+        shown or (None if damaged else nothing("Nobody is waited for. A question of a run is shown here as long as it is open.")),
         nothing(f"{counted(left, 'question')} more, which are shown when some of these are answered.") if left else None, view="inbox",
     )  # fmt: skip
 
@@ -90,8 +95,8 @@ async def answer(inspected: Inspected, request: Request, fields: Mapping[str, st
     """Record an answer; the page of a refused one says why, and keeps nothing of it."""
     run_id, owner = inspected.named(fields, "run")
     site, id_ = inspected.site(request), fields.get("question", "")
-    found = await list_questions(inspected.runs, owner=owner)
-    pending = next((each for each in found if (each.run_id, each.question.id) == (run_id, id_)), None)
+    found = await questions_in(inspected.runs, owner, run_id)
+    pending = next((each for each in found if each.question.id == id_), None)
     if pending is None:
         said = nothing(
             "This question is not open any more: it was answered, or its run was ended or removed. ",

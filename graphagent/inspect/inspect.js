@@ -99,6 +99,14 @@ function follow() {
     document.removeEventListener("visibilitychange", changed);
     say("Nobody executes it any more.", "Show what became of it");
   });
+  source.addEventListener("lost", lost);
+  source.onerror = (event) => event.target.readyState === EventSource.CLOSED && lost();
+}
+
+function lost() {
+  stop();
+  say("It cannot be read at present.", "Load the page again");
+  setTimeout(follow, 5000);
 }
 
 // Rows that are there keep their elements, so that focus, selection and scrolling stay.

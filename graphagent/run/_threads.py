@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import ValidationError
 from msgspec.msgpack import Decoder, Encoder
 
 from graphagent.errors import DamagedStoreError, RunClaimedError, RunExistsError, RunNotFoundError, ThreadBusyError
@@ -54,9 +55,12 @@ def run_of(record: bytes, thread: str) -> str:
     Raises:
         DamagedStoreError: the item is not what was written.
     """
-    if is_intact(record):
+    if not is_intact(record):
+        raise DamagedStoreError(f"thread {thread!r}", "checksum mismatch")
+    try:
         return _decoder.decode(memoryview(record)[4:])["run"]
-    raise DamagedStoreError(f"thread {thread!r}", "checksum mismatch")
+    except (ValidationError, LookupError):
+        raise DamagedStoreError(f"thread {thread!r}", "not the item of a thread") from None
 
 
 async def thread_after(store: Store, owner: str, thread: str, run_id: str) -> tuple[str, tuple[Change, ...]]:

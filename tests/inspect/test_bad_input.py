@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import aclosing
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -10,10 +11,12 @@ import anyio
 import pytest
 
 from graphagent import Agent, inspect, tool
-from graphagent.inspect import _inspector
+from graphagent.history import run_head
+from graphagent.inspect import _follow, _inspector
+from graphagent.inspect._follow import events
 from graphagent.llm import ToolCall
 from graphagent.memory import Concept, Notes, Scope, SingleFact, StoreMemoryProvider, Subject
-from graphagent.store import MemoryStore
+from graphagent.store import Delete, MemoryStore, Put
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
 from tests.inspect.pages import address, filled, looking
@@ -128,6 +131,60 @@ async def test_asking_whether_a_run_can_be_followed_does_not_follow_it():
     agent = Agent(single_run(), model=ScriptedModel([ToolCall("wait"), "Done."]), tools=[wait], store=store)
     await agent.run("Wait.", run_id="goes-on")
     assert [each.status_code for each in answers] == [200]
+
+
+async def test_what_is_damaged_is_said_and_hides_nothing_else():
+    """Whatever item has a changed byte, each view and each change has an answer; a run that waits and cannot be read hides no other question."""
+    options, named = await shown(store := MemoryStore())
+    items = [item async for item in store.scan(())]
+    damaged = [item for item in items if item.value]
+    rows = [item for item in damaged if item.key[:4] == ("runs", "", 1, "asks")]
+    async with looking(store, options=options) as client:
+        form = fields((await client.get("/inbox")).text.rpartition("Which seat?")[2])
+        for item in [*some(damaged, 8), rows[0]]:
+            changed = bytes([*item.value[:-1], item.value[-1] ^ 1])
+            await store.commit(Put(item.key, changed))
+            for view in VIEWS:
+                for given in (named[view], {**named[view], "id": "asks", "at": str(len(changed))}):
+                    answer = await client.get(f"/{view}?{encoded(given)}")
+                    assert answer.status_code in (200, 404, 409, 422, 500), (item.key, view, answer.text)
+            for change in CHANGES:
+                answer = await client.post(f"/{change}", data={**form, "do": "no", "id": "", "run": "found"})
+                assert answer.status_code in (303, 403, 404, 409, 422, 500), (item.key, change, answer.text)
+            if item is not rows[0]:
+                await store.commit(Put(item.key, item.value))
+        inbox = (await client.get("/inbox")).text
+        assert "cannot be read" in inbox
+        assert "Which seat?" in inbox
+        sent = {**form, "do": "answer", "value.row": "1", "value.side": '"aisle"', "value.quiet": "true"}
+        assert (await client.post("/answer", data=sent)).status_code == 303
+
+
+async def test_a_run_that_is_removed_or_damaged_while_it_is_followed(monkeypatch):
+    """Nobody executes the one, the other may be read again; and a browser that knows too many entries is told those that there are."""
+    monkeypatch.setattr(_follow, "_PAUSE", 0)
+    told = []
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        for seen, change in ((0, lambda item: Delete(item.key)), (10**15, lambda item: Put(item.key, b"x"))):
+            there = MemoryStore()
+            await there.commit(*[Put(item.key, item.value) async for item in store.scan(())])
+            head = await run_head(there, "goes-on")
+            async with aclosing(events(there, head, seen)) as heard:
+                first = await anext(heard)
+                await there.commit(*[change(item) async for item in there.scan(("runs",))])
+                told.append([first.partition("data")[0], *[each.partition("data")[0] async for each in heard]])
+        return "waited"
+
+    store = MemoryStore()
+    agent = Agent(single_run(), model=ScriptedModel([ToolCall("wait"), "Done."]), tools=[wait], store=store)
+    await agent.run("Wait.", run_id="goes-on")
+    (first, over), (again, lost) = told
+    assert first == again
+    assert over.endswith("event: over\n")
+    assert lost.endswith("event: lost\n")
 
 
 async def everything(store):
