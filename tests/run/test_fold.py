@@ -45,7 +45,7 @@ LIVE = {
     },
     Walk: {"run", "frame", "strategy", "limits", "model", "declared", "given", "deadline", "held_back"},
     Effects: {
-        "walk", "scope", "position", "call", "asked", "visit", "model", "_known", "_numbers", "_memory",
+        "walk", "scope", "position", "call", "asked", "visit", "model", "purpose", "_known", "_numbers", "_memory",
     },
     Context: {"_walk", "_visit", "_made", "_position", "_known"},
 }  # fmt: skip
