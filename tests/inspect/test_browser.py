@@ -23,6 +23,8 @@ from tests.inspect.test_notes import noted
 
 playwright = pytest.importorskip("playwright.async_api", reason="Playwright drives the browser")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+_LONG = 240_000
+"""Milliseconds, for a machine that is busy."""
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here"),
     pytest.mark.parametrize("anyio_backend", ["asyncio"]),  # of Playwright and of uvicorn
@@ -46,6 +48,7 @@ async def browsing(store, scheme="light", width=1200, **options):
             context = await browser.new_context(
                 base_url=urls[0], color_scheme=scheme, viewport={"width": width, "height": 800}
             )
+            context.set_default_timeout(_LONG)
             page = await context.new_page()
             page.on("console", lambda each: wrong.append(each.text) if each.type in ("error", "warning") else None)
             page.on("pageerror", lambda each: wrong.append(str(each)))
@@ -198,7 +201,7 @@ async def test_runs_are_chosen_and_resumed_with_keys_alone(anyio_backend):
         await page.keyboard.press("Tab")
         await page.keyboard.press("Enter")
         await page.get_by_text("2 of 2 runs done").first.wait_for()
-        await page.wait_for_load_state()
+        await page.wait_for_load_state()  # keys are heard from then on
         await until(store, "18", "done")
         await page.keyboard.press("j")
         await page.keyboard.press("Enter")
