@@ -44,7 +44,7 @@ from graphagent.log._header import (
     rows_key,
 )
 from graphagent.log._lease import Lease
-from graphagent.log._segments import Segment, read_header, read_segments
+from graphagent.log._segments import Segment, read_header, read_segments, unless_removed
 from graphagent.log._state import State
 from graphagent.store import Delete, Exists, Put
 from graphagent.store._claims import claims_of
@@ -525,10 +525,11 @@ class Log:
         log = Log(store, header, types=types)
         log.is_at(header, version)
         log.codec.keeps_values = keeps_values
-        segments = await read_segments(store, header)
-        if look_up is not None:
-            await look_up(log.codec, [row for segment in segments for _, row in segment.rows])
-        log.fold(segments, until=until, watch=watch)
+        async with unless_removed(store, header):
+            segments = await read_segments(store, header)
+            if look_up is not None:
+                await look_up(log.codec, [row for segment in segments for _, row in segment.rows])
+            log.fold(segments, until=until, watch=watch)
         return log
 
     def fold(self, segments: Sequence[Segment], *, until: int | None = None, watch: Watch | None = None) -> None:

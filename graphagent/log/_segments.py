@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from graphagent._options import check_store, check_text
@@ -119,21 +120,38 @@ async def read_segments(store: Store, header: RunHeader) -> list[Segment]:
     """Return a run with those whose transcript it continues, the first one first.
 
     Raises:
+        RunNotFoundError: it was removed meanwhile.
         DamagedStoreError: something is missing.
         StoreError: it could not be read.
     """
     if not header.previous:
         return [await read_segment(store, header)]
-    runs = await _runs(store, rows_key(header)[:-1])
-    headers = await get_many(store, [header_key(header.owner, each) for each in runs])
-    found = [_segment(header, runs)]
-    while previous := found[-1].header.previous:
-        item = headers.get(header_key(header.owner, previous))
-        if item is None:
-            run_id = found[-1].header.run_id
-            raise DamagedStoreError(f"the log of run {run_id!r}", f"run {previous!r}, which it continues, is missing")
-        found.append(_segment(RunHeader.unpack(item.value, previous), runs))
-    return found[::-1]
+    async with unless_removed(store, header):
+        runs = await _runs(store, rows_key(header)[:-1])
+        headers = await get_many(store, [header_key(header.owner, each) for each in runs])
+        found = [_segment(header, runs)]
+        while previous := found[-1].header.previous:
+            item = headers.get(header_key(header.owner, previous))
+            if item is None:
+                where = f"the log of run {found[-1].header.run_id!r}"
+                raise DamagedStoreError(where, f"run {previous!r}, which it continues, is missing")
+            found.append(_segment(RunHeader.unpack(item.value, previous), runs))
+        return found[::-1]
+
+
+@asynccontextmanager
+async def unless_removed(store: Store, header: RunHeader) -> AsyncGenerator[None]:
+    """Have what is missing of a run that was removed while it was read be no damage.
+
+    Raises:
+        RunNotFoundError: it was removed.
+    """
+    try:
+        yield
+    except DamagedStoreError:
+        if await store.get(header_key(header.owner, header.run_id)) is None:
+            raise RunNotFoundError(header.run_id, header.owner) from None
+        raise
 
 
 async def read_segment(store: Store, header: RunHeader) -> Segment:
@@ -141,10 +159,12 @@ async def read_segment(store: Store, header: RunHeader) -> Segment:
 
     Raises:
         RunQueuedError: it has not begun.
+        RunNotFoundError: it was removed meanwhile.
         DamagedStoreError: it has none.
         StoreError: they could not be read.
     """
-    return _segment(header, await _runs(store, rows_key(header)))
+    async with unless_removed(store, header):
+        return _segment(header, await _runs(store, rows_key(header)))
 
 
 async def _runs(store: Store, prefix: Key) -> dict[Any, _Parts]:

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from graphagent import Agent, inspect, tool
-from graphagent.history import run_head
+from graphagent.history import prune_runs, run_head
 from graphagent.inspect import _follow, _inspector
 from graphagent.inspect._follow import events
 from graphagent.llm import ToolCall
@@ -19,7 +19,7 @@ from graphagent.memory import Concept, Notes, Scope, SingleFact, StoreMemoryProv
 from graphagent.store import Delete, MemoryStore, Put
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
-from tests.inspect.pages import address, filled, looking
+from tests.inspect.pages import address, assistant, filled, looking
 from tests.inspect.test_inbox import fields, seats
 from tests.thorough import some
 
@@ -158,6 +158,48 @@ async def test_what_is_damaged_is_said_and_hides_nothing_else():
         assert "Which seat?" in inbox
         sent = {**form, "do": "answer", "value.row": "1", "value.side": '"aisle"', "value.quiet": "true"}
         assert (await client.post("/answer", data=sent)).status_code == 303
+
+
+class Removing(MemoryStore):
+    """A store in which a run is removed before one of the next readings."""
+
+    def __init__(self):
+        super().__init__()
+        self.readings = 0
+
+    async def read(self):
+        self.readings -= 1
+        if not self.readings:
+            await prune_runs(self, run_ids=["found"])
+
+    async def get(self, key):
+        await self.read()
+        return await super().get(key)
+
+    async def get_many(self, keys):
+        await self.read()
+        return await super().get_many(keys)
+
+    async def scan(self, prefix, **options):
+        await self.read()
+        async for item in super().scan(prefix, **options):
+            yield item
+
+
+async def test_a_run_that_is_removed_while_it_is_read_is_not_damaged():
+    """At whatever moment, each view shows it or says that it is not there."""
+    options, named = await shown(store := Removing())
+    items = [item async for item in store.scan(())]
+    gone = {**named["run"], "id": "found"}
+    async with looking(store, options={**options, "agents": [assistant(store)]}) as client:
+        for view in VIEWS:
+            for place in range(1, 60):
+                store.readings = place
+                answer = await client.get(f"/{view}?{encoded(gone | {'at': str(place)})}")
+                assert answer.status_code in (200, 404, 409), (view, place, answer.text)
+                if store.readings > 0:
+                    break
+                await store.commit(*[Put(item.key, item.value) for item in items])
 
 
 async def test_a_run_that_is_removed_or_damaged_while_it_is_followed(monkeypatch):
