@@ -185,7 +185,7 @@ class Reader:
         elif value is not None and there is not None and there.visit.entered == number:
             passed = _Passed(value, there.visit.source)
         if isinstance(entry, EffectRecorded | EffectStarted):
-            key = name_of_effect(entry.kind, _TASKS.sub("", entry.key))
+            key = name_of_effect(entry.kind, _TASKS.sub("", entry.key) if "/" in entry.key else entry.key)
         else:
             key = getattr(entry, "key", "")
         if isinstance(entry, Asked):

@@ -48,7 +48,7 @@ async def run(inspected: Inspected, request: Request) -> str:
         site,
         stored,
         numbers[0],
-        numbers[1],
+        numbers[1] if "entries" in query else None,
         actions,
         step=numbers[2],
         of=query.get("of", ""),
@@ -61,7 +61,7 @@ def parts_of(
     site: Site,
     stored: StoredRun,
     spans_from: int,
-    entries_from: int,
+    entries_from: int | None,
     actions: Html | None = None,
     *,
     step: int = 0,
@@ -190,7 +190,12 @@ def _parts(site: Site, stored: StoredRun) -> Html | None:
     return tag("section", tag("h2", "Sub-agents"), tag("ul", rows))
 
 
-def _journal(site: Site, stored: StoredRun, first: int) -> Html:
+def _journal(site: Site, stored: StoredRun, first: int | None) -> Html:
+    named = f"Journal, {counted(len(stored.entries), 'entry')}"
+    if first is None and len(stored.entries) > site.rows and not site.is_file:
+        link = tag("a", named, href=f"{url_of(site, stored.head, entries=0)}#journal")
+        return tag("section", tag("p", link), id="journal")
+    is_open, first = first is not None and len(stored.entries) > site.rows, first or 0
     rows = [_entry(site, stored, each) for each in stored.entries[first : first + site.rows]]
     names = ("Entry", "Kind", "Node", "What", "When")
     head = tag("tr", [tag("th", each, scope="col") for each in names])
@@ -202,10 +207,8 @@ def _journal(site: Site, stored: StoredRun, first: int) -> Html:
         class_="journal",
     )
     more = pages(site, stored.head, "entries", first, len(stored.entries))
-    inside = tag(
-        "details", tag("summary", f"Journal, {counted(len(stored.entries), 'entry')}"), table, more, open=bool(first)
-    )
-    return tag("section", inside)
+    inside = tag("details", tag("summary", named), table, more, open=is_open and not site.is_file)
+    return tag("section", inside, id=f"{site.ids}journal")
 
 
 def _entry(site: Site, stored: StoredRun, entry: Entry) -> Html:
