@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from msgspec import structs
+
 from graphagent.errors import DamagedStoreError
-from graphagent.log._header import HEADERS, ROOM, RunHeader, header_key
+from graphagent.log._header import HEADERS, ROOM, RunHeader, header_key, rows_key
 from graphagent.store._bulk import collect, get_many
 
 if TYPE_CHECKING:
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
     from graphagent.store import Item, Key
 
 _ITEMS = 200
-_GOING = 50
-"""How many items one look reads at most, and how many of these are headers of runs that were being executed."""
+_GOING, _FOLLOWED = 50, 10
+"""How many items one look reads at most, how many of these are headers of runs that were being executed, and of how many it reads the last entries."""
 
 
 @final
@@ -45,9 +47,12 @@ class RunWatch:
     def seen(self, heads: Iterable[RunHeader]) -> list[RunHeader]:
         """Note headers that somebody read; return those that are new, or changed since they were seen."""
         found: list[RunHeader] = []
-        for head in heads:
-            key, now = (head.owner, head.run_id), (head.written, head.last)
+        for each in heads:
+            key = each.owner, each.run_id
             before = self._known.get(key)
+            known = before[1] if before is not None and before[0] == each.written else 0
+            head = each if known <= each.last else structs.replace(each, last=known)
+            now = head.written, head.last
             self._known[key] = now
             if before != now and not (before is None and self._is_first) and not head.parent:
                 found.append(head)
@@ -60,7 +65,12 @@ class RunWatch:
             StoreError: the store cannot be read.
         """
         going = [header_key(*key) for key, (status, _) in self._known.items() if status == "running"][:_GOING]
-        found = self._new((await get_many(self._store, going)).values()) if going else []
+        at_work = _heads((await get_many(self._store, going)).values()) if going else []
+        for place, head in enumerate(at_work[:_FOLLOWED]):
+            rows = await collect(self._store.scan(rows_key(head), reverse=True, limit=1))
+            number = int(rows[0].key[-1]) if rows and len(rows[0].key) == len(rows_key(head)) + 1 else 0
+            at_work[place] = structs.replace(head, last=max(head.last, number))
+        found = self.seen(at_work)
         left = _ITEMS - len(going)
         while left > 0:
             if self._owner is None:
@@ -71,7 +81,7 @@ class RunWatch:
                     return found
                 self._owner, self._after = str(items[0].key[1]), None
             items = await collect(self._store.scan((ROOM, self._owner, HEADERS), after=self._after, limit=left))
-            found += self._new(items)
+            found += self.seen(_heads(items))
             if len(items) == left:
                 self._after = items[-1].key
                 return found
@@ -84,12 +94,14 @@ class RunWatch:
             self._owner, self._end = None, ends[0].key if ends else self._end
         return found
 
-    def _new(self, items: Iterable[Item]) -> list[RunHeader]:
-        heads: list[RunHeader] = []
-        for item in items:
-            if len(item.key) == len(header_key("", "")):
-                try:
-                    heads.append(RunHeader.unpack(item.value, str(item.key[3])))
-                except DamagedStoreError as error:
-                    heads.append(RunHeader(run_id=str(item.key[3]), owner=str(item.key[1]), damaged=str(error)))
-        return self.seen(heads)
+
+def _heads(items: Iterable[Item]) -> list[RunHeader]:
+    """Return the headers of whole runs among items."""
+    heads: list[RunHeader] = []
+    for item in items:
+        if len(item.key) == len(header_key("", "")):
+            try:
+                heads.append(RunHeader.unpack(item.value, str(item.key[3])))
+            except DamagedStoreError as error:
+                heads.append(RunHeader(run_id=str(item.key[3]), owner=str(item.key[1]), damaged=str(error)))
+    return heads

@@ -14,6 +14,8 @@ from graphagent._html import Html, tag
 if TYPE_CHECKING:
     from graphagent.run import RunHeader
 
+_TITLE = 80
+"""The most characters that a header has of a task."""
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 _MARKS = {
     "done": "✓",
@@ -75,8 +77,9 @@ def moment(milliseconds: int) -> Html:
 
 
 def title(head: RunHeader) -> str:
-    """Return the beginning of the task of a run."""
-    return head.title or "(no text)"
+    """Return the beginning of the task of a run, with a mark where it goes on: headers of earlier versions have none."""
+    is_cut = len(head.title) == _TITLE and not head.title.endswith("…")
+    return f"{head.title}…" if is_cut else head.title or "(no text)"
 
 
 def state(head: RunHeader) -> Html:

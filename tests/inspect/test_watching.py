@@ -32,7 +32,7 @@ class Reads(MemoryStore):
 
 
 async def test_a_watch_finds_what_changed_with_small_reads_however_many_runs_there_are():
-    """The first round notes what is there; a new run and one that ended are found by the next ones, those of all owners."""
+    """The first round notes what is there; a new run, how far it is, and that it ended are found by the next ones, those of all owners."""
     store, begun, going = Reads(), anyio.Event(), anyio.Event()
 
     @tool
@@ -52,16 +52,16 @@ async def test_a_watch_finds_what_changed_with_small_reads_however_many_runs_the
         assert found == []
         group.start_soon(agent.start("Wait.", run_id="waits", owner="bob").finish)
         await begun.wait()
-        assert set(await looks(watch, store, 6)) == {("waits", "running")}
+        assert await looks(watch, store, 6) == [("waits", "running", 1), ("waits", "running", 3)]
         going.set()
-    assert (await looks(watch, store, 1))[-1:] == [("waits", "done")]
+    assert (await looks(watch, store, 1))[-1:] == [("waits", "done", 10)]
 
 
 async def looks(watch, store, times):
     found = []
     for _ in range(times):
         store.items = 0
-        found += [(each.run_id, each.written) for each in await watch.look()]
+        found += [(each.run_id, each.written, each.last) for each in await watch.look()]
         assert store.items <= 210
     return found
 
