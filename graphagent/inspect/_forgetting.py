@@ -12,7 +12,7 @@ from graphagent._article import counted
 from graphagent._html import Child, Html, tag
 from graphagent.errors import NotForgottenError
 from graphagent.history import forget, reach
-from graphagent.inspect._forms import ConflictError
+from graphagent.inspect._forms import ConflictError, FormError
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, nothing, page
 from graphagent.inspect._notes import note_url, notes_of
@@ -219,11 +219,9 @@ def _question(chosen: Chosen, versions: int, past: Sequence[FactVersion]) -> lis
         f"{counts} of {chosen.name()} and what you chose above are erased from the disk, for good. What you did not choose stays. "
         "Prompts of earlier runs then have [forgotten] in its place. Copies and backups are out of reach."
     )
-    values = _values(past)
-    is_several = bool(past) and not isinstance(past[0], SingleFact) and len(values) > 1
-    if not is_several:
+    if not _has_several(past):
         return [tag("h2", "Forget it"), tag("p", said[0].upper() + said[1:])]
-    each = [("", "the whole fact"), *((str(place), f"only {value}") for place, value in enumerate(values))]
+    each = [("", "the whole fact"), *((str(place), f"only {value}") for place, value in enumerate(_values(past)))]
     radios = [
         tag("label", tag("input", type="radio", name="value", value=value, required=True), f" {label}", class_="choice")
         for value, label in each
@@ -247,7 +245,7 @@ async def forgetting(inspected: Inspected, request: Request, fields: Mapping[str
     """
     site, places = inspected.site(request), _places(inspected)
     chosen, _, past = await _chosen(inspected, fields)
-    value = _value(past, fields) if fields.get("value") else None
+    value = _value(past, fields)
     named = {each for name, each in fields.items() if name.startswith("also-")}
     also: list[Reached] = []
     if named:
@@ -274,20 +272,29 @@ async def forgetting(inspected: Inspected, request: Request, fields: Mapping[str
     return RedirectResponse(site.url("forgotten", **left, of="note" if chosen.note else "fact"), 303)
 
 
-def _value(past: Sequence[FactVersion], fields: Mapping[str, str]) -> str:
-    """Return the value that a form chooses among those of a fact.
+def _value(past: Sequence[FactVersion], fields: Mapping[str, str]) -> str | None:
+    """Return the value that a form chooses among those of a fact; None is the whole fact.
 
     Raises:
+        FormError: it does not choose, where there are several.
         ConflictError: the fact has changed since the page was made, or has one value.
     """
-    values, place = _values(past), number(fields["value"])
-    if not past or str(past[0].version) != fields.get("version") or place >= len(values):
+    if not fields.get("value"):
+        if "value" not in fields and _has_several(past):
+            raise FormError("This form does not say what is to be forgotten; load the page again.")
+        return None
+    values = {str(place): value for place, value in enumerate(_values(past))}
+    if not past or str(past[0].version) != fields.get("version") or fields["value"] not in values:
         raise ConflictError(
             "This fact has changed since its page was made, so nothing was forgotten. Load the page again."
         )
     if isinstance(past[0], SingleFact):
         raise ConflictError("This fact has one value, and is forgotten as a whole.")
-    return values[place]
+    return values[fields["value"]]
+
+
+def _has_several(past: Sequence[FactVersion]) -> bool:
+    return bool(past) and not isinstance(past[0], SingleFact) and len(_values(past)) > 1
 
 
 def _values(past: Sequence[FactVersion]) -> list[str]:

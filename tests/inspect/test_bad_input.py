@@ -15,7 +15,7 @@ from graphagent.history import prune_runs, run_head
 from graphagent.inspect import _follow, _inspector
 from graphagent.inspect._follow import events
 from graphagent.llm import ToolCall
-from graphagent.memory import Concept, Notes, Scope, SingleFact, StoreMemoryProvider, Subject
+from graphagent.memory import Concept, FactType, MultipleFacts, Notes, Scope, SingleFact, StoreMemoryProvider, Subject
 from graphagent.store import Delete, MemoryStore, Put
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
@@ -46,6 +46,11 @@ async def shown(store):
     await agent.run("Oslo", run_id="trip")
     facts, notes = StoreMemoryProvider(store), Notes(store)
     await facts.save(SingleFact(Concept("city"), "Bergen"), Subject("user"), Scope.agent("desk"))
+    await facts.save(
+        MultipleFacts(Concept("pets", fact_type=FactType.MULTIPLE), ["cat", "dog"]),
+        Subject("user"),
+        Scope.agent("desk"),
+    )
     note = await notes.remember("Ada likes tea.", scope="/desk")
     there = {"a": "found", "b": "chat-1", "n": "2", "step": "1", "keyword": "city", "subject": "user", "kind": "agent", "scope": "desk"}  # fmt: skip
     named = {**{view: {**there, "id": "trip"} for view in VIEWS}, "note": {"id": note.id}, "notes": {"note": note.id}}
@@ -92,6 +97,33 @@ async def test_a_form_that_makes_no_sense_changes_nothing(store):
                     answer = await client.get(answer.headers["location"])
                 assert answer.text.startswith("<!doctype html>")
     assert await everything(store) == before
+
+
+async def test_a_form_that_was_not_made_from_what_is_there_changes_nothing():
+    """A fact or a note in another version than the form knows, and a choice that its page does not offer; a choice is not made for anybody."""
+    options, named = await shown(store := MemoryStore())
+    fact = {"subject": "user", "kind": "agent", "scope": "desk", "keyword": "pets", "version": "1"}
+    note = {"id": named["note"]["id"], "version": "1"}
+    async with looking(store, options=options) as client:
+        form = {"form": fields((await client.get("/inbox")).text)["form"]}
+        before = await everything(store)
+        sent = [("forget", fact), ("set-fact", fact), ("edit-note", note)]
+        for text in HOSTILE:
+            sent += [("forget", {**fact, "value": text})] if text not in ("", "0") else []
+            sent += [
+                ("forget", {**fact, "value": "0", "also-0": text}),
+                ("forget", {**fact, "version": text, "value": "0"}),
+            ]
+            sent += [
+                ("set-fact", {**fact, "version": text, "text": "mouse"}),
+                ("edit-note", {**note, "version": text, "text": "x"}),
+            ]
+        for change, given in sent:
+            answer = await client.post(f"/{change}", content=encoded({**form, **given}))
+            assert answer.status_code in (403, 409, 422), (change, given, answer.text)
+        assert await everything(store) == before
+        for change, given in (("set-fact", {**fact, "text": "mouse"}), ("edit-note", {**note, "text": "x"})):
+            assert (await client.post(f"/{change}", content=encoded({**form, **given}))).status_code == 303
 
 
 async def test_an_answer_that_makes_no_sense_is_not_one():
