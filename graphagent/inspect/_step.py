@@ -37,6 +37,8 @@ def step(site: Site, stored: StoredRun, spans: Sequence[Span], at: int, of: str 
     kind = "node" if span is None else "failed" if span.problem else span.kind
     about = None if span is None or not span.about else tag("span", f" · {span.about}", class_="sub")
     numbers: list[tuple[str, Child]] = [] if span is None else [("took", said_of(span))]
+    if model := next((each["model"] for each in entry.data.get("charges", ()) if each.get("model")), ""):
+        numbers.append(("model", model))
     return tag(
         "section",
         tag("h2", tag("span", name, class_=f"kind of-{kind}"), about, " ", tag("span", f"entry {at}", class_="tag")),
