@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from urllib.parse import quote
 
-from graphagent.errors import RunNotFoundError
+from graphagent.errors import RunNotFoundError, StoreError
 from graphagent.history import StoredRun, read_run, run_head
 from graphagent.inspect._access import sent
 from graphagent.inspect._forms import FormError, parsed
@@ -104,7 +104,7 @@ class Inspected:
         return await self.run(*self.named(request.query_params), until=until)
 
     async def run(self, run_id: str, owner: str, *, until: int | None = None) -> StoredRun:
-        """Return a run, with facts and notes in its prompts where they are known here.
+        """Return a run, with facts and notes in its prompts where they are known here, and can be read.
 
         The last one without any is kept for some seconds if nobody executes it, since its drawing and its steps are asked for one after the other.
         """
@@ -113,7 +113,12 @@ class Inspected:
         for since, stored in self.kept:
             if keeps and stored.head == head and time.monotonic() < since + _KEPT:
                 return stored
-        stored = await read_run(self.runs, run_id, owner=owner, features=features, until=until)
+        try:
+            stored = await read_run(self.runs, run_id, owner=owner, features=features, until=until)
+        except StoreError:
+            if not features:
+                raise
+            stored = await read_run(self.runs, run_id, owner=owner, until=until)
         if keeps:
             self.kept[:] = [(time.monotonic(), stored)]
         return stored
@@ -122,13 +127,15 @@ class Inspected:
         """Return what looks up facts and notes in prompts: not those of an owner without any here, which may be elsewhere, and not forgotten."""
         found: dict[type[Any], Feature] = {}
         if self.facts is not None:
-            with suppress(ValueError):  # no facts have an owner with this name, although runs can
+            with suppress(StoreError, ValueError):  # the name of the owner of a run can be longer than facts take
                 async with aclosing(cast("Any", self.facts.export(owner=checked_owner(owner)))) as records:
                     async for _ in records:
                         found[AgentMemory] = cast("Feature", AgentMemory(provider=self.facts))
                         break
-        if self.notes is not None and self.notes.owner in ("", owner) and await has_notes(store_of(self.notes), owner):
-            found[NoteMemory] = cast("Feature", NoteMemory(notes=self.notes, learn=False))
+        if self.notes is not None and self.notes.owner in ("", owner):
+            with suppress(StoreError):
+                if await has_notes(store_of(self.notes), owner):
+                    found[NoteMemory] = cast("Feature", NoteMemory(notes=self.notes, learn=False))
         return found
 
     def executes(self, strategy: str) -> bool:

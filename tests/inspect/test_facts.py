@@ -14,6 +14,7 @@ from graphagent.memory import (
     StoreMemoryProvider,
     Subject,
 )
+from graphagent.store import Put
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
 from tests.inspect.pages import HOSTILE, address, filled, looking, read
@@ -90,7 +91,7 @@ async def test_facts_of_others_are_not_shown_to_who_sees_one_owner():
 
 
 async def test_a_prompt_has_the_facts_that_it_was_sent_with():
-    """If they are here; a fact that was forgotten since is said to be."""
+    """If they are here; a fact that was forgotten since is said to be, and one that is damaged is in the way of no run."""
     store, facts = await remembered()
     agent = Agent(single_run(), model=ScriptedModel(["Done."]), store=store)
     agent.install(AgentMemory, provider=facts, agent_name="desk", subjects=[USER], recall=True, learn=False)
@@ -105,3 +106,11 @@ async def test_a_prompt_has_the_facts_that_it_was_sent_with():
     assert "Bergen" in shown[0]
     assert "Bergen" not in shown[1]
     assert "[forgotten]" in shown[1]
+    async for item in store.scan(("facts",)):
+        if item.value:
+            await store.commit(Put(item.key, item.value + b"x"))
+    async with looking(store, options={"facts": facts}) as client:
+        run = await read(client, address("run", id="told"))
+        damaged = await read(client, next(each for each in run.links if each.startswith("/prompt?")))
+        assert "[kept elsewhere]" in damaged.text
+        assert (await client.get("/facts")).status_code == 500
