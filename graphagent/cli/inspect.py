@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import webbrowser
 from collections.abc import AsyncGenerator, Mapping
@@ -179,8 +178,6 @@ def inspect(  # long because each option is described here
                 store, facts=facts, notes=notes, agents=agents, read_only=read_only, owner=inspected.owner, sealed=inspected.key is not None,
                 name=_name_of(place), executes=not leave,
             )  # fmt: skip
-            # A run is many objects, and looking for circles in them takes a fifth of the time in which it is read.
-            gc.set_threshold(100_000, 20, 20)
             await serve_until_stopped(
                 lambda: pages.serve(*address, token=secret, hosts=host or (), prefix=prefix, on_started=started),
                 address,
