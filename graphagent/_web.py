@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from graphagent._raised import ungrouped
 
@@ -86,6 +87,8 @@ class Guard:
 class Ending:
     """Ends what is being answered when a server is stopped: streams of news at once, everything else when its time is over.
 
+    A request whose client leaves before all of it came is not answered.
+
     Args:
         app: What answers.
     """
@@ -100,7 +103,16 @@ class Ending:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        is_started = is_complete = False
+        is_whole = is_started = is_complete = False
+
+        async def receiving() -> Message:
+            nonlocal is_whole
+            message = await receive()
+            if message["type"] == "http.disconnect" and not is_whole:
+                answering.cancel()
+                await checkpoint()
+            is_whole = not message.get("more_body", False)
+            return message
 
         async def sending(message: Message) -> None:
             nonlocal is_started, is_complete
@@ -114,7 +126,7 @@ class Ending:
         with anyio.CancelScope() as answering:
             self._answering[answering] = False
             try:
-                await self._app(scope, receive, sending)
+                await self._app(scope, receiving, sending)
             finally:
                 del self._answering[answering]
         if answering.cancelled_caught and not is_complete:

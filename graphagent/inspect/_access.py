@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from graphagent._html import tag
@@ -127,16 +127,14 @@ class SignedIn:
 
 
 async def sent(request: Request, most: int) -> bytes | None:
-    """Return the body of a request; None if it has more than `most` bytes, or if the client left before its end, to which nothing can be said."""
+    """Return the body of a request; None if it has more than `most` bytes."""
     body = b""
-    with suppress(ClientDisconnect):
-        async with aclosing(request.stream()) as parts:
-            async for part in parts:
-                body += part
-                if len(body) > most:
-                    return None
-        return body
-    return None
+    async with aclosing(request.stream()) as parts:
+        async for part in parts:
+            body += part
+            if len(body) > most:
+                return None
+    return body
 
 
 def _field(body: bytes, name: str) -> str:

@@ -56,6 +56,19 @@ async def test_clients_of_both_eras_connect_over_http(mode, tmp_path):
     assert [each["id"] for each in found["notes"]] == [note["id"]]
 
 
+async def test_a_client_that_leaves_in_the_middle_of_a_request_is_no_error(tmp_path):
+    """Others are served, and the log has nothing of it."""
+    with serving(tmp_path) as url:
+        port = httpx2.URL(url).port
+        async with await anyio.connect_tcp("127.0.0.1", port) as leaves:
+            head = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
+            await leaves.send(
+                f'POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{head}Content-Length: 99\r\n\r\n{{"json'.encode()
+            )
+        async with Client(url) as client:
+            assert (await call(client, "remember", text="We chose PostgreSQL."))["id"]
+
+
 async def test_a_request_that_is_not_from_here_is_refused(tmp_path):
     """A foreign `Host` or `Origin`, as when a web page is led to this machine, gets nothing; neither does one without the token."""
     with serving(
