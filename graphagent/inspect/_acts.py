@@ -31,19 +31,28 @@ def run_actions(inspected: Inspected, site: Site, head: RunHeader) -> Html | Non
     """Return the forms with which a run is resumed, paused and ended; what is not possible here is greyed out, with the reason."""
     if not site.form or head.parent or head.status not in ENDED:
         return None
-    held, shown = _held(head), list[Child]()
+    held, shown, note = _held(head), list[Child](), ""
     if head.status == "queued":
         shown.append(_form(site, head, "resume", "Execute it here", _not_executed(inspected, head), main=True))
     elif head.status in _RESUMED:
         shown.append(_form(site, head, "resume", "Resume", main=True))
         if not inspected.executes(head.strategy):
-            shown.append(tag("p", "A worker goes on with it.", class_="sub"))
+            note = "Resume only queues it; start graphagent worker to execute it."
     if head.status == "running":
         shown.append(_form(site, head, "pause", "Pause", held))
-    said = "It is ended where it is: nothing of it is executed any more, its questions are withdrawn, and it cannot be resumed; it can be forked."
-    reason = tag("label", "Reason ", tag("input", name="reason", type="text", autocomplete="off"))
-    ends = _form(site, head, "end", "End it", held, reason)
-    shown.append(tag("details", tag("summary", "End this run"), tag("p", said, class_="sub"), ends))
+    said = (
+        "Nothing of it is executed any more, its questions are withdrawn, and it cannot be resumed. It can be forked."
+    )
+    reason = tag("label", "Reason", tag("input", name="reason", type="text", autocomplete="off"))
+    ends = _form(site, head, "end", "End this run", held, reason)
+    shown.append(
+        tag(
+            "details",
+            tag("summary", "End…", class_="button"),
+            tag("div", tag("p", said, class_="sub"), ends, class_="over"),
+        )
+    )
+    shown.append(tag("p", note, class_="sub") if note else None)
     return tag("div", shown, class_="acts")
 
 
@@ -74,7 +83,7 @@ def _not_executed(inspected: Inspected, head: RunHeader) -> str:
     if inspected.executes(head.strategy):
         return ""
     if inspected.executing is None or head.strategy not in inspected.agents:
-        return "It waits for a worker."
+        return "It waits for a worker. Start one with graphagent worker, or restart this page with --agent."
     return "It waits for a worker: its agent takes deps, and has no deps_factory=."
 
 

@@ -1,29 +1,35 @@
-"""Two runs side by side: what they have in common in one line, and what each did from the first difference on."""
+"""Two runs side by side: what they have in common in one line, and what each did from the first difference on. And with which run to compare one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from graphagent._article import counted
 from graphagent._html import Child, Html, join, tag
-from graphagent.history import compare_runs
+from graphagent.history import compare_runs, run_head
+from graphagent.inspect import _words
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, nothing, page
+from graphagent.inspect._layout import Site, crumb, nothing, page
 from graphagent.inspect._values import line_of
+from graphagent.run import list_runs
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from graphagent.history import Entry
     from graphagent.inspect._inspected import Inspected, Views
+    from graphagent.run import RunHeader
 
 ROWS = 250
+_OFFERED = 50
+"""Runs that are offered to compare one with."""
 
 
 async def compare(inspected: Inspected, request: Request) -> str:
     """Return the page of a comparison. The address has the ids as `a` and `b`, and as `start` the first row after the difference that is shown.
+
+    Without `b`, it is the page on which a person chooses that run.
 
     Raises:
         RunNotFoundError: one of the runs does not exist, or is not shown here.
@@ -31,6 +37,8 @@ async def compare(inspected: Inspected, request: Request) -> str:
     """
     site, query = inspected.site(request), request.query_params
     a, owner = inspected.named(query, "a")
+    if not query.get("b"):
+        return await _choice(inspected, site, a, owner)
     diff, first = await compare_runs(inspected.runs, a, query.get("b", ""), owner=owner), number(query.get("start"))
     rows = list(zip_longest(diff.only_a, diff.only_b))
     names = [tag("a", tag("code", each), href=site.url("run", id=each, owner=owner)) for each in (diff.a, diff.b)]
@@ -71,8 +79,35 @@ async def compare(inspected: Inspected, request: Request) -> str:
                 class_="more",
             )
         )
-    crumb = tag("p", tag("a", "Runs", href=site.url("runs")), " / compare", class_="crumb")
-    return page(site, f"{diff.a} and {diff.b}", crumb, tag("h1", "Two runs"), shown, wide=True)
+    way = tag("p", tag("a", "Runs", href=site.url("runs")), " / compare", class_="crumb")
+    title = f"{diff.a} and {diff.b}"
+    return page(site, title, way, tag("h1", title), shown)
+
+
+async def _choice(inspected: Inspected, site: Site, run_id: str, owner: str) -> str:
+    """Return the page that offers runs of the same strategy, the newest first, to compare one with."""
+    of = await run_head(inspected.runs, run_id, owner=owner)
+    every = [each for each in await list_runs(inspected.runs, owner=owner) if each.strategy == of.strategy]
+    others = sorted((each for each in every if not each.parent and each.run_id != run_id), key=lambda each: each.started, reverse=True)  # fmt: skip
+    rows = [
+        tag("tr", tag("td", tag("a", _words.title(each), href=site.url("compare", a=run_id, b=each.run_id, owner=owner), class_="title"),
+            tag("div", tag("code", each.run_id), class_="sub"), class_="what"),
+            tag("td", _words.state(each), tag("div", _words.moment(each.started), class_="sub"), class_="when"),
+            tag("td", _words.amount(each.turns), class_="n", data_name="turns"), tag("td", _words.amount(each.tokens), class_="n", data_name="tokens"))
+        for each in others[:_OFFERED]
+    ]  # fmt: skip
+    names = ("Task", "State", "Turns", "Tokens")
+    head = tag("tr", [tag("th", name, scope="col", class_="n" if place > 1 else None) for place, name in enumerate(names)])  # fmt: skip
+    caption = tag("caption", f"Other runs of {of.strategy}, the newest first", class_="unseen")
+    hidden = [tag("input", type="hidden", name=name, value=value) for name, value in (("a", run_id), ("owner", owner)) if value]  # fmt: skip
+    form = tag(
+        "form", hidden, tag("label", "With a run below, or by its id", for_="b"), tag("input", type="text", name="b", id="b", required=True),
+        tag("button", "Compare", type="submit"), action=site.url("compare"), method="get", class_="row",
+    )  # fmt: skip
+    table = tag("table", caption, tag("thead", head), tag("tbody", rows), class_="runs")
+    none = nothing(f"There is no other run of {of.strategy}. A run of another strategy can be named by its id.")
+    title = f"Compare {run_id}"
+    return page(site, title, crumb(site, of, "compare"), tag("h1", title), form, table if rows else none)
 
 
 def _side(site: Site, run_id: str, owner: str, entry: Entry | None, side: str) -> Html:
@@ -89,31 +124,14 @@ def _side(site: Site, run_id: str, owner: str, entry: Entry | None, side: str) -
     )
 
 
-def compare_form(site: Site, run_id: str, owner: str, others: Sequence[str]) -> Html:
-    """Return links to the comparisons with the runs that a run comes from, and where a person names another one."""
-    hidden = [
-        tag("input", type="hidden", name=name, value=value)
-        for name, value in (("a", run_id), ("owner", owner))
-        if value
-    ]
-    links = [
-        tag("a", f"Compare with {each}", href=site.url("compare", a=each, b=run_id, owner=owner), class_="button")
-        for each in others
-    ]
-    field = tag(
-        "input", type="text", name="b", required=True, placeholder="Id of another run", aria_label="Id of another run"
-    )
-    form = tag(
-        "form",
-        hidden,
-        field,
-        " ",
-        tag("button", "Compare", type="submit"),
-        action=site.url("compare"),
-        method="get",
-        class_="compare-form",
-    )
-    return join([links, tag("details", tag("summary", "Compare with another run"), form)])
+def compare_links(site: Site, head: RunHeader) -> Html:
+    """Return the links to the comparison of a run with the one that it was forked from, and to the choice of another one."""
+    origin = None
+    if head.origin is not None:
+        url = site.url("compare", a=head.origin[0], b=head.run_id, owner=head.owner)
+        origin = tag("a", "Compare with origin", href=url, title=head.origin[0], class_="button")
+    other = tag("a", "Compare…", href=site.url("compare", a=head.run_id, owner=head.owner), class_="button")
+    return join([origin, other])
 
 
 VIEWS: Views = (("compare", compare),)

@@ -44,7 +44,7 @@ async def entry(inspected: Inspected, request: Request) -> str:
     columns = tag("div", state(before, after), shown, class_="halves")
     return page(
         site, f"Entry {at}", crumb(site, stored.head, f"entry {at}"), tag("h1", f"Entry {at}"), about, fork_link(inspected, site, stored.head, at),
-        columns, tag("details", tag("summary", "As it is stored"), tag("pre", stored_as, class_="box")), wide=True, keys=(("h l", "entry before, after"),),
+        columns, tag("details", tag("summary", "As it is stored"), tag("pre", stored_as, class_="box")), keys=(("h l", "entry before, after"),),
     )  # fmt: skip
 
 

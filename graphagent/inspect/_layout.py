@@ -62,7 +62,7 @@ def below(base: str) -> Address:
     return lambda view, query: f"{base}/{view}{'?' if query else ''}{urlencode(query, errors='replace')}"
 
 
-def page(site: Site, title: str, *body: Child, view: str = "", wide: bool = False, keys: Keys = ()) -> str:
+def page(site: Site, title: str, *body: Child, view: str = "", keys: Keys = ()) -> str:
     """Return a whole page; `keys` are those of its own."""
     head = tag(
         "head",
@@ -95,7 +95,7 @@ def page(site: Site, title: str, *body: Child, view: str = "", wide: bool = Fals
     )
     listed = [tag("li", _key(each)) for each in dict.fromkeys((*named, *_GOING))]
     dialog = tag("dialog", tag("h2", "Keys"), tag("ul", listed), tag("p", _key(("Esc", "closes this")), class_="sub"), aria_label="Keys")  # fmt: skip
-    main = tag("main", *body, id="content", tabindex="-1", class_="wide" if wide else None)
+    main = tag("main", *body, id="content", tabindex="-1")
     return f"<!doctype html>\n{tag('html', head, tag('body', bar, main, foot, dialog), lang='en').text}\n"
 
 

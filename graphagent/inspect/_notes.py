@@ -136,7 +136,7 @@ async def notes(inspected: Inspected, request: Request) -> str:
         columns.append(tag("aside", await note_parts(site, seen, record), id="note", aria_label="The chosen note"))
     return page(
         site, "Notes", _head(site, chosen, owners), tag("div", columns, class_="memory three" if record else "memory"),
-        view="notes", wide=True,
+        view="notes",
     )  # fmt: skip
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from graphagent._article import counted
 from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
 from graphagent.inspect._acts import run_actions
-from graphagent.inspect._compare import compare_form
+from graphagent.inspect._compare import compare_links
 from graphagent.inspect._failure import failure
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, page, pages, told, url_of
@@ -54,7 +55,7 @@ async def run(inspected: Inspected, request: Request) -> str:
         of=query.get("of", ""),
         show=query.get("show", ""),
     )
-    return page(site, stored.head.title or stored.head.run_id, body, wide=True, keys=_KEYS)
+    return page(site, stored.head.title or stored.head.run_id, body, keys=_KEYS)
 
 
 def parts_of(
@@ -102,8 +103,9 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span], actions: Html | 
     facts: list[tuple[str, Child]] = [
         ("state", _words.state(head)), ("started", _words.moment(head.started)), ("worked", _words.duration(stored.seconds)),
         *([("waited", _words.duration(waited))] if waited else []),
-        ("nodes", f"{stored.nodes:,}"), ("turns", f"{stored.turns:,}"), ("tokens", _tokens(stored)), ("cost", _words.money(stored.usage.cost)),
-        ("entries", f"{len(stored.entries):,}"),
+        *([("turns", f"{stored.turns:,}"), ("tokens", _tokens(stored))] if stored.turns else []),
+        *([("cost", _words.money(stored.usage.cost))] if Decimal(stored.usage.cost) else []),
+        ("nodes", f"{stored.nodes:,}"), ("entries", f"{len(stored.entries):,}"),
     ]  # fmt: skip
     links: list[tuple[str, Child]] = [
         ("strategy", tag("a", head.strategy, href=site.url("runs", strategy=head.strategy))),
@@ -125,25 +127,25 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span], actions: Html | 
         "p", tag("span", "It is being executed; load the page again to see more.", class_="said"),
         role="status", class_="live", data_follow=follow, data_entry=stored.entries[-1].number,
     ) if head.status == "running" and not site.is_file else None  # fmt: skip
-    others = [head.origin[0]] if head.origin else []
-    compare = None if head.parent or site.is_file else compare_form(site, head.run_id, head.owner, others)
+    compare = None if head.parent or site.is_file else compare_links(site, head)
     return tag(
         "header",
         crumb,
         tag("h1", _words.title(head)),
-        told(facts),
-        told(links),
+        tag("div", actions, compare, class_="actions") if actions or compare else None,
+        told([*facts, *links]),
         why,
         live,
-        tag("div", compare, actions, class_="actions"),
         class_="runhead",
     )
 
 
 def _tokens(stored: StoredRun) -> Html:
     usage = stored.usage
-    parts = f"{usage.input_tokens:,} in, {usage.cached_tokens:,} of them cached, {usage.output_tokens:,} out"
-    return tag("span", f"{usage.total_tokens:,}", title=parts)
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    return tag(
+        "span", f"{usage.total_tokens:,}", title=f"{usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out"
+    )
 
 
 def _questions(site: Site, stored: StoredRun) -> Html | None:
@@ -175,7 +177,7 @@ def _graph(site: Site, stored: StoredRun) -> Html:
             " not reached" if not (each.here or each.ended) else "", class_="here" if each.here else None if each.ended else "pale")
         for each in stored.graph
     ]  # fmt: skip
-    nodes = tag("details", tag("summary", "Nodes, and how often each came to its end"), tag("ul", rows))
+    nodes = tag("details", tag("summary", "Visits per node"), tag("ul", rows))
     return tag("section", tag("h2", "Graph"), tag("figure", drawing), nodes, class_="graph")
 
 

@@ -187,5 +187,5 @@ def _page(stored: StoredRun, body: Sequence[Child], pictures: Sequence[str], *, 
         "header", tag("a", "Skip to the content", href="#content", class_="skip"), tag("span", "graphagent", class_="brand"), saved_at,
         class_="top",
     )  # fmt: skip
-    main = tag("main", body, id="content", tabindex="-1", class_="wide")
+    main = tag("main", body, id="content", tabindex="-1")
     return f"<!doctype html>\n{tag('html', head, tag('body', bar, main), lang='en').text}\n"

@@ -32,6 +32,7 @@ function use(found) {
 }
 
 document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") shut();
   const field = event.target.matches("input:not([type=checkbox]), textarea, select");
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (field) {
@@ -52,6 +53,18 @@ document.addEventListener("keydown", (event) => {
   pressed = "";
   event.preventDefault();
 });
+
+// What opens over the page: its first field has the focus, and Escape and a click elsewhere close it.
+document.addEventListener("toggle", ({ target }) => target.open && target.querySelector(".over input:not([type=hidden]), .over button")?.focus(), true);
+document.addEventListener("click", ({ target }) => shut(target));
+
+function shut(target = null) {
+  for (const each of document.querySelectorAll("details[open]:has(> .over)")) {
+    if (each.contains(target)) continue;
+    if (each.contains(document.activeElement)) each.querySelector("summary").focus();
+    each.open = false;
+  }
+}
 
 const every = document.querySelector("[data-all]");
 const boxes = () => [...every.form.querySelectorAll("tbody input[type=checkbox]")];

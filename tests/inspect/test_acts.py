@@ -113,7 +113,7 @@ async def test_without_its_agent_a_run_is_resumed_for_a_worker():
         async with looking(store, options={"agents": agents}) as client:
             page = (await client.get(address("run", id="17"))).text
             if not agents:
-                assert "A worker goes on with it." in page
+                assert "Resume only queues it" in page
                 assert (await client.post("/resume", data=fields(page))).status_code == 303
                 page = (await client.get(address("run", id="17"))).text
             assert said in page

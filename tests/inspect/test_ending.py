@@ -17,17 +17,17 @@ async def test_a_run_is_ended_where_it_is():
     async with looking(store, options={"agents": [agent]}) as client:
         for run_id in (FAILED, "trip"):
             page = (await client.get(address("run", id=run_id))).text
-            form = fields(page.partition("End this run")[2])
+            form = fields(page.partition("End…")[2])
             assert (await client.post("/end", data={**form, "form": "x"})).status_code == 403
             assert (await client.post("/end", data={**form, "reason": "not needed"})).status_code == 303
             assert (await run_head(store, run_id)).status == "ended"
             ended = await read(client, address("run", id=run_id))
             assert "ended: not needed" in ended.text
-            assert "End this run" not in ended.text
+            assert "End…" not in ended.text
         assert (await client.post("/end", data={**form, "run": "gone"})).status_code == 404
     async with looking(store, options={"owner": "ada"}) as client:
         page = (await client.get(address("run", id="chat-1", owner="ada"))).text
-        assert "End this run" not in page
+        assert "End…" not in page
 
 
 async def test_pages_that_only_read_change_nothing():
@@ -38,7 +38,7 @@ async def test_pages_that_only_read_change_nothing():
     async with looking(store, options={"agents": [agent], "read_only": True}) as client:
         inbox = (await client.get("/inbox")).text
         assert inbox.count("these pages only read") == 2
-        assert "End this run" not in (await client.get(address("run", id="trip"))).text
+        assert "End…" not in (await client.get(address("run", id="trip"))).text
         for path in ("/end", "/answer"):
             sent = {"form": "", "run": "trip", "owner": "", "question": "x", "do": "deny"}
             assert (await client.post(path, data=sent)).status_code == 403
