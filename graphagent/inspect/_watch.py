@@ -50,6 +50,8 @@ class Changed:
             if time.monotonic() >= self._due:
                 self._due = time.monotonic() + _PAUSE
                 self._note(await self._watch.look())
+        if before > self.number:  # that of an earlier start of the server
+            before = 0
         changed = sum(at > before and chosen.fits(head) for at, head in self._heads.values())
         return changed, [each for each in self._going.values() if chosen.fits(each)]
 

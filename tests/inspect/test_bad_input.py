@@ -12,7 +12,7 @@ import pytest
 
 from graphagent import Agent, inspect, tool
 from graphagent.history import prune_runs, run_head
-from graphagent.inspect import _follow, _inspector
+from graphagent.inspect import _follow, _inspector, _watch
 from graphagent.inspect._follow import events
 from graphagent.llm import ToolCall
 from graphagent.memory import Concept, FactType, MultipleFacts, Notes, Scope, SingleFact, StoreMemoryProvider, Subject
@@ -232,6 +232,17 @@ async def test_a_run_that_is_removed_while_it_is_read_is_not_damaged():
                 if store.readings > 0:
                     break
                 await store.commit(*[Put(item.key, item.value) for item in items])
+
+
+async def test_a_list_that_is_older_than_the_server_hears_of_changes(monkeypatch):
+    """Its number is one that this start of the server has not reached yet."""
+    monkeypatch.setattr(_watch, "_PAUSE", 0)
+    store = await filled()
+    async with looking(store) as client:
+        await client.get("/runs")
+        assert (await client.get("/changes?since=500")).json()["changed"] == 0
+        await assistant(store, "Hello.").run("Greet Ada.")
+        assert (await client.get("/changes?since=500")).json()["changed"] == 1
 
 
 async def test_a_run_that_is_removed_or_damaged_while_it_is_followed(monkeypatch):
