@@ -60,7 +60,7 @@ def embedder_attributes(embedder: Embedder) -> dict[str, Any]:
 
 
 def _provider(asked: Any) -> dict[str, Any]:
-    """Return who answers a model's or an embedder's requests: a server, or a class in this process."""
+    """Return the server, or the class in this process, that answers the requests of a model or an embedder."""
     address = urlsplit(getattr(asked, "base_url", "") or "")
     host = address.hostname
     if host is None:

@@ -1,4 +1,4 @@
-"""Elements of HTML and SVG. Text is escaped wherever it stands, so a page cannot forget it."""
+"""Elements of HTML and SVG. All text is escaped here, so a page cannot forget to escape it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Html:
 
 
 Child: TypeAlias = "Html | str | int | Iterable[Child] | None"
-"""What an element contains; None is nothing."""
+"""The contents of an element; None stands for nothing."""
 
 
 def visible(text: str) -> str:
-    """Return text as it is shown: characters that act on the text around them are `�`."""
+    """Return a text as browsers are to show it, with `�` for each character that acts on the text around it."""
     return _ACTING.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 def escape(text: str) -> str:
-    """Return text as it may stand in an element or in a quoted attribute, `visible`."""
+    """Return a `visible` text, escaped for an element or a quoted attribute."""
     return visible(text).translate(_ESCAPED)
 
 
@@ -54,7 +54,7 @@ def tag(name: str, /, *children: Child, **attributes: str | float | bool | None)
 
     Args:
         name: Its name.
-        children: What it contains.
+        children: Its contents.
         attributes: Its attributes; `class_` is `class`, and other underscores are hyphens. None and False leave one out; True gives no value.
     """
     given = "".join(

@@ -8,9 +8,9 @@ from typing import Literal
 from graphagent._html import Child, Html, tag
 
 Mood = Literal["good", "bad", "open", ""]
-"""How it stands with an object: it is done, it failed, somebody is waited for, nothing is said."""
+"""The kind of a state: done, failed, waiting for somebody, or neutral."""
 _MOST = 20_000
-"""The largest number of characters of one text that is shown, since all of them are saved with a notebook."""
+"""How many characters of a text are shown at most, since a notebook saves all of them."""
 _STYLE = Html(
     """<style>
 .graphagent-card{box-sizing:border-box;max-width:60em;margin:.3em 0;padding:.6em .9em;border:1px solid;border-radius:8px;
@@ -45,10 +45,10 @@ def card(title: str, *body: Child, state: str = "", mood: Mood = "", about: Iter
 
     Args:
         title: Its name.
-        body: What is shown of it.
-        state: A word for how it stands with it.
-        mood: Whether that is good.
-        about: What is said beside its name.
+        body: The contents of its card.
+        state: A word for its state.
+        mood: Whether the state is good.
+        about: Short texts beside its name.
     """
     said = tag("span", state, class_=f"mood {mood}".rstrip()) if state else None
     head = tag(
@@ -62,7 +62,7 @@ def card(title: str, *body: Child, state: str = "", mood: Mood = "", about: Iter
 
 
 def text(content: str, *, prose: bool = False) -> Html:
-    """Return the beginning of a text, with its line ends; `prose` is not set as code is."""
+    """Return the beginning of a text, with its line ends; `prose` is not set in the type of code."""
     return tag("pre", _beginning(content), class_="text" if prose else None)
 
 
@@ -85,7 +85,7 @@ def folded(heading: str, *body: Child) -> Html:
 
 
 def bars(values: Sequence[tuple[str, float]]) -> Html | None:
-    """Return numbers with their names; a bar is as long as the number is beside the largest one."""
+    """Return numbers with their names, and bars in proportion to the largest number."""
     largest = max((abs(value) for _, value in values), default=0.0) or 1.0
     rows = [
         tag("li", tag("span", name), tag("i", tag("i", style=f"width:{100 * max(value, 0.0) / largest:.0f}%")), f"{value:.3f}")

@@ -403,7 +403,7 @@ async def _clients_here() -> dict[ref[Any], _Client]:
 
 
 def address_without_login(given: str | None) -> str:
-    """Return the address of the server that is asked, without user, password and query; empty if it is not an address."""
+    """Return the address of the server, without user, password and query; empty if it is not an address."""
     try:
         parts = urlsplit(given or address_of_environment() or _OPENAI)
     except ValueError:

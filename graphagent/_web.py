@@ -21,7 +21,7 @@ _SHORTEST_TOKEN = 16
 _GRACE = 3
 """How many seconds requests have to end when a server is stopped."""
 _LAST_WORD = 1
-"""How many seconds a client has to receive what it is told then."""
+"""How many seconds a client has to receive the answer that the server is being stopped."""
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 OF_THIS_MACHINE = tuple(f"{name}:*" for name in _LOOPBACK)
 """The values of the header `Host` by which browsers and clients on this machine name it, at any port."""
@@ -63,7 +63,7 @@ class Guard:
     A web page can lead a browser to a server on its own machine, under a name of the page's choice; the two headers tell.
 
     Args:
-        app: What is guarded.
+        app: The application to guard.
         hosts: The values of the header `Host` that are accepted; `:*` stands for any port.
         origins: Other sites whose pages may send requests.
     """
@@ -85,18 +85,18 @@ class Guard:
 
 
 class Ending:
-    """Ends what is being answered when a server is stopped: streams of news at once, everything else when its time is over.
+    """Ends the open requests when a server is stopped: streams of news at once, all others after a time of grace.
 
     A request whose client leaves before all of it came is not answered.
 
     Args:
-        app: What answers.
+        app: The application that answers the requests.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._answering: dict[anyio.CancelScope, bool] = {}
-        """Whether what is being answered is a stream of news."""
+        """The open requests, and whether each is answered with a stream of news."""
         self._stopped = anyio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,11 +137,11 @@ class Ending:
                     await refuse(send, 503, "The server is being stopped.")
 
     def stop(self) -> None:
-        """Have everything end."""
+        """Have all open requests end."""
         self._stopped.set()
 
     async def stopping(self) -> None:
-        """Wait until everything is to end, and end it."""
+        """Wait for `stop`, and end the open requests."""
         await self._stopped.wait()
         for answering in [each for each, is_stream in self._answering.items() if is_stream]:
             answering.cancel()

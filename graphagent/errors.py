@@ -246,7 +246,7 @@ class BudgetError(RunError):
         """The result of the whole run so far; its `output` raises.
 
         Raises:
-            AttributeError: the error is the input of a node of a stored run, which keeps attributes that are plain data alone.
+            AttributeError: the error is the input of a node of a stored run, since the store keeps only attributes of plain data.
         """
         found: RunResult[Any] | None = vars(self).get("_result")
         if found is None:

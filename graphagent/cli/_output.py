@@ -128,7 +128,7 @@ def seconds(milliseconds: int) -> str:
 
 
 def bytes_text(number: int) -> str:
-    """Return a number of bytes in the unit that suits it."""
+    """Return a number of bytes in a fitting unit, such as `4.2 kB`."""
     amount = float(number)
     for unit in ("bytes", "kB", "MB"):
         if amount < 1000:

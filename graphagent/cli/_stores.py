@@ -65,7 +65,7 @@ def conversations_of(memory: StorePlace) -> StorePlace:
 
 
 def memory_of(given: StorePlace) -> StorePlace:
-    """Return the memory to which the conversations at a place belong; any other place itself."""
+    """Return the memory to which the conversations at a place belong; for any other place, the place itself."""
     is_theirs = not given.is_server and given.path.name == CONVERSATIONS
     return StorePlace(str(given.path.parent)) if is_theirs else given
 
@@ -381,7 +381,7 @@ def all_kept(stores: Sequence[StorePlace] | None) -> list[StorePlace]:
 
 
 def found_in(given: StorePlace) -> list[StorePlace]:
-    """Return the file or the database that is named, or the memories and the stores in a folder; none if it has none or does not exist."""
+    """Return a named file or database, or the memories and the stores in a folder; an empty list if the folder is empty or does not exist."""
     return [given] if given.is_server or given.path.is_file() else list(_kept_in(given.path))
 
 

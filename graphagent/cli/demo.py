@@ -1,4 +1,4 @@
-"""`graphagent demo`: every step is a real command in a process of its own, on one encrypted memory, which stays to be looked at."""
+"""`graphagent demo`: every step is a real command in a process of its own, on one encrypted memory, which is kept."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class _Demo:
 
 
 def show() -> None:
-    """Execute the demo in a temporary folder, of which the memory and its key stay.
+    """Execute the demo in a temporary folder, and keep its memory and its key.
 
     Raises:
         GraphAgentError: A step had another result than the demo shows.
@@ -122,7 +122,7 @@ def show() -> None:
 
 
 def _this_command() -> str:
-    """Return the command as it was entered, or as it can be entered from here."""
+    """Return the name of this command as it was entered, or as it can be entered here."""
     entered = Path(sys.argv[0])
     if entered.name == "__main__.py":
         return f"{shlex.quote(sys.executable)} -m graphagent"

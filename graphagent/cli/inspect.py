@@ -52,7 +52,7 @@ class SaveOptions:
         bool, flag("--redact", text="With --html: write the lengths of texts and values instead of these.")
     ] = False
     plaintext: Annotated[
-        bool, flag("--plaintext", text="With --html: write what is sealed in the store into a file that is not.")
+        bool, flag("--plaintext", text="With --html: write a run of a sealed store into a file that is not sealed.")
     ] = False
 
     def check(self, run: str | None, inspected: InspectOptions, serving: Mapping[str, object]) -> None:
@@ -64,7 +64,7 @@ class SaveOptions:
             serving: The values of the options that are for a server, by their names.
 
         Raises:
-            BadParameter: they do not.
+            BadParameter: they do not go together.
         """
         if self.html is None:
             alone = next(
@@ -131,7 +131,7 @@ def inspect(  # long because each option is described here
         bool,
         flag(
             "--leave-to-workers",
-            text="Leave what is answered, resumed and forked to workers. Default: this command executes it.",
+            text="Leave answered, resumed and forked runs to workers. Default: this command executes them.",
         ),
     ] = False,
     prefix: Annotated[
@@ -140,7 +140,7 @@ def inspect(  # long because each option is described here
     read_only: Annotated[bool, flag("--read-only", text="Let the pages change nothing.")] = False,
     browser: Annotated[bool, flag("--open", text="Open the pages in the browser of this machine.")] = False,
 ) -> None:
-    """Show runs in a browser: which are there, what became of each, when it did what, and with which prompts, and what waits for you."""
+    """Show the runs of a store in a browser: the outcome of each, its steps in time, its prompts, and the questions that wait for you."""
     serving = {
         "--http": http,
         "--token": token,
@@ -208,7 +208,7 @@ async def _save(run: str | None, inspected: InspectOptions, out: Path, redact: b
 
 @asynccontextmanager
 async def _facts_of(inspected: InspectOptions, store: Store) -> AsyncGenerator[KeepingProvider | None]:
-    """Yield the facts that are kept with the runs: in the same store, or in the folder of both. None: there are none, or they have another key."""
+    """Yield the facts that are kept with the runs: in the same store, or in the folder of both; None if they do not exist, or have another key."""
     given = None if inspected.store is None else _stores.memory_of(inspected.store)
     if given is not None and (given.is_server or not _stores.names_folder(given.path)):
         yield StoreMemoryProvider(store)
@@ -225,7 +225,7 @@ async def _facts_of(inspected: InspectOptions, store: Store) -> AsyncGenerator[K
 
 @asynccontextmanager
 async def _notes_of(inspected: InspectOptions, store: Store) -> AsyncGenerator[Notes | None]:
-    """Yield the notes that are kept with the runs: in the same store, or in the folder of both. None: there are none, or they have another key."""
+    """Yield the notes that are kept with the runs: in the same store, or in the folder of both; None if they do not exist, or have another key."""
     given = None if inspected.store is None else _stores.memory_of(inspected.store)
     if given is not None and (given.is_server or not _stores.names_folder(given.path)):
         yield Notes(store, embedder=await embedder_of(store))

@@ -76,7 +76,7 @@ class Runs:
 
 @dataclass(slots=True)
 class Held:
-    """What one place holds."""
+    """The contents of one place."""
 
     place: str
     kind: str
@@ -94,7 +94,7 @@ class Held:
     cached: int = 0
     """Cached outputs of nodes, results of tools and answers of models."""
     problems: list[str] = field(default_factory=list[str])
-    """What is damaged, or cannot be read."""
+    """The parts that are damaged, or cannot be read."""
 
     @property
     def is_empty(self) -> bool:
@@ -116,7 +116,7 @@ def show(
 ) -> None:
     """Show what a store or a folder holds: facts, notes, runs, keys, sizes. No text and no value is shown, and nothing is written.
 
-    What cannot be read, because it is damaged or sealed with another key, is named. To check every byte, use `graphagent verify`.
+    Parts that are damaged, or sealed with another key, are named. To check every byte, use `graphagent verify`.
     """
     check_anchor(key, anchor)
     where = StorePlace(str(home())) if path is None else path

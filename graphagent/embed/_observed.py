@@ -1,4 +1,4 @@
-"""Observing that vectors are made: in the context of a run, by a feature that reports it."""
+"""Requests to embedders in a run, as a feature such as telemetry observes them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from graphagent.protocols import Embedder
 
 Observer: TypeAlias = Callable[["Embedder", int], AbstractContextManager[Callable[[int], None]]]
-"""Returns a block around a request to an embedder for the vectors of so many texts. The block is told how many numbers each vector has."""
+"""Returns the block around a request for the vectors of a number of texts. The block yields a function to call with the length of a vector."""
 
 observer: ContextVar[Observer | None] = ContextVar("graphagent_embedding", default=None)
 
 
 def observed(embedder: Embedder, texts: int) -> AbstractContextManager[Callable[[int], None]]:
-    """Return the block in which the vectors of so many texts are made."""
+    """Return the block around a request for the vectors of a number of texts; without an observer, it does nothing."""
     around = observer.get()
     return nullcontext(_ignore) if around is None else around(embedder, texts)
 

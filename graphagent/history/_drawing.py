@@ -16,7 +16,7 @@ _HERE = {
 
 
 def path_rules(nodes: Iterable[tuple[str, bool, bool]], edges: Iterable[str], status: str) -> str:
-    """Return the rules for the look of a path: strong what the run took, pale what it did not reach.
+    """Return the CSS rules of a path: nodes and edges of the path are strong, and nodes that the run did not reach are pale.
 
     Args:
         nodes: The path of each node, whether the run came to its end, and whether the run is there.

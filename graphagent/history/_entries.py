@@ -270,7 +270,7 @@ class Snapshot:
     value_type: Any = field(default=Any, repr=False)
     """The declared type of `value`."""
     results: dict[str, ToolResult] = field(default_factory=lambda: dict[str, ToolResult]())
-    """The results of the tool calls of nodes that had not ended, by the ids of the calls, until all are in the transcript."""
+    """The results of tool calls by the ids of the calls, of nodes that had not ended, as long as the transcript has not all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +358,7 @@ def snapshot(config: RunConfig, log: Log, number: int, before: str | None = None
 
 
 def results_of(state: State) -> dict[str, tuple[Frame, str, ToolResult]]:
-    """Return the results of tool calls that are not all in the transcript, by the ids of the calls, with the frame and the key of each."""
+    """Return the results of tool calls by the ids of the calls, each with its frame and its key, as long as the transcript has not all of them."""
     return {
         effect.value.call_id: (frame, key, effect.value)
         for frame in state.frames.values()

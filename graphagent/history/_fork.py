@@ -38,7 +38,7 @@ _NOTHING = object()
 
 
 class Fork(NamedTuple):
-    """Where a fork parts from its origin, and what is different in it."""
+    """Where a fork parts from its origin, and the changes in it."""
 
     at: int | None = None
     before: str | None = None
@@ -75,7 +75,7 @@ async def _write(run: AgentRun, origin: str, write: Callable[[], Awaitable[None]
     """Write a fork.
 
     Raises:
-        RunExistsError: there is a run of its id.
+        RunExistsError: a run with its id exists already.
         RunNotFoundError: its origin was removed.
     """
     try:

@@ -103,7 +103,7 @@ class StoredRun:
         return _edges_taken(self.strategy, self.entries)
 
     def to_svg(self) -> str:
-        """Draw its strategy as an SVG picture: the path that it took strong, what it did not reach pale, and where it is marked."""
+        """Draw its strategy as an SVG picture, with a strong path, pale nodes that it did not reach, and a mark where the run is."""
         from graphagent.graph.drawing._svg import to_svg
 
         return to_svg(self.strategy, self._path)
@@ -160,7 +160,7 @@ async def read_run(
         run_id: Which.
         owner: Whose.
         features: Those of the agent, `agent.features`, where facts shall be looked up; else they show as `[kept elsewhere]`.
-        until: The number of an entry: all but the header is as it was after that. None: the last one.
+        until: The number of the entry after which the run is read; the header is always the newest. None: the last entry.
 
     Raises:
         RunNotFoundError: the run does not exist; or the sub-agent had not begun at that entry.

@@ -193,7 +193,7 @@ class Selection:
 
 @dataclass(slots=True)
 class _Found:
-    """What is known of what was chosen."""
+    """The sources, values and names of the chosen facts and notes."""
 
     sources: set[str] = field(default_factory=set[str])
     """The runs that saved it."""

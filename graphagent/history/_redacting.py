@@ -1,7 +1,7 @@
-"""Exported runs without what people, models and tools wrote, to be shown to others.
+"""Exported runs without the words of people, models and tools, to show to others.
 
-Of a run stays what the library and the strategy made of it: names of nodes, tools and agents, kinds, types of errors, times, sizes and
-counts. What is not named here as something that stays is replaced or left out, so a new field is redacted until somebody says otherwise.
+The parts that the library and the strategy made stay: names of nodes, tools and agents, kinds, types of errors, times, sizes and
+counts. A field that is not listed here is replaced or left out, so a new field is redacted until somebody lists it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _RAISED = re.compile(r"(?:from |while handling )?[A-Za-z_]\w*")
 _LIBRARY = Path(__file__).parents[1].as_posix()
 _INSTALLED = re.compile(r"/(site-packages|lib/python[\d.]+)/(?!.*/site-packages/).*")
 _EFFECTS = ("ask", "model", "call", "turn", "tool", "decision", "answer", "results", "plan", "approve", "step")
-"""What keys of effects begin with."""
+"""The words with which keys of effects begin."""
 
 
 def redact_runs(records: Iterable[Mapping[str, object]]) -> Iterator[dict[str, object]]:
@@ -68,7 +68,7 @@ def redact_runs(records: Iterable[Mapping[str, object]]) -> Iterator[dict[str, o
     of functions and of files, without their folders, and the numbers of lines stay.
 
     Args:
-        records: What `export_runs` returned. A run that has not begun is left out.
+        records: The records that `export_runs` yields. A run that has not begun is left out.
     """
     runs: dict[object, list[Mapping[str, object]]] = defaultdict(list)
     for record in records:
@@ -80,7 +80,7 @@ def redact_runs(records: Iterable[Mapping[str, object]]) -> Iterator[dict[str, o
 
 
 class _Numbered:
-    """Names with a number in the place of others."""
+    """Numbered names that stand in the place of others."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -120,7 +120,7 @@ def _header(data: bytes, record: Mapping[str, object], owners: _Numbered, thread
 
 
 def _said(text: str) -> str:
-    """Return what stands in the place of a text; nothing for none."""
+    """Return the length of a text, which stands in its place; empty for an empty text."""
     return f"[{counted(len(text), 'character')}]" if text else ""
 
 
@@ -170,7 +170,7 @@ class _Redactor:
         return found
 
     def _text(self, data: _Data) -> str:
-        """Return what stands in the place of a text, or of another value: how long it is."""
+        """Return the length of a text or of another value, which stands in its place."""
         if isinstance(data, str):
             return _said(data)
         fields = _fields(data)
@@ -178,7 +178,7 @@ class _Redactor:
         return _said(json.dumps(data, default=str) if payload is None else payload.decode(errors="replace"))
 
     def _id(self, text: str) -> str:
-        """Return an id or a key, in which what is not a number or a name is numbered."""
+        """Return an id or a key, in which a number stands for each part that is not a number or a known name."""
 
         def numbered(part: re.Match[str]) -> str:
             known = part[0] in self._words or re.fullmatch(r"[\d.]+", part[0])
@@ -193,7 +193,7 @@ class _Redactor:
         return [kind, _said(text), *(["\n".join(shown)] if traceback else [])]
 
     def _value(self, data: _Data) -> _Data:
-        """Return what stands in the place of a value: lists stay lists, since branches have their items, and text is text."""
+        """Return the stand-in of a value: lists stay lists, since branches have their items, and text stays text."""
         if data is None or isinstance(data, str):
             return data if data is None else _said(data)
         if isinstance(data, list):
@@ -240,7 +240,7 @@ class _Redactor:
                 return self._text(data)
 
     def _name(self, name: str) -> str:
-        """Return the name of a tool; one that there is not was made up by a model, or is not known to be a name."""
+        """Return the name of a tool. The name of an unknown tool is replaced: a model made it up, or it is not a name."""
         return name if name in self._words else _said(name)
 
     def _held(self, data: _Data) -> _Data:
@@ -318,7 +318,7 @@ class _Redactor:
 
 
 _PARTS = frozenset({"tool_call", "tool_result", "calls", "results", "message"})
-"""The forms of values that are kept as they are, with what is in them replaced."""
+"""The forms of values that are kept, with their contents replaced."""
 
 
 def _places(traceback: str) -> Iterator[str]:

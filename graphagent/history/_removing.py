@@ -71,8 +71,8 @@ async def prune_runs(
 ) -> Receipt:
     """Remove runs of an owner, with the runs of sub-agents that are parts of them.
 
-    What was cached for the owner and has expired is erased as well. What is chosen fits all that is given. A run that a
-    process executes stays, and so does one that went on since it was chosen. The next run of a thread keeps what it sees of the transcript.
+    A run is removed if it meets all the given conditions. Expired cached values of the owner are erased as well. A run that a
+    process executes stays, and so does a run that went on since it was chosen. The next run of a thread keeps what it sees of the transcript.
 
     Args:
         store: Where they are.
@@ -166,7 +166,7 @@ def runs_of(owner: str) -> tuple[Key, ...]:
 
 
 async def counted(store: Store, prefixes: Iterable[Key]) -> Receipt:
-    """Return how much there is under some prefixes. What is damaged can be forgotten all the same, and is not counted.
+    """Return the number of things under some prefixes. Damaged items are not counted, and can be forgotten all the same.
 
     Raises:
         StoreError: the store cannot be read.

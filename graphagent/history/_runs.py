@@ -124,7 +124,7 @@ async def run_head(store: Store, run_id: str, *, owner: str = "") -> RunHeader:
 
 
 async def run_owners(store: Store) -> list[str]:
-    """Return the owners that have runs. Two items of each are read for that.
+    """Return the owners that have runs, for which two items of each owner are read.
 
     Raises:
         StoreError: the store cannot be read.
@@ -140,7 +140,7 @@ async def run_owners(store: Store) -> list[str]:
 
 
 async def measure_runs(store: Store, *, owner: str = "", run_id: str | None = None) -> dict[str, RunSize]:
-    """Return the size of each run of an owner, or of one of them, by its id. Of a sealed store, all of their entries are read for that.
+    """Return the size of each run of an owner, or of one run, by id. In a sealed store, this reads all of their entries.
 
     Raises:
         DamagedStoreError: the header of that run is not what was written.

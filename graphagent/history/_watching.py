@@ -59,7 +59,7 @@ class RunWatch:
         return found
 
     async def look(self) -> list[RunHeader]:
-        """Return headers of runs that are new, or changed since they were seen. The first round over all runs notes what is there.
+        """Return headers of runs that are new, or changed since they were seen. The first round over all runs only notes them.
 
         Raises:
             StoreError: the store cannot be read.

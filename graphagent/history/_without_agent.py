@@ -1,4 +1,4 @@
-"""Runs that are answered, resumed, paused and ended without their agents."""
+"""Answering, resuming, pausing and ending runs without their agents."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ async def answer_run(
 ) -> RunHeader:
     """Answer the open question of a run, or several by id, and have a worker continue the run. Return its header.
 
-    The answers are checked by the JSON schemas in the log, and recorded as `agent.handle(run_id).answer` records them. What a schema
-    does not say, such as a validator of a type, is checked when the run continues: what does not pass is asked again.
+    The answers are checked by the JSON schemas in the log, and recorded as `agent.handle(run_id).answer` records them. Checks that a
+    schema does not have, such as a validator of a type, are made when the run continues: an answer that does not pass is asked for again.
 
     Without a worker, `agent.resume(run_id)` continues the run.
 
     Args:
         store: Where it is.
         run_id: Which.
-        answer: The answer to the only open question, as JSON data; for what may be done True, False, `Approve(…)` or `Deny(…)`.
-        answers: Answers to several, by their ids. `Deny(reason)` declines whatever is asked.
+        answer: The answer to the only open question, as JSON data; to an approval True, False, `Approve(…)` or `Deny(…)`.
+        answers: Answers to several questions, by the ids of the questions. `Deny(reason)` declines any question.
         results: Results of deferred tool calls, by the ids of the calls; `ToolError(reason)` for one that failed.
         owner: Whose.
 
@@ -99,7 +99,7 @@ async def pause_run(store: Store, run_id: str, reason: str = "", *, owner: str =
 
     Raises:
         RunNotFoundError: the run does not exist.
-        RunClaimedError: a process executes the run that is not a worker.
+        RunClaimedError: the process that executes the run is not a worker.
         StoreError: the store cannot be read or written.
     """
     check_text("reason=", reason)
@@ -108,7 +108,7 @@ async def pause_run(store: Store, run_id: str, reason: str = "", *, owner: str =
 
 
 async def end_run(store: Store, run_id: str, reason: str = "", *, owner: str = "") -> RunHeader:
-    """End a run where it is, as `agent.end` does, and return its header. No feature looks back at it, since its agent is not at hand.
+    """End a run where it is, as `agent.end` does, and return its header. Features do not look back at it, since only its agent has them.
 
     A worker that executes the run ends it before its next effect or node, with its features; this waits for that. If the call is
     cancelled while it waits, the request stands.
@@ -121,7 +121,7 @@ async def end_run(store: Store, run_id: str, reason: str = "", *, owner: str = "
 
     Raises:
         RunNotFoundError: the run does not exist.
-        RunClaimedError: a process executes the run that is not a worker.
+        RunClaimedError: the process that executes the run is not a worker.
         DamagedStoreError: it is not what was written.
         StoreError: the store cannot be read or written.
     """

@@ -22,7 +22,7 @@ ASKED = "asked"
 
 
 class Wish(msgspec.Struct, frozen=True, array_like=True):
-    """What is asked of a process."""
+    """The request that a process stop a run."""
 
     token: str
     """The claim of the process: another one that has the run later is not asked."""
@@ -44,7 +44,7 @@ async def ask(store: Store, owner: str, run_id: str, reason: str, *, ends: bool)
 
     Raises:
         RunNotFoundError: the run does not exist.
-        RunClaimedError: a process executes it that is not a worker, and does not look for what is asked.
+        RunClaimedError: the process that executes the run is not a worker, and does not look for requests.
         StoreError: the store cannot be read or written.
     """
     asked, changes, key = "", Changes(store, owner, run_id, "header"), asked_key(owner, run_id)
@@ -56,7 +56,7 @@ async def ask(store: Store, owner: str, run_id: str, reason: str, *, ends: bool)
             await store.commit(Put(key, checked(_encoder.encode(Wish(asked, ends, reason)))))
         await changes.next()
     if asked and await store.get(key) is not None:
-        await store.commit(Delete(key))  # it came to rest before it looked
+        await store.commit(Delete(key))  # the worker stopped the run before it looked for requests
 
 
 async def read_asked(store: Store, header: RunHeader) -> Wish | None:

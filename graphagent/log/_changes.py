@@ -26,7 +26,7 @@ class Changes:
         store: Where the run is.
         owner: Whose.
         run_id: Which.
-        what: What is looked at: the entries, or the header alone, which fewer commits change.
+        what: The part to look at: the entries, or the header alone, which fewer commits change.
     """
 
     def __init__(self, store: Store, owner: str, run_id: str, what: _What) -> None:

@@ -60,7 +60,7 @@ MOODS: Mapping[Status, Mood] = {
     "done": "good", "failed": "bad", "damaged": "bad", "interrupted": "bad", "cancelled": "bad", "waiting": "open", "paused": "open",
     "sleeping": "open",
 }  # fmt: skip
-"""Whether a status is good; of the others, nothing is said."""
+"""The moods of statuses; the others are neutral."""
 
 
 def check_statuses(status: Collection[str] | None) -> None:

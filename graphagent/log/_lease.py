@@ -65,7 +65,7 @@ class Lease:
 
         Args:
             store: The store.
-            key: What is claimed.
+            key: The key to claim.
             holder: A text that no other taker has.
             after: The number of a claim that is over, as far as is known.
 

@@ -256,7 +256,7 @@ class Log:
         self._agents[activation] = activation.status
 
     def note_agents(self) -> None:
-        """Write the headers of all sub-agents with the next commit: a run that begins as another one has none of theirs yet."""
+        """Write the headers of all sub-agents with the next commit. A fork does not have these headers yet."""
         self._agents.update((each, each.status) for each in self.state.activations() if each.parent is not None)
 
     def waits_no_more(self) -> None:
@@ -514,7 +514,7 @@ class Log:
             until: The last entry that is applied.
             watch: Is called after each entry of the run itself is applied.
             keeps_values: Whether users' values in steps, and steps of types that were not imported, stay as they are stored: for a log
-                that is continued, and whose steps nobody looks at.
+                that is continued without a look at its steps.
 
         Raises:
             RunNotFoundError: the run does not exist.

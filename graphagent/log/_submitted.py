@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from graphagent.store import Change, Key
 
 DEFAULT = "default"
-"""The queue of runs for which none is given."""
+"""The queue of a run that is submitted without a queue."""
 LARGEST = 2**26
 """Bytes with which a run may begin that is submitted."""
 _ITEMS, _THREADS = 0, 1

@@ -18,8 +18,8 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _GLANCE = 200
 """How many characters a notebook shows of each note in a list."""
-_SCORES = ("relevance", "reranker")
-"""The parts of a match that are scores; the others are what reasons contributed to its rank."""
+SCORES = ("relevance", "reranker")
+"""The parts of a match that are scores. The other parts add up to the sum that ranks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +156,9 @@ class Match:
         record, parts = self.record, self.parts
         return shown.card(
             record.scope, shown.text(record.content, prose=True), shown.line(*_about(record)),
-            shown.bars([(name, part) for name, part in parts.items() if part and name not in _SCORES]),
+            shown.bars([(name, part) for name, part in parts.items() if part and name not in SCORES]),
             shown.line(f"not found: {', '.join(self.gaps)}") if self.gaps else None,
-            state=f"{self.score:.2f}", about=[f"{name} {parts[name]:.2f}" for name in _SCORES if name in parts],
+            state=f"{self.score:.2f}", about=[f"{name} {parts[name]:.2f}" for name in SCORES if name in parts],
         )  # fmt: skip
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -297,7 +297,7 @@ def _short(given: Note | Turn | Record, always: str = "") -> str:
 
 
 def _about(record: Record) -> list[str]:
-    """Return what is shown of a note beside its text."""
+    """Return the details of a note beside its text."""
     said = record.created_at if record.at is None else record.at
     return [
         record.speaker, f"{said:%Y-%m-%d}" if said != _NEVER else "", f"source {record.source}" if record.source else "",

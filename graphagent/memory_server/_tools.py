@@ -321,7 +321,7 @@ class MemoryTools:
         try:
             await record(answers={id: given})
         except AnswerError:
-            # Some hosts send an object or a list as a text of JSON, which a question for a text takes as it is.
+            # Some hosts send an object or a list as JSON text, which is the answer itself where a question asks for text.
             if (read := _structure_in(given)) is None:
                 raise
             await record(answers={id: read})
@@ -428,7 +428,7 @@ def _told(function: Callable[..., Awaitable[CallToolResult]]) -> Callable[..., A
 
 
 class _AsSent(FuncMetadata):
-    """The parameters of a tool, of which those that can be texts get what was sent.
+    """The parameters of a tool, of which texts stay as they were sent.
 
     FuncMetadata reads JSON in the text for every parameter that is not a `str` alone, and so takes the text `null` for no value.
     """
@@ -445,7 +445,7 @@ class _AsSent(FuncMetadata):
 def _strict(tool: Tool) -> Tool:
     """Return a tool that takes texts as they are, and refuses arguments that it does not have.
 
-    Otherwise one could think that an argument such as an owner has an effect.
+    A client that sends an argument such as `owner` would otherwise think that the argument has an effect.
     """
     given = tool.fn_metadata
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)

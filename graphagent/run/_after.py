@@ -1,7 +1,7 @@
 """Work after the end of a run: features look back, and learning that is still due is done, at once or later, in any process.
 
-What is to be learned stands in the log of the run and in its header, and an item of its own names the run until nothing is left.
-Who learns claims the run as one does who continues it. What that costs is an entry of the run.
+The learning that is due stands in the log of the run and in its header, and an item of its own names the run until nothing is left.
+A process that learns claims the run, as a process that continues it does. The costs are an entry of the run.
 """
 
 from __future__ import annotations

@@ -278,7 +278,7 @@ async def queue_again(
     Args:
         log: Its log, as it was read.
         answers: The questions, each with its answer.
-        config: Its agent, which continues it with its own strategy; None: it stays as it is.
+        config: Its agent, whose strategy the run continues with; None: its own strategy.
 
     Raises:
         RunClaimedError: somebody executes it, or resumed it since it was read.
@@ -319,7 +319,7 @@ async def _free(log: Log, store: Store) -> RunHeader:
 
 
 def _append_resumed(log: Log, config: RunConfig | None) -> None:
-    """Append that a run continues: with the strategy of its agent, to which a migration may have moved it, or with its own."""
+    """Append that a run continues, with the strategy of its agent, to which a migration may have moved it; or without one, with its own."""
     if config is None:
         log.append(Resumed())
         return
@@ -330,7 +330,7 @@ def _append_resumed(log: Log, config: RunConfig | None) -> None:
 
 
 def _record_given(run: AgentRun) -> None:
-    """Append the answers that a run of this process was given."""
+    """Append the answers that were given to a run of this process."""
     session = run.session
     for id_, answer in session.answers.items():
         if id_ in run.log.state.questions:
@@ -341,7 +341,7 @@ def _record_given(run: AgentRun) -> None:
 
 
 def _record_answer(log: Log, question: Question, answer: object) -> None:
-    """Append an answer, where the node finds it that asked."""
+    """Append an answer, at the place where the node that asked finds it."""
     stored = log.state.questions[question.id]
     declined = answer if question.kind == "question" and isinstance(answer, Deny) else None
     kind = stored_answer_type(question.kind, question.type, declined=declined is not None)

@@ -1,4 +1,4 @@
-"""How runs are shown in a notebook. Their reprs, which may get into a log, show no text of a run; here, somebody asked for it."""
+"""Runs in a notebook, with their texts: the reader asked for them. Their reprs, which may get into a log, have none."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def run_card(
 
     Args:
         run_id: Its id.
-        status: Where it is.
-        about: What it took, and what else is said in short.
-        transcript: What happened, as text.
+        status: Its status.
+        about: Short texts beside its name, such as its costs.
+        transcript: Its transcript, as text.
         title: The beginning of its task.
-        output: What arrived at END.
-        why: Why it stopped before.
-        questions: What it waits for.
+        output: Its output.
+        why: The reason why it stopped before its end.
+        questions: The questions that it waits for.
         graph: Its strategy.
     """
     body: list[Child] = [
@@ -44,7 +44,7 @@ def run_card(
 
 
 def stopped(status: Status, error: tuple[str, str] | None, why: str, traceback: str = "") -> Html | None:
-    """Return why a run stopped before its end; nothing of one that did not."""
+    """Return the reason why a run stopped before its end; None if it did not."""
     if status in ("new", "queued", "running", "done"):
         return None
     said = "" if error is None or error[1] in why else f"{error[0]}: {error[1]}"

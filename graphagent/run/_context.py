@@ -173,7 +173,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
 
     @property
     def purpose(self) -> ModelOutput | None:
-        """In `around_model`, what the answer is for, such as `plan`; None elsewhere."""
+        """In `around_model`, the purpose of the answer, such as `plan`; None elsewhere."""
         return self._effects.purpose
 
     @property
@@ -183,7 +183,7 @@ class Context(msgspec.Struct, Generic[Deps], eq=False, weakref=True):
 
     @property
     def remaining(self) -> Budgets:
-        """What is left of the budgets, including those of enclosing strategies and runs. None means no limit.
+        """The remaining budgets, including those of enclosing strategies and runs. None means no limit.
 
         `max_seconds` is the time until the first of the time limits here, timeouts included.
         """

@@ -80,7 +80,7 @@ class Effects:
         self.model: Model | None = None
         """The model that is asked, in the middleware around a request to another model than that of the walk."""
         self.purpose: ModelOutput | None = None
-        """What the answer is for, in the middleware around a request to a model."""
+        """The purpose of the answer, in the middleware around a request to a model."""
         self._known = visit.latest if known is None else known
         """The last entry that there was when this process began to execute the node: up to it, recorded effects are found again."""
         self._numbers: dict[str, int] | None = None

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _NEVER = Deadline()
 NO_ANSWER: Any = object()
-"""Stands for an answer that was not given: any value may be one."""
+"""Stands for a missing answer, since any value, also None, can be an answer."""
 
 
 async def ask(
@@ -134,14 +134,14 @@ def _next(effects: Effects) -> tuple[str, str]:
 
 
 class Asking(NamedTuple):
-    """A run whose questions are answered: by its agent, or by a program that has only its log."""
+    """A run whose questions are answered, by its agent or by a program that has only its log."""
 
     run_id: str
     log: Log
     question: Callable[[str], Question]
     """Returns an open question by its id."""
     tools: Callable[[], Iterable[Tool]]
-    """Returns the tools that its nodes may use, as far as they are known."""
+    """Returns the known tools of its nodes."""
 
     @staticmethod
     def of(run: AgentRun) -> Asking:
@@ -150,7 +150,7 @@ class Asking(NamedTuple):
 
     @staticmethod
     def stored(log: Log) -> Asking:
-        """Return a run without its agent: what may be answered is known by the JSON schemas in its log."""
+        """Return a run without its agent: the JSON schemas in its log say which answers are valid."""
         run_id = log.header.run_id
 
         def question(id_: str) -> Question:
@@ -167,7 +167,7 @@ class Asking(NamedTuple):
 def checked_answers(
     asking: Asking, answer: object, answers: Mapping[str, object] | None, results: Mapping[str, object] | None
 ) -> dict[str, object]:
-    """Return answers to open questions by their ids, as they are recorded.
+    """Return answers by the ids of their open questions, in the form in which they are recorded.
 
     Args:
         asking: The run.
@@ -176,8 +176,8 @@ def checked_answers(
         results: Results of deferred tool calls, by the ids of the calls.
 
     Raises:
-        AnswerError: one does not fit its question.
-        TypeError: there is none.
+        AnswerError: an answer does not fit its question.
+        TypeError: no answer is given.
     """
     if answer is NO_ANSWER and answers is None and results is None:
         raise TypeError("no answer was given: pass the answer to the only question, or answers={id: …}")

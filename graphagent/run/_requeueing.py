@@ -1,4 +1,4 @@
-"""Runs that were begun and wait for a worker again: because somebody has answered their questions, or resumes them."""
+"""Runs that have begun and are queued for a worker again: their questions were answered, or somebody resumes them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ async def answer_stored(
         answer: The answer to the only open question, or NO_ANSWER.
         answers: Answers by the ids of their questions.
         results: Results of deferred tool calls, by the ids of the calls.
-        config: Its agent, by whose types the answers are checked; None: the JSON schemas in the log say what fits.
+        config: Its agent, by whose types the answers are checked; None: they are checked by the JSON schemas in the log.
 
     Raises:
-        AnswerError: an answer does not fit, or its question is not open, or not any more. Nothing was written.
+        AnswerError: an answer does not fit, or its question is not open; nothing was written.
         RunClaimedError: a process executes the run.
         RunEndedError: the run was ended.
         RunNotFoundError, StrategyChangedError, StoreError: as `read_any`.
@@ -56,14 +56,14 @@ async def answer_stored(
         try:
             return await queue_again(asking.log, [(asking.question(id_), each) for id_, each in given.items()], config)
         except RunClaimedError:
-            # If no process executes it, somebody else has answered since it was read: what is open then?
+            # If no process executes it, somebody else has answered since it was read: the next round reads the open questions.
             (await read_header(store, owner, run_id))[0].check_free()
 
 
 async def resume_stored(store: Store, owner: str, run_id: str) -> RunHeader:
-    """Have a run wait for a worker that was paused, failed, was cancelled or whose process died. Return its header.
+    """Queue a run that was paused, failed, was cancelled or whose process died for a worker. Return its header.
 
-    One that is over, waits, sleeps or is queued stays as it is.
+    A run that is over, waits, sleeps or is queued stays as it is.
 
     Raises:
         RunClaimedError: a process executes the run.
@@ -83,4 +83,4 @@ async def resume_stored(store: Store, owner: str, run_id: str) -> RunHeader:
 
 
 _STOPPED: Collection[Status] = ("paused", "failed", "cancelled", "interrupted")
-"""Where a run is that does not go on before somebody resumes it."""
+"""The statuses of a run that does not go on before somebody resumes it."""

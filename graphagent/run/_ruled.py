@@ -40,7 +40,7 @@ class ScopeRules:
         self.known_as: dict[str, frozenset[str]] = {}
         """The names by which a log may know the same, by these names."""
         self._checks: list[tuple[str, _Check]] = []
-        """What is checked before something begins, in the order of the rules."""
+        """The checks before something begins, in the order of the rules."""
         places: list[tuple[str, Any]] = [*strategy.walk()]
         for rule in rules:
             parts = [self._name(each, places, names) for each in rule.nodes]

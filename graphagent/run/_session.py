@@ -59,7 +59,7 @@ class Queued(NamedTuple):
     version: int
     """The version of the header."""
     changes: Sequence[Change]
-    """What is committed with its beginning."""
+    """The changes that are committed with its beginning."""
 
 
 class Beginning:

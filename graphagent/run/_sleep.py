@@ -76,7 +76,7 @@ class Tasks:
 
         def ended() -> None:
             nonlocal left
-            # What is being cancelled makes room for the task that waits, and that one works on. So does the last.
+            # A cancelled task makes room for the task that waits, which goes on. So does the last task.
             if left > 1 and anyio.current_effective_deadline() > -math.inf:
                 left -= 1
                 self._working -= 1
@@ -182,7 +182,7 @@ async def together(
     own as soon as one waits. What a work leaves in its task, such as a context variable, no other work sees.
 
     Args:
-        work: What is done, with the number of the call.
+        work: The function to call with the number of the call.
         total: How many calls there are.
         limit: How many are made at once; None: all.
         of: The tasks of the run to which these belong, if one of them may wait for a time.

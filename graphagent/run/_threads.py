@@ -37,7 +37,7 @@ class Continued(NamedTuple):
     """Its header; None if the thread has no transcript yet."""
     transcript: Transcript
     changes: tuple[Change, ...]
-    """What is committed with the beginning of the new run."""
+    """The changes that are committed with the beginning of the new run."""
     payloads: int = 0
     """The highest number of a payload to which the transcript may refer."""
     ended: str = ""

@@ -371,7 +371,7 @@ class Walk:
     run: AgentRun
     frame: Frame
     strategy: CompiledStrategy
-    """What is executed: a strategy, or the branch of a fork, which is like a strategy of one node."""
+    """The strategy that is executed, or the branch of a fork, which is like a strategy of one node."""
     limits: Limits
     model: Model | None
     declared: Sequence[Tool | ToolServer]

@@ -1,4 +1,4 @@
-"""The keys of a store with the sizes of their values, which stores in SQLite and PostgreSQL tell without reading the values."""
+"""The keys of a store with the sizes of their values, which SQLite and PostgreSQL know without reading the values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _POSTGRES = (
 
 
 async def sizes(store: Store, prefix: Key) -> AsyncGenerator[tuple[Key, int]]:
-    """Yield the keys that begin with a prefix, with the sizes of their values in bytes. Of a sealed store, the values are read for that.
+    """Yield the keys that begin with a prefix, with the sizes of their values in bytes. In a sealed store, this reads the values.
 
     Raises:
         SealedStoreError: the store is sealed, and was opened without its key.
@@ -52,7 +52,7 @@ async def sizes(store: Store, prefix: Key) -> AsyncGenerator[tuple[Key, int]]:
 
 
 def _table(store: Store, prefix: Key) -> tuple[SqliteStore | PostgresStore, _Page, tuple[bytes, bytes]] | None:
-    """Return a store with a table, how a page of the table is read, and the bounds of the prefix; None for other stores."""
+    """Return a store with a table, the function that reads a page of it, and the bounds of the prefix; None for other stores."""
     from graphagent.store import SqliteStore
 
     if isinstance(store, SqliteStore):
@@ -74,7 +74,7 @@ def _postgres_page(low: bytes, high: bytes, connection: Any) -> tuple[_Sizes, by
 
 
 def _decoded(rows: list[tuple[bytes, bytes, int | None]], low: bytes) -> tuple[_Sizes, bytes]:
-    """Return keys and sizes, and the bound behind the last of them."""
+    """Return the keys and sizes in rows, and the bound after the last row."""
     try:
         found = [(decode(bytes(key)), int(size or 0)) for _, key, size in rows]
     except ValueError:

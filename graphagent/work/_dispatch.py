@@ -45,12 +45,12 @@ def dispatcher_of(store: Store, given: Dispatcher | None) -> Dispatcher:
 
 
 async def tell(store: Store, header: RunHeader, given: Dispatcher | None = None) -> None:
-    """Notify workers of a run that is queued and due. A failure is logged, since workers also find the run in the store, as they find runs that are due later.
+    """Notify workers of a run that is queued and due. A failure is only logged, since workers look into the store, too.
 
     Args:
         store: Where the run is.
         header: The run.
-        given: The dispatcher of its agent, if that was given one.
+        given: The dispatcher of its agent, if its agent has one.
     """
     if header.written != "queued" or header.due > _clock.now():
         return
@@ -69,7 +69,7 @@ async def tell(store: Store, header: RunHeader, given: Dispatcher | None = None)
 
 
 async def tell_next(store: Store, owner: str, thread: str, given: Dispatcher | None = None) -> None:
-    """Notify workers of the run of a thread that was held by one that ended. If that fails, they find it in the store."""
+    """Notify workers of the next run of a thread, whose last run has ended. If that fails, they find the run in the store."""
     if not thread:
         return
     with suppress(StoreError, RunNotFoundError):

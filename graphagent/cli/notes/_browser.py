@@ -58,7 +58,7 @@ class Browser(App[None]):
 
     Args:
         notes: The notes.
-        places: Where something of the notes may be, for `reach` and `forget`.
+        places: The places that may have something of the notes, for `reach` and `forget`.
         name: The name of the store.
         sealed: Whether the store is sealed.
         unread: The places that could not be opened, and why.
@@ -135,7 +135,7 @@ class Browser(App[None]):
     # Reading
 
     def _work(self, work: Callable[[], Awaitable[None]], group: str = "list") -> None:
-        """Await something in the place of what the group did before, and show its error, if it is one of the store or the notes."""
+        """Do some work, instead of the earlier work of its group, and show an error of the store or the notes."""
 
         async def carefully() -> None:
             try:
@@ -241,7 +241,7 @@ class Browser(App[None]):
         self._record = now
         pane.update(note_content(now, past, match))
 
-    # What the person does
+    # Acting
 
     @on(Tree.NodeHighlighted, "#scopes")
     def _on_scope(self, event: Tree.NodeHighlighted[str]) -> None:

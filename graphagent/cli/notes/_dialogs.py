@@ -170,7 +170,7 @@ class ForgetScreen(ModalScreen[Receipt | None]):
         super().__init__()
         self._notes, self._places, self._record, self._unread = notes, places, record, unread
         self._reached: list[Reached] | None = None
-        """Where it has been; None until that is known."""
+        """The places where the note has been; None until they are known."""
         self._forgetting = False
 
     def compose(self) -> ComposeResult:

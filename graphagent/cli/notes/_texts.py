@@ -9,23 +9,22 @@ from textual.content import Content
 
 from graphagent.cli import _output
 from graphagent.cli.notes.show import details
+from graphagent.memory._note_values import SCORES
 
 if TYPE_CHECKING:
     from graphagent.memory import FormerNote, Match, Record
 
 _BAR = 20
 """The width of the longest bar, in columns."""
-_TOTALS = ("relevance", "reranker")
-"""The parts of a match that are scores of their own, and not what a reason has added to its rank."""
 
 
 def as_content(text: str) -> Content:
-    """Return foreign text as it can be shown."""
+    """Return foreign text without the characters that act on a terminal."""
     return Content(_output.shown(text))
 
 
 def note_content(record: Record, past: Sequence[FormerNote], match: Match | None) -> Content:
-    """Return all about a note: its text, why a search found it, its metadata, and its earlier versions, the last first."""
+    """Return a whole note: its text, the score of a search and its parts, its metadata, and its earlier versions, the last first."""
     parts: list[Content] = [as_content(f"{record.speaker}: {record.content}" if record.speaker else record.content)]
     if match is not None:
         parts.append(_score(match))
@@ -52,9 +51,9 @@ def _style(name: str, value: str) -> str:
 def _score(match: Match) -> Content:
     """Return a score and its parts, as a bar for each reason."""
     lines = [Content.assemble(("score       ", "dim"), (f"{match.score:.2f}", "bold"))]
-    reasons = {name: value for name, value in match.parts.items() if name not in _TOTALS}
+    reasons = {name: value for name, value in match.parts.items() if name not in SCORES}
     most = max(map(abs, reasons.values()), default=0.0)
-    for name, value in sorted(match.parts.items(), key=lambda each: (each[0] not in _TOTALS, -abs(each[1]))):
+    for name, value in sorted(match.parts.items(), key=lambda each: (each[0] not in SCORES, -abs(each[1]))):
         bar = round(_BAR * abs(value) / most) if name in reasons and most else 0
         colour = "$success" if value >= 0 else "$error"
         lines.append(Content.assemble((f"  {_output.shown(name):<10}", "dim"), f"{value:>6.2f} ", ("━" * bar, colour)))

@@ -24,8 +24,8 @@ def browse(
 ) -> None:
     """Browse the notes on the whole terminal: scopes, search with the parts of each score, whole notes; edit and forget them.
 
-    Before a note is forgotten, it is shown where it has been: in prompts of runs, in facts and other notes, of the store, or of all that
-    is in its folder if that was named.
+    Before a note is forgotten, you see where it has been: in prompts of runs, in facts and in other notes, of the store, or of the whole
+    folder if you named a folder.
     """
     if find_spec("textual") is None:
         raise MissingExtraError("graphagent notes browse", "browse")
@@ -54,7 +54,7 @@ def browse(
 
 
 async def _others(opened: AsyncExitStack, target: NotesTarget) -> tuple[list[Place], list[str]]:
-    """Open what else is kept in the folder of the notes, and return it with the places that cannot be read, and why."""
+    """Return the other places in the folder of the notes, opened, and the places that cannot be read, with the reasons."""
     own = _stores.place_of("notes", target.store, new=False)
     places: list[Place] = []
     unread: list[str] = []

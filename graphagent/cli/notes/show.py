@@ -240,7 +240,7 @@ def show(note: Which, target: NotesTarget, source: SeenBy = None, as_json: Json 
 
 
 def details(record: Record) -> dict[str, str]:
-    """Return all about a note but its text, by the names that people are shown; values that it lacks are empty."""
+    """Return the details of a note beside its text, by the names that people are shown; missing ones are empty."""
     return {
         "id": record.id,
         "scope": record.scope,

@@ -40,13 +40,13 @@ def notes_of(place: Store | NoteView, owner: str) -> NoteView:
 
 
 def seen_of(view: NoteView, owner: str) -> NoteView:
-    """Return what a view shows, of another owner: those of the same notes that are as old, in the same scopes, and seen by the same source."""
+    """Return the same view of another owner's notes: with the same ages, scopes and source."""
     service, visibility = parts_of(view)
     return NoteView(service, replace(visibility, owner=owner))
 
 
 def words_alone(view: NoteView) -> NoteView:
-    """Return a view of the same notes that finds them by their words, whoever made their vectors."""
+    """Return a view of the same notes that finds them by their words alone, and so needs no embedder."""
     service, visibility = parts_of(view)
     return NoteView(NoteService(_repository(service.repository.store), service.settings), visibility)
 

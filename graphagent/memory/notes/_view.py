@@ -314,8 +314,8 @@ class NoteView:
     ) -> Record:
         """Change a note. Fields that are left out stay, as do its owner, source and privacy. The former note is in its history.
 
-        If the values are unchanged, no new version is saved. With `version`, such as that of a record that a person was shown, only this
-        version is changed.
+        If the values are unchanged, no new version is saved. With `version`, such as the
+        version of a record that a person has seen, a note with another version is not changed.
 
         Raises:
             NoteNotFoundError: this view has no such note.

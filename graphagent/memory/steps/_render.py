@@ -281,7 +281,7 @@ def _moment(milliseconds: int) -> Iterator[str]:
 
 
 def spent(seconds: float | None, usage: Usage | None) -> Iterator[str]:
-    """Yield what something took, for people: time, tokens and money, as far as they are known."""
+    """Yield the known costs of something, for people: time, tokens and money."""
     if seconds is not None:
         yield f"{seconds:.2f} s" if seconds < 100 else f"{seconds:.0f} s"
     if usage is not None and usage.total_tokens:

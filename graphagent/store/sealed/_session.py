@@ -4,8 +4,8 @@ The row of a domain states how many items the domain has, and the sum of their d
 domains. Reading a domain (or the list of domains) in full once yields its members, each with its digest. If their sum
 is that of the row, every later read is compared with them: nothing can be missing, exchanged or added without being noticed.
 
-When another process has changed a row, the members that are known are out of date and are dropped: the set *lags*. What is read
-then is checked against its own seal alone, which still tells who wrote it, but not whether something is missing. Reading in full
+When another process has changed a row, the members that are known are out of date and are dropped: the set *lags*. Items that
+are read then are checked against their own seals alone, which still tell who wrote them, but not whether something is missing. Reading in full
 again would cost more the more is stored, so it is put off: each operation adds to a *debt*, and when the debt exceeds the number
 of members, reading in full costs no more than was saved by postponing it. So no operation gets slower as a store grows.
 

@@ -31,7 +31,7 @@ async def update(
 
     Raises:
         NoteError: the note cannot be saved so.
-        ConflictError: it has not the version that is given; or others changed it again and again.
+        ConflictError: the note has another version than `version`, or others changed it again and again.
     """
     id_, visible, repository = _validation.note_id(id_), visibility.filter(), service.repository
     attempts = ATTEMPTS
