@@ -1,4 +1,4 @@
-"""Who may see the pages: a token, which a browser gives once and a program in each request, and the headers of all answers."""
+"""Access to the pages: a token, which a browser sends once and a program with each request; and the headers of all answers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from graphagent._html import tag
 from graphagent._web import is_bearer
+from graphagent.inspect._forms import refusal
 from graphagent.inspect._layout import POLICY, Site, below, page
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 _COOKIE = "graphagent_inspect"
 _OPEN = ("/inspect.css", "/inspect.js", "/icon.svg")
-"""What the page that asks for the token loads."""
+"""The files that the page for the token loads."""
 _LONGEST = 1024
 """Bytes of a form with a token."""
 _HEADERS = {
@@ -37,7 +38,7 @@ _HEADERS = {
 
 
 class WithHeaders:
-    """Adds the headers to all answers, also to those of mistakes; an answer may have a policy of its own."""
+    """Adds the headers to all answers, also to errors; an answer can have a policy of its own."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -54,7 +55,7 @@ class WithHeaders:
 
 
 class Below:
-    """Serves an application below a prefix, whether or not the proxy in front of it leaves the prefix in paths."""
+    """Serves an application below a prefix, whether or not the proxy in front of it keeps the prefix in paths."""
 
     def __init__(self, app: ASGIApp, prefix: str) -> None:
         self._app, self._prefix = app, prefix
@@ -69,7 +70,7 @@ class Below:
 
 
 class SignedIn:
-    """Lets in who has the token. What a browser keeps of it is worth nothing after the process ends, nor anywhere else."""
+    """Lets in requests with the token. The cookie of a browser is valid only for this process, and ends with it."""
 
     def __init__(self, app: ASGIApp, token: str, name: str) -> None:
         self._app, self._token, self._name = app, token, name
@@ -122,8 +123,7 @@ class SignedIn:
             "form", tag("label", "The token of this server", for_="token"), field, tag("button", "Look", type="submit"),
             method="post", action=site.url("sign-in"), class_="sign-in",
         )  # fmt: skip
-        said = tag("p", wrong, class_="error", role="alert") if wrong else None
-        return HTMLResponse(page(site, "Token", tag("h1", "A token is needed"), said, form), 401)
+        return HTMLResponse(page(site, "Token", tag("h1", "A token is needed"), refusal(wrong), form), 401)
 
 
 async def sent(request: Request, most: int) -> bytes | None:
@@ -138,5 +138,5 @@ async def sent(request: Request, most: int) -> bytes | None:
 
 
 def _field(body: bytes, name: str) -> str:
-    """Return a field of a form, empty if there is none."""
+    """Return a field of a form; empty if the form does not have it."""
     return parse_qs(body.decode("utf-8", "replace")).get(name, [""])[0]

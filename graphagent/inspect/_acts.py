@@ -1,4 +1,4 @@
-"""What a person does with a run: resuming it, pausing it, ending it."""
+"""Resuming, pausing and ending a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from starlette.responses import RedirectResponse
 
 from graphagent._html import Child, Html, tag
 from graphagent.history import end_run, pause_run, resume_run, run_head
-from graphagent.inspect._forms import ConflictError
+from graphagent.inspect._forms import ConflictError, form
+from graphagent.inspect._layout import url_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -24,11 +25,11 @@ _RESUMED = ("failed", "cancelled", "interrupted", "paused", "sleeping", "queued"
 ENDED = (*_RESUMED, "waiting", "running")
 """The states in which a run can be ended."""
 _PATIENCE = 5.0
-"""Seconds for which a page waits until a worker has done what it was asked for."""
+"""Seconds for which a page waits until a worker has stopped a run."""
 
 
 def run_actions(inspected: Inspected, site: Site, head: RunHeader) -> Html | None:
-    """Return the forms with which a run is resumed, paused and ended; what is not possible here is greyed out, with the reason."""
+    """Return the forms that resume, pause and end a run. A change that is not possible here is greyed out, with the reason."""
     if not site.form or head.parent or head.status not in ENDED:
         return None
     held, shown, note = _held(head), list[Child](), ""
@@ -59,20 +60,16 @@ def run_actions(inspected: Inspected, site: Site, head: RunHeader) -> Html | Non
 def _form(
     site: Site, head: RunHeader, what: str, label: str, why_not: str = "", *more: Child, main: bool = False
 ) -> Html:
-    """Return a form with one button; with a reason why not, it is greyed out, and says it."""
-    hidden = [
-        tag("input", type="hidden", name=name, value=value)
-        for name, value in (("form", site.form), ("run", head.run_id), ("owner", head.owner))
-    ]
+    """Return a form with one button, which is greyed out if there is a reason why it cannot be used."""
     button = tag("button", label, type="submit", class_="main" if main else None)
-    return tag(
-        "form", hidden, tag("fieldset", more, button, disabled=bool(why_not)), tag("p", why_not, class_="sub") if why_not else None,
-        method="post", action=site.url(what),
+    return form(
+        site, what, {"id": head.run_id, "owner": head.owner}, tag("fieldset", more, button, disabled=bool(why_not)),
+        tag("p", why_not, class_="sub") if why_not else None,
     )  # fmt: skip
 
 
 def _held(head: RunHeader) -> str:
-    """Return who has to be asked to stop a run: a process that is not a worker hears nobody."""
+    """Return why a run cannot be stopped here: a process that is not a worker executes it; empty if it can."""
     if head.status != "running" or head.queue or head.claim is None:
         return ""
     return f"It is executed by {head.claim.holder}, which is not a worker: stop it there."
@@ -91,7 +88,7 @@ async def resume_here(inspected: Inspected, head: RunHeader) -> str:
     """Have a run continue: in this process, or in a worker. Return what was done.
 
     Raises:
-        ConflictError: it cannot be resumed as it is, or not here.
+        ConflictError: it cannot be resumed in its state, or not here.
         StrategyChangedError, RunClaimedError, StoreError: as `RunHandle.resume` and `resume_run`.
     """
     if head.status == "waiting":
@@ -110,7 +107,7 @@ async def resume_here(inspected: Inspected, head: RunHeader) -> str:
 
 
 async def end_here(inspected: Inspected, head: RunHeader, reason: str) -> str:
-    """End a run where it is: by its agent, which a worker may have to hear, or else in the store. Return what was done.
+    """End a run where it is, with its agent if it is here. Return what was done.
 
     Raises:
         ConflictError: it is over.
@@ -155,12 +152,12 @@ async def end(inspected: Inspected, request: Request, fields: Mapping[str, str])
 
 
 async def _head(inspected: Inspected, fields: Mapping[str, str]) -> RunHeader:
-    run_id, owner = inspected.named(fields, "run")
+    run_id, owner = inspected.named(fields)
     return await run_head(inspected.runs, run_id, owner=owner)
 
 
 def _shown(inspected: Inspected, request: Request, head: RunHeader) -> Response:
-    return RedirectResponse(inspected.site(request).url("run", id=head.run_id, owner=head.owner), 303)
+    return RedirectResponse(url_of(inspected.site(request), head), 303)
 
 
 CHANGES: Changes = (("resume", resume), ("pause", pause), ("end", end))

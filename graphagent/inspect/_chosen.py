@@ -1,4 +1,4 @@
-"""Which runs a list shows."""
+"""The choice of runs that a list shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which runs a page shows. All of it is in the address."""
+    """The choice of runs of a page, all of which is in its address."""
 
     status: str = ""
     owner: str | None = None
@@ -26,12 +26,12 @@ class Chosen:
 
     @staticmethod
     def of(query: Mapping[str, str]) -> Chosen:
-        """Return what an address asks for."""
+        """Return the choice in an address."""
         given = {name: query.get(name, "") for name in ("status", "thread", "strategy", "q", "before")}
         return Chosen(**given, owner=query.get("owner"))
 
     def query(self) -> dict[str, str]:
-        """Return it as it stands in an address."""
+        """Return the choice as it stands in an address."""
         own = {
             "status": self.status,
             "thread": self.thread,
@@ -42,7 +42,7 @@ class Chosen:
         return own if self.owner is None else {**own, "owner": self.owner}
 
     def fits(self, head: RunHeader) -> bool:
-        """Return whether a run is among them, whatever its status is."""
+        """Return whether a run is chosen, apart from its status."""
         if self.owner not in (None, head.owner):
             return False
         if (self.thread and head.thread != self.thread) or (self.strategy and head.strategy != self.strategy):

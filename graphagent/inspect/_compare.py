@@ -1,4 +1,4 @@
-"""Two runs side by side: what they have in common in one line, and what each did from the first difference on. And with which run to compare one."""
+"""Two runs side by side: the number of their common entries, and the entries of each from the first difference on; and the choice of a run to compare with."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from graphagent._article import counted
 from graphagent._html import Child, Html, join, tag
 from graphagent.history import compare_runs, run_head
 from graphagent.inspect import _words
+from graphagent.inspect._forms import hidden
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, crumb, nothing, page
+from graphagent.inspect._layout import Site, column, crumb, next_link, nothing, page, run_link, table
 from graphagent.inspect._values import line_of
 from graphagent.run import list_runs
 
@@ -27,22 +28,22 @@ _OFFERED = 50
 
 
 async def compare(inspected: Inspected, request: Request) -> str:
-    """Return the page of a comparison. The address has the ids as `a` and `b`, and as `start` the first row after the difference that is shown.
+    """Return the page of a comparison. The address has the ids as `a` and `b`, and the first row as `start`.
 
     Without `b`, it is the page on which a person chooses that run.
 
     Raises:
         RunNotFoundError: one of the runs does not exist, or is not shown here.
-        StoreError: one cannot be read.
+        StoreError: one of the runs cannot be read.
     """
     site, query = inspected.site(request), request.query_params
-    a, owner = inspected.named(query, "a")
-    if not query.get("b"):
+    a, b, owner = query.get("a", ""), query.get("b", ""), query.get("owner", "")
+    inspected.check(a, owner)
+    if not b:
         return await _choice(inspected, site, a, owner)
-    diff, first = await compare_runs(inspected.runs, a, query.get("b", ""), owner=owner), number(query.get("start"))
+    diff, first = await compare_runs(inspected.runs, a, b, owner=owner), number(query.get("start"))
     rows = list(zip_longest(diff.only_a, diff.only_b))
-    names = [tag("a", tag("code", each), href=site.url("run", id=each, owner=owner)) for each in (diff.a, diff.b)]
-    head = tag("tr", [tag("th", name, scope="col", class_=side) for name, side in zip(names, "ab", strict=True)])
+    names = [run_link(site, each, owner) for each in (diff.a, diff.b)]
     body = [
         tag("tr", _side(site, diff.a, owner, one, "a"), _side(site, diff.b, owner, two, "b"))
         for one, two in rows[first : first + ROWS]
@@ -54,31 +55,13 @@ async def compare(inspected: Inspected, request: Request) -> str:
     )
     shown: list[Child] = [said]
     if body:
-        shown.append(
-            tag(
-                "table",
-                tag("caption", "Entries from the first difference on", class_="unseen"),
-                tag("thead", head),
-                tag("tbody", body),
-                class_="compare",
-            )
-        )
+        columns = [column(name, class_=side) for name, side in zip(names, "ab", strict=True)]
+        shown.append(table("Entries from the first difference on", columns, body, "compare"))
     else:
         shown.append(nothing("Both did the same. " if diff.a != diff.b else "This is one run. ", *names))
     if first + ROWS < len(rows):
-        shown.append(
-            tag(
-                "p",
-                tag(
-                    "a",
-                    "Later",
-                    href=site.url("compare", a=diff.a, b=diff.b, owner=owner, start=first + ROWS),
-                    rel="next",
-                    class_="button",
-                ),
-                class_="more",
-            )
-        )
+        url = site.url("compare", a=diff.a, b=diff.b, owner=owner, start=first + ROWS)
+        shown.append(next_link("Later", url))
     way = tag("p", tag("a", "Runs", href=site.url("runs")), " / compare", class_="crumb")
     title = f"{diff.a} and {diff.b}"
     return page(site, title, way, tag("h1", title), shown)
@@ -96,18 +79,16 @@ async def _choice(inspected: Inspected, site: Site, run_id: str, owner: str) -> 
             tag("td", _words.amount(each.turns), class_="n", data_name="turns"), tag("td", _words.amount(each.tokens), class_="n", data_name="tokens"))
         for each in others[:_OFFERED]
     ]  # fmt: skip
-    names = ("Task", "State", "Turns", "Tokens")
-    head = tag("tr", [tag("th", name, scope="col", class_="n" if place > 1 else None) for place, name in enumerate(names)])  # fmt: skip
-    caption = tag("caption", f"Other runs of {of.strategy}, the newest first", class_="unseen")
-    hidden = [tag("input", type="hidden", name=name, value=value) for name, value in (("a", run_id), ("owner", owner)) if value]  # fmt: skip
+    columns = ("Task", "State", column("Turns", class_="n"), column("Tokens", class_="n"))
     form = tag(
-        "form", hidden, tag("label", "With a run below, or by its id", for_="b"), tag("input", type="text", name="b", id="b", required=True),
+        "form", hidden({"a": run_id, "owner": owner}), tag("label", "With a run below, or by its id", for_="b"), tag("input", type="text", name="b", id="b", required=True),
         tag("button", "Compare", type="submit"), action=site.url("compare"), method="get", class_="row",
     )  # fmt: skip
-    table = tag("table", caption, tag("thead", head), tag("tbody", rows), class_="runs")
-    none = nothing(f"There is no other run of {of.strategy}. A run of another strategy can be named by its id.")
+    shown = nothing(f"No other run of {of.strategy} exists. Name a run of another strategy by its id.")
+    if rows:
+        shown = table(f"Other runs of {of.strategy}, the newest first", columns, rows, "runs")
     title = f"Compare {run_id}"
-    return page(site, title, crumb(site, of, "compare"), tag("h1", title), form, table if rows else none)
+    return page(site, title, crumb(site, of, "compare"), tag("h1", title), form, shown)
 
 
 def _side(site: Site, run_id: str, owner: str, entry: Entry | None, side: str) -> Html:

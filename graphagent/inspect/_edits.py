@@ -1,4 +1,4 @@
-"""What of a run can be different in a fork: values, arguments and results of tool calls, the text of the last step; as text, and from text."""
+"""The parts of a run that can be changed in a fork, as texts: values, arguments and results of tool calls, the text of the last step."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 
 class Editable(NamedTuple):
-    """Something that can be different in a fork, as a field of a form has it."""
+    """A part of a run that can be changed in a fork, as a field of a form."""
 
     name: str
     """The name of the field."""
     label: str
     text: str
-    """As it is; None of it is edited where the field has the same text."""
+    """The text of the part. If the field has the same text, the part stays as it is."""
     put: Callable[[Snapshot, str], None]
     """Puts another text into a snapshot."""
     begins_again: bool = False
-    """Whether a node that had begun begins again with it, without what it had done."""
+    """Whether a node that had begun begins again with it, without its results so far."""
 
 
 def editables(snapshot: Snapshot, *, between: bool) -> list[Editable]:
-    """Return what can be different in a fork.
+    """Return the parts that can be changed in a fork.
 
     Args:
         snapshot: The state at the fork.
-        between: Whether no node has begun to do something. Else a node that is executed again finds its own steps as they were.
+        between: Whether the fork is between two nodes. A node that had begun is executed again, and needs its own steps as they were.
     """
     places = snapshot.places if len(snapshot.places) > 1 else {"": snapshot.value}
     found = list(_of_results(snapshot))
@@ -55,7 +55,7 @@ def editables(snapshot: Snapshot, *, between: bool) -> list[Editable]:
 
 
 def edited(fields: Mapping[str, str], found: Sequence[Editable]) -> Callable[[Snapshot], None] | None:
-    """Return what edits a fork as a form says; None if nothing of it is different."""
+    """Return the function that edits a fork as a form says; None if the form changes nothing."""
     texts = {each.name: fields.get(each.name, each.text).replace("\r\n", "\n") for each in found}
     changed = [each for each in found if texts[each.name] != each.text.replace("\r\n", "\n")]
 
@@ -103,7 +103,7 @@ def _of_value(name: str, path: str, where: str, value: Any, kind: Any) -> Iterat
 
 
 def _json_of(value: object, kind: Any) -> str | None:
-    """Return a value as JSON; None if it cannot be made of that again."""
+    """Return a value as JSON; None if the value cannot be made of the JSON again."""
     from pydantic import PydanticUserError, TypeAdapter
     from pydantic_core import PydanticSerializationError
 
@@ -137,7 +137,7 @@ def _put_value(path: str, kind: Any, snapshot: Snapshot, text: str) -> None:
             raise FormError(f"The value does not fit: {'; '.join(problems(error))}") from None
         return
     step = _last_step(snapshot)
-    if step is not None and _text_of(step) == value:  # the task, or an answer: what the model sees of it
+    if step is not None and _text_of(step) == value:  # the task, or an answer, which the model sees in the step
         _put_text(step, text)
     _set(snapshot, path, text)
 
@@ -188,7 +188,7 @@ def _name_of(step: Step) -> str:
 
 
 def _text_of(step: Step) -> str | None:
-    """Return the text of a step; None if it has none that could be another."""
+    """Return the text of a step; None if it has no text that can be changed."""
     match step:
         case TaskStep(task=str() as task):
             return task

@@ -1,4 +1,4 @@
-"""The runs that this process executes, since somebody resumed, answered or forked them in its pages."""
+"""Executes the runs that are resumed, answered or forked in the pages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _AT_ONCE = 10
 """How many runs are executed at once, as by a worker."""
 
 _SOONEST = 50
-"""After how many milliseconds a run that sleeps is looked at again, at the earliest: the clock of its store may be another one."""
+"""Milliseconds to wait for a sleeping run at least, since its store may have another clock."""
 
 
 class Executing:
-    """Executes runs that are due as a worker does, but only those that it is given, each in a task of its own."""
+    """Executes given runs that are due as a worker does, each in a task of its own."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -35,12 +35,12 @@ class Executing:
         self._slots = Slots("graphagent.inspect", _AT_ONCE)
 
     def begin(self, agent: Agent[Any, Any], owner: str, run_id: str) -> None:
-        """Execute a run as soon as there is room. A run that another process takes first is left to that."""
+        """Execute a run as soon as a slot is free, unless another process takes it first."""
 
         async def working() -> None:
             try:
                 await self._execute(agent, owner, run_id)
-            except Exception as error:  # noqa: BLE001  nobody awaits the task, and the run is due still
+            except Exception as error:  # noqa: BLE001  nobody awaits the task, and the run is still due
                 told = {"run_id": run_id, "error_type": type(error).__name__}
                 _log.warning("run %r is left: %s", run_id, type(error).__name__, extra=told)
             finally:
@@ -50,7 +50,7 @@ class Executing:
         self._tasks.add(task)
 
     async def aclose(self) -> None:
-        """Have the runs stop where they are: workers go on with them, or whoever resumes them."""
+        """Stop the runs where they are. They go on in a worker, or when somebody resumes them."""
         for run in self._runs:
             leave_soon(run)
         for task in [*self._tasks]:

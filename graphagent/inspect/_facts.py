@@ -14,9 +14,9 @@ from graphagent import _clock
 from graphagent._article import counted
 from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
-from graphagent.inspect._forms import text_form, text_sent
+from graphagent.inspect._forms import refusal, search, text_form, text_sent
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, nothing, page, reach_label, told
+from graphagent.inspect._layout import Site, next_link, nothing, page, reach_label, run_link, table, told, with_empty
 from graphagent.memory import (
     Concept,
     FactType,
@@ -117,30 +117,19 @@ async def facts(inspected: Inspected, request: Request) -> str:
     shown, several = rows[first : first + ROWS], defaultdict[tuple[str, str, str], list[Known]](list)
     for each in every:
         several[each.about].append(each)
-    field = tag(
-        "input",
-        type="search",
-        name="q",
-        value=q,
-        placeholder="Value, keyword, person, source",
-        aria_label="Search facts",
-    )
-    search = tag("form", field, role="search", action=site.url("facts"), method="get")
-    chips: list[Child] = [
-        tag(
-            "a",
-            "all ",
-            tag("span", f"{len(found):,}", class_="number"),
-            href=site.url("facts", q=q),
-            aria_current="true" if level is None else None,
-        )
-    ]
-    chips += [
-        tag("a", each or "no claim", " ", tag("span", f"{counts[each]:,}", class_="number"), href=f"{site.url('facts', q=q)}{'&' if q else '?'}trust={each}",
-            aria_current="true" if level == each else None)
-        for each in ("untrusted", "inferred", "", "trusted") if counts[each]
+    url = site.url("facts", q=q)
+    levels: list[tuple[str | None, str, int, str]] = [(None, "all", len(found), url)]
+    for name in ("untrusted", "inferred", "", "trusted"):
+        to = site.url("facts", q=q, trust=name) if name else with_empty(url, "trust")
+        levels += [(name, name or "no claim", counts[name], to)] if counts[name] else []
+    chips = [
+        tag("a", word, " ", tag("span", f"{count:,}", class_="number"), href=to, aria_current="true" if level == name else None)
+        for name, word, count, to in levels
     ]  # fmt: skip
-    head = tag("div", tag("h1", "Facts"), search, tag("nav", chips, class_="chips", aria_label="Trust"), class_="head")
+    searched = search(site, "facts", q, "Value, keyword, person, source", "Search facts")
+    head = tag(
+        "div", tag("h1", "Facts"), searched, tag("nav", chips, class_="chips", aria_label="Trust"), class_="head"
+    )
     if not shown:
         why = (
             "No fact fits what you chose."
@@ -148,23 +137,14 @@ async def facts(inspected: Inspected, request: Request) -> str:
             else "Nothing is known yet. Facts that agents learn, or that you set, are shown here."
         )
         return page(site, "Facts", head, nothing(why), view="facts")
-    names = ("About", "Fact", "Value", "Trust", "From", "Recorded")
-    titles = tag("tr", [tag("th", name, scope="col") for name in names])
     body = [_row(site, each, competing(each, several[each.about])) for each in shown]
-    table = tag(
-        "table",
-        tag("caption", "Known facts", class_="unseen"),
-        tag("thead", titles),
-        tag("tbody", body),
-        class_="facts-table",
-    )
-    more = None
-    if first + ROWS < len(rows):
-        link = tag(
-            "a", "More", href=site.url("facts", **{**query, "from": str(first + ROWS)}), rel="next", class_="button"
+    known = table("Known facts", ("About", "Fact", "Value", "Trust", "From", "Recorded"), body, "facts-table")
+    more, left = None, len(rows) - first - ROWS
+    if left > 0:
+        more = next_link(
+            "More", site.url("facts", **{**query, "from": str(first + ROWS)}), f"{counted(left, 'fact')} more"
         )
-        more = tag("p", link, f" {counted(len(rows) - first - ROWS, 'fact')} more", class_="more")
-    return page(site, "Facts", head, table, more, view="facts")
+    return page(site, "Facts", head, known, more, view="facts")
 
 
 def competing(each: Known, every: Sequence[Known]) -> list[tuple[Known, str]]:
@@ -227,11 +207,7 @@ def _cells(cells: Sequence[Child], value: int, fact: FactVersion) -> Html:
 
 def _source(site: Site, fact: FactVersion, owner: str) -> Child:
     source = fact.source
-    run = (
-        tag("a", tag("code", source.run_id), href=site.url("run", id=source.run_id, owner=owner))
-        if source.run_id
-        else None
-    )
+    run = run_link(site, source.run_id, owner) if source.run_id else None
     return [run, " " if run and source.origin else "", source.origin or ("" if run else "–")]
 
 
@@ -301,7 +277,7 @@ async def _page_of(inspected: Inspected, site: Site, named: _Named, wrong: str =
     return page(
         site, named.concept.keyword, crumb, tag("h1", named.concept.keyword), told([each for each in about if each[1]]),
         await _known(inspected, site, named),
-        tag("p", wrong, class_="error", role="alert") if wrong else None, tag("div", acts, class_="acts"),
+        refusal(wrong), tag("div", acts, class_="acts"),
         _history(site, past, {each.id for each in facts}, named.owner), view="facts",
     )  # fmt: skip
 
@@ -368,11 +344,7 @@ def _history(site: Site, past: Sequence[FactVersion], known: Collection[str], ow
         )
         for each in past
     ]
-    head = tag("tr", [tag("th", name, scope="col") for name in names])
-    table = tag(
-        "table", tag("caption", "Versions, the newest first", class_="unseen"), tag("thead", head), tag("tbody", rows), class_="facts-table"
-    )  # fmt: skip
-    return tag("section", tag("h2", "History"), table)
+    return tag("section", tag("h2", "History"), table("Versions, the newest first", names, rows, "facts-table"))
 
 
 async def set_value(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response:

@@ -1,4 +1,4 @@
-"""Why a run failed: the error, the lines of the user's own code, the input, and what comes next."""
+"""The failure of a run: its error, the lines of the user's own code, the input, and the way on."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Frame(NamedTuple):
 
 
 def failure(site: Site, stored: StoredRun) -> Html | None:
-    """Return why a run failed, without its heading; None if it did not."""
+    """Return the section about the failure of a run; None if it did not fail."""
     error = stored.failure
     if error is None:
         return None
@@ -62,7 +62,7 @@ def failure(site: Site, stored: StoredRun) -> Html | None:
     return tag(
         "section", tag("h2", "Why it failed"), said, tag("p", "At ", again, class_="sub") if places else None,
         tag("ol", frames_of(error.traceback), class_="frames"), inputs,
-        None if stored.head.parent else tag("p", "Resuming ", what, "; what ended before is not done twice: ", line),
+        None if stored.head.parent else tag("p", "Resuming ", what, "; nodes that ended are not executed again: ", line),
         class_="problem", tabindex="-1",
     )  # fmt: skip
 

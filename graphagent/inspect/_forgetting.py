@@ -12,9 +12,9 @@ from graphagent._article import counted
 from graphagent._html import Child, Html, tag
 from graphagent.errors import NotForgottenError
 from graphagent.history import forget, reach
-from graphagent.inspect._forms import ConflictError, FormError
+from graphagent.inspect._forms import ConflictError, FormError, form, hidden
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, nothing, page
+from graphagent.inspect._layout import Site, column, nothing, page, run_link, table
 from graphagent.inspect._notes import note_url, notes_of
 from graphagent.memory import Concept, Scope, ScopeKind, SingleFact, Subject
 from graphagent.memory.facts._types import checked_owner
@@ -137,22 +137,18 @@ async def reached(inspected: Inspected, request: Request) -> str:
         said.append(tag("a", "Look at all", href=site.url("reach", **chosen.query(), all=1)))
     head = f"Where {chosen.name()} has been"
     listed = [_row(site, chosen, each, place) for place, each in enumerate(found)]
-    names: list[Child] = [*([tag("span", "Forget, too", class_="unseen")] if site.form else []), "What", "How"]
-    table = tag(
-        "table", tag("caption", "What it has reached", class_="unseen"), tag("thead", tag("tr", [tag("th", each, scope="col") for each in names])),
-        tag("tbody", listed), class_="reached",
-    ) if listed else nothing("It appears in nothing else that is stored here.")  # fmt: skip
-    body: list[Child] = [tag("p", said, class_="sub"), table]
+    columns: list[Html | str] = ["Where", "How"]
     if site.form:
-        hidden = [
-            tag("input", type="hidden", name=name, value=value)
-            for name, value in {**chosen.query(), "form": site.form, "all": query.get("all", ""), "source": query.get("source", "")}.items()
-        ]  # fmt: skip
+        columns.insert(0, column(tag("span", "Forget, too", class_="unseen")))
+    places = table("Where it has been", columns, listed, "reached") if listed else nothing("It appears in nothing else that is stored here.")  # fmt: skip
+    body: list[Child] = [tag("p", said, class_="sub"), places]
+    if site.form:
+        fields = {**chosen.query(), "all": query.get("all", ""), "source": query.get("source", "")}
         forgetting: list[Child] = [
             _question(chosen, versions, past),
             tag("p", tag("button", "Forget it", type="submit", class_="bad")),
         ]
-        body = [tag("form", hidden, body, tag("section", forgetting), method="post", action=site.url("forget"))]
+        body = [form(site, "forget", fields, body, tag("section", forgetting))]
     crumb = tag("p", tag("a", chosen.name(), href=chosen.page(site)), " / where it has been", class_="crumb")
     return page(site, head, crumb, tag("h1", head), body, view="notes" if chosen.note else "facts")
 
@@ -170,8 +166,7 @@ def _row(site: Site, chosen: Chosen, each: Reached, place: int) -> Html:
 
 def _what(site: Site, owner: str, each: Reached) -> Child:
     if each.kind == "run":
-        name: Child = ["run ", tag("a", tag("code", each.id), href=site.url("run", id=each.id, owner=owner))]
-        return [name, f" of thread {each.thread}" if each.thread else ""]
+        return ["run ", run_link(site, each.id, owner), f" of thread {each.thread}" if each.thread else ""]
     if each.kind == "note":
         link = (
             tag("a", tag("code", each.id), href=note_url(site, each.id, owner)) if site.notes else tag("code", each.id)
@@ -204,8 +199,7 @@ def _how(site: Site, owner: str, each: Reached) -> list[Child]:
         ]
         said.append(["summed up in", entries])
     if each.run_id:
-        run = tag("a", tag("code", each.run_id), href=site.url("run", id=each.run_id, owner=owner))
-        said.append(["saved in run ", run, ", in which it stood in a prompt"])
+        said.append(["saved in run ", run_link(site, each.run_id, owner), ", in which it stood in a prompt"])
     if each.repeats:
         said.append("its text stands there word for word")
     if each.is_unread:
@@ -226,11 +220,10 @@ def _question(chosen: Chosen, versions: int, past: Sequence[FactVersion]) -> lis
         tag("label", tag("input", type="radio", name="value", value=value, required=True), f" {label}", class_="choice")
         for value, label in each
     ]
-    version = tag("input", type="hidden", name="version", value=past[0].version)
     return [
         tag("h2", "Forget it"),
         tag("p", said),
-        version,
+        hidden({"version": past[0].version}),
         tag("fieldset", tag("legend", "What"), radios, class_="radios many"),
     ]
 

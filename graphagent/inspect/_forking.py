@@ -1,4 +1,4 @@
-"""Forks: a run that begins as another one did, and goes on from one of its entries with what was changed there."""
+"""Forks: runs that begin as another run did, and go on from one of its entries with changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphagent._html import Child, Html, tag
 from graphagent.errors import RunExistsError
 from graphagent.history import run_head
 from graphagent.inspect._edits import Editable, editables, edited
-from graphagent.inspect._forms import ConflictError, FormError, area
+from graphagent.inspect._forms import ConflictError, FormError, area, form, refusal
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, crumb, nothing, page, url_of
 
@@ -37,9 +37,9 @@ class Point(NamedTuple):
     number: int
     """The entry."""
     found: Sequence[Editable]
-    """What can be different."""
+    """The parts that can be changed."""
     later: int
-    """The entry with which the node ended that had begun; 0: none had, or it did not end."""
+    """The entry with which the node ended that had begun; 0 if none had begun, or it did not end."""
 
 
 def fork_link(inspected: Inspected, site: Site, head: RunHeader, at: int) -> Html | None:
@@ -55,7 +55,7 @@ def fork_link(inspected: Inspected, site: Site, head: RunHeader, at: int) -> Htm
 
 def _why_not(inspected: Inspected, head: RunHeader) -> str:
     if head.parent:
-        return "It is a part of another run: fork that."
+        return "It is a part of another run: fork the whole run."
     if head.strategy in inspected.agents:
         return ""
     instead = f"graphagent runs fork {shlex.quote(head.run_id)}"
@@ -66,16 +66,16 @@ async def fork(inspected: Inspected, request: Request) -> str:
     """Return the page on which a run is forked at the entry that the address names as `n`.
 
     Raises:
-        ConflictError: that is not possible here.
+        ConflictError: it cannot be forked here.
         LookupError: the run has no such entry.
     """
     if not inspected.form:
-        raise ConflictError("These pages only read.")
+        raise ConflictError("These pages are read-only.")
     return _page(inspected.site(request), await _point(inspected, request.query_params), {})
 
 
 async def make(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response:
-    """Fork a run as a form says. The page of a refused one has what was written."""
+    """Fork a run as a form says. The page of a refused form keeps its texts."""
     point, site = await _point(inspected, fields), inspected.site(request)
     handle = point.agent.handle(point.head.run_id, owner=point.head.owner)
     try:
@@ -104,7 +104,7 @@ async def _point(inspected: Inspected, given: Mapping[str, str]) -> Point:
 
 
 def _inside(entries: Sequence[Entry]) -> str:
-    """Return the node that had done something at the last of these entries; empty if none had."""
+    """Return the node that was at work after these entries; empty if none was."""
     for each in reversed(entries):
         if each.begins or each.node is not None:
             return ""
@@ -115,28 +115,23 @@ def _inside(entries: Sequence[Entry]) -> str:
 
 def _page(site: Site, point: Point, given: Mapping[str, str], wrong: str = "") -> str:
     head, at = point.head, point.number
-    hidden = [
-        tag("input", type="hidden", name=name, value=value)
-        for name, value in (("form", site.form), ("id", head.run_id), ("owner", head.owner), ("n", str(at)))
-    ]
     areas = [(each, area(each.name, each.label, given.get(each.name, each.text))) for each in point.found]
     fields: list[Child] = [shown for each, shown in areas if not each.begins_again]
     again = [(each, shown) for each, shown in areas if each.begins_again]
     if again:
-        said = "Another input: the node begins again, without what it had done"
+        said = "Another input: the node begins again, without its results so far"
         is_open = any(given.get(each.name, each.text) != each.text for each, _ in again)
         fields.append(tag("details", tag("summary", said), [shown for _, shown in again], open=is_open))
     name = tag("input", name="name", type="text", value=given.get("name", ""), autocomplete="off")
     later = tag("a", f"entry {point.later}", href=url_of(site, head, "fork", n=point.later)) if point.later else None
     return page(
         site, f"Fork at entry {at}", crumb(site, head, f"fork at entry {at}"), tag("h1", f"Fork at entry {at}"),
-        tag("p", "The fork has a copy of all entries up to this one, and goes on from there. What you leave as it is stays as it was.", class_="sub"),
-        tag("p", "A node had begun, and is executed again with what it had done. It ended with ", later, ": what it returned can be changed there.", class_="sub") if later else None,
-        tag("p", wrong, class_="error", role="alert") if wrong else None,
-        tag(
-            "form", hidden, fields or nothing("Nothing here can be written as text."), tag("label", "Id of the fork; empty: a new one ", name),
+        tag("p", "The fork has a copy of all entries up to this one, and goes on from there. Fields that you do not change stay as they were.", class_="sub"),
+        tag("p", "A node had begun here, and is executed again with its results so far. It ended with ", later, ", where its output can be changed.", class_="sub") if later else None,
+        refusal(wrong),
+        form(
+            site, "fork", {"id": head.run_id, "owner": head.owner, "n": at}, fields or nothing("Nothing here can be written as text."), tag("label", "Id of the fork; empty: a new one ", name),
             tag("p", tag("button", "Fork", type="submit", class_="main"), " ", tag("a", "Leave it", href=url_of(site, head, "entry", n=at))),
-            method="post", action=site.url("fork"),
         ),
     )  # fmt: skip
 

@@ -25,11 +25,11 @@ _SHORT = 5
 
 
 class FormError(ValueError):
-    """A form has not what it needs."""
+    """A form lacks something, or has something invalid."""
 
 
 class ConflictError(FormError):
-    """What a form asks for is not possible with the run as it is."""
+    """The run, the fact or the note is in a state in which the change is not possible."""
 
 
 def parsed(body: bytes) -> dict[str, str]:
@@ -39,30 +39,50 @@ def parsed(body: bytes) -> dict[str, str]:
     }
 
 
+def hidden(fields: Mapping[str, str | int]) -> list[Html]:
+    """Return fields that a form sends without showing them; empty ones are left out."""
+    return [tag("input", type="hidden", name=name, value=value) for name, value in fields.items() if value != ""]
+
+
+def search(site: Site, view: str, q: str, hint: str, label: str, *more: Child, class_: str | None = None) -> Html:
+    """Return the form in which a page is searched."""
+    field = tag("input", type="search", name="q", value=q, placeholder=hint, aria_label=label)
+    return tag("form", field, more, role="search", action=site.url(view), method="get", class_=class_)
+
+
+def form(site: Site, action: str, fields: Mapping[str, str | int], *children: Child) -> Html:
+    """Return a form that changes something. It sends the hidden fields, and the token of the server."""
+    sent = hidden({"form": site.form, **fields})
+    return tag("form", sent, children, method="post", action=site.url(action))
+
+
+def refusal(why: str) -> Html | None:
+    """Return the message of a form that was sent and refused; None without a reason."""
+    return tag("p", why, class_="error", role="alert") if why else None
+
+
 def text_form(
-    site: Site, action: str, hidden: Mapping[str, str | int], label: str, text: str, button: str, *about: Child
+    site: Site, action: str, fields: Mapping[str, str | int], label: str, text: str, button: str, *about: Child
 ) -> Html:
-    """Return a form in which a text is edited. `text_sent` reads it."""
-    given = [
-        tag("input", type="hidden", name=name, value=value) for name, value in {**hidden, "form": site.form}.items()
-    ]
+    """Return a form in which a person edits a text. `text_sent` reads it."""
     lost = (
         "It has characters that act on the text around them. They are shown as �, and saved so if you change the text."
     )
-    return tag(
-        "form", given, area("text", label, text), tag("p", lost, class_="why waiting") if visible(text) != text.replace("\r\n", "\n") else None,
-        about, tag("p", tag("button", button, type="submit", class_="main")), method="post", action=site.url(action),
+    return form(
+        site, action, fields, area("text", label, text),
+        tag("p", lost, class_="why waiting") if visible(text) != text.replace("\r\n", "\n") else None,
+        about, tag("p", tag("button", button, type="submit", class_="main")),
     )  # fmt: skip
 
 
 def text_sent(fields: Mapping[str, str], before: str) -> str:
-    """Return the text of a `text_form`; the text before, where nobody has changed what was shown of it."""
+    """Return the text of a `text_form`; the stored text if the shown one was not changed."""
     text = fields.get("text", "").replace("\r\n", "\n")
     return before if text == visible(before) else text
 
 
 def fields_of(question: Question) -> Html:
-    """Return the fields in which a question is answered."""
+    """Return the fields for the answer to a question."""
     if question.kind in _VERDICTS:
         call = question.call
         return tag("div", [
@@ -90,7 +110,7 @@ def answer_of(question: Question, fields: Mapping[str, str], by: str) -> object:
     """Return the answer in a form. Whether it fits the question is checked by the run.
 
     Raises:
-        FormError: a field is missing, or has not the form that it needs.
+        FormError: a field is missing or invalid.
     """
     done = fields.get("do")
     if done == "deny":
@@ -110,7 +130,7 @@ def answer_of(question: Question, fields: Mapping[str, str], by: str) -> object:
 
 
 def _resolved(schema: Mapping[str, Any], known: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schema without a reference, and of one that may be null the other."""
+    """Return a schema with its reference resolved, and without the alternative of null."""
     if "$ref" in schema:
         return _resolved(known.get(str(schema["$ref"]).rpartition("/")[2], {}), known)
     others = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]

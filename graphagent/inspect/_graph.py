@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from graphagent.inspect._inspected import Inspected, Views
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""What the drawing may do: it has its style inside, and no page around it."""
+"""The drawing has its style inside, and no page around it."""
 
 
 async def graph(inspected: Inspected, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The inbox: what runs wait for people to answer, with a form for each."""
+"""The inbox: the questions that wait for people, with a form for each."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from graphagent.errors import AnswerError, DamagedStoreError
 from graphagent.history import answer_run, run_head
 from graphagent.history._questions import questions_in, waiting_runs
 from graphagent.inspect import _words
-from graphagent.inspect._forms import FormError, answer_of, buttons_of, fields_of
-from graphagent.inspect._layout import Site, nothing, page, url_of
+from graphagent.inspect._forms import FormError, answer_of, buttons_of, fields_of, form, refusal
+from graphagent.inspect._layout import Site, nothing, page, run_link, url_of
 from graphagent.inspect._values import text_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _SHOWN = 50
 
 
 async def inbox(inspected: Inspected, request: Request) -> str:
-    """Return the page of the open questions: those with a deadline first, the next one first.
+    """Return the page of the open questions: those with a deadline come first, in the order of the deadlines.
 
     Raises:
         StoreError: the store cannot be read.
@@ -47,7 +47,7 @@ async def inbox(inspected: Inspected, request: Request) -> str:
     return page(
         site, "Inbox", tag("div", tag("h1", "Inbox"), tag("span", counted(len(found), "open question"), class_="sub"), class_="head"),
         [nothing("A run that waits cannot be read: ", tag("a", _words.title(each), href=url_of(site, each))) for each in damaged],
-        shown or (None if damaged else nothing("Nobody is waited for. A question of a run is shown here as long as it is open.")),
+        shown or (None if damaged else nothing("No run waits for an answer. The open questions of runs are shown here.")),
         nothing(f"{counted(left, 'question')} more, which are shown when some of these are answered.") if left else None, view="inbox",
     )  # fmt: skip
 
@@ -55,9 +55,8 @@ async def inbox(inspected: Inspected, request: Request) -> str:
 def _question(inspected: Inspected, site: Site, pending: PendingQuestion, wrong: str = "") -> Html:
     """Return a question with the form in which it is answered."""
     question = pending.question
-    run_url = site.url("run", id=pending.run_id, owner=pending.owner)
     about: list[Child] = [
-        tag("a", tag("code", pending.run_id), href=run_url),
+        run_link(site, pending.run_id, pending.owner),
         f" {pending.strategy}",
         f" · asked by {question.node}",
     ]
@@ -78,22 +77,19 @@ def _question(inspected: Inspected, site: Site, pending: PendingQuestion, wrong:
     call = None if question.call is None else tag("p", "calls ", tag("code", question.call.name))
     hint = "" if inspected.executes(pending.strategy) else "Its answer is recorded, and a worker goes on with it."
     if not site.form:
-        hint = "It cannot be answered here, since these pages only read."
-    hidden = [tag("input", type="hidden", name=name, value=value) for name, value in (
-        ("form", site.form), ("run", pending.run_id), ("owner", pending.owner), ("question", question.id),
-    )]  # fmt: skip
+        hint = "It cannot be answered here, since these pages are read-only."
+    sent = {"id": pending.run_id, "owner": pending.owner, "question": question.id}
     fields = tag("fieldset", fields_of(question), tag("p", buttons_of(question)), disabled=not site.form)
-    said = tag("p", wrong, class_="error", role="alert") if wrong else None
     return tag(
-        "section", tag("h2", question.question or "(no text)"), since, due, call, subject, said,
-        tag("form", hidden, fields, method="post", action=site.url("answer")), tag("p", hint, class_="sub") if hint else None,
+        "section", tag("h2", question.question or "(no text)"), since, due, call, subject, refusal(wrong),
+        form(site, "answer", sent, fields), tag("p", hint, class_="sub") if hint else None,
         class_="question problem", tabindex="-1",
     )  # fmt: skip
 
 
 async def answer(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response:
-    """Record an answer; the page of a refused one says why, and keeps nothing of it."""
-    run_id, owner = inspected.named(fields, "run")
+    """Record an answer. The page of a refused answer says why, and does not keep it."""
+    run_id, owner = inspected.named(fields)
     site, id_ = inspected.site(request), fields.get("question", "")
     found = await questions_in(inspected.runs, owner, run_id)
     pending = next((each for each in found if each.question.id == id_), None)
@@ -111,8 +107,8 @@ async def answer(inspected: Inspected, request: Request, fields: Mapping[str, st
         else:
             await agent.handle(run_id, owner=owner).answer(answers=answers)
     except (FormError, AnswerError) as error:
-        form = _question(inspected, site, pending, str(error))
-        return HTMLResponse(page(site, "Not answered", tag("h1", "Not answered"), form, view="inbox"), 422)
+        again = _question(inspected, site, pending, str(error))
+        return HTMLResponse(page(site, "Not answered", tag("h1", "Not answered"), again, view="inbox"), 422)
     inspected.go_on(await run_head(inspected.runs, run_id, owner=owner))
     return RedirectResponse(site.url("run", id=run_id, owner=owner), 303)
 

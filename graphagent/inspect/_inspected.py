@@ -1,4 +1,4 @@
-"""The stores that are shown, as every view receives them beside the request of a browser."""
+"""The stores that are shown, which each view receives with the request of a browser."""
 
 from __future__ import annotations
 
@@ -39,44 +39,44 @@ _KEPT = 10.0
 
 
 class Outcome(NamedTuple):
-    """What became of one of several runs with which something was to be done."""
+    """The outcome of one of several runs that were resumed or ended together."""
 
     owner: str
     run_id: str
     title: str
     done: bool
     said: str
-    """What was done, or why it was not."""
+    """What was done, or why nothing was done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """Stores, whose things of them are shown, and what may be changed."""
+    """The stores that are shown, the owner whose data is shown, and what can be changed."""
 
     runs: Store
     changed: Changed
-    """Which runs changed since pages were made."""
+    """The runs that changed since pages were made."""
     facts: KeepingProvider | None
     notes: Notes | None
     words: NoteView | None
     """The same notes, found by words alone."""
     agents: Mapping[str, Agent[Any, Any]]
-    """By the names of their strategies."""
+    """The agents by the names of their strategies."""
     owner: str | None
-    """The owner whose things are shown; None: all."""
+    """The owner whose data is shown; None: all owners."""
     name: str
-    """What the pages call the store."""
+    """The name of the store in the pages."""
     sealed: bool
     form: str
-    """What forms have to send back; empty if nothing may be changed."""
+    """The token that forms send back; empty if nothing can be changed."""
     executing: Executing | None = None
-    """Executes what is resumed, answered and forked; None: workers do."""
+    """Executes resumed, answered and forked runs; None: workers execute them."""
     shapes: OrderedDict[tuple[str, str, int], str] = field(
         default_factory=lambda: OrderedDict[tuple[str, str, int], str]()
     )
-    """Pictures by owner, run and time, which are kept."""
+    """Pictures that are kept, by owner, run and time."""
     reports: OrderedDict[str, list[Outcome]] = field(default_factory=lambda: OrderedDict[str, list[Outcome]]())
-    """What became of runs that were chosen together, by the names of the pages that say it; the last ones."""
+    """The last outcomes of runs that were chosen together, by the names of their reports."""
 
     kept: list[tuple[float, StoredRun]] = field(default_factory=lambda: list[tuple[float, "StoredRun"]](), repr=False)
     """The run that was read last, and when."""
@@ -88,25 +88,34 @@ class Inspected:
             notes=self.notes is not None, form=self.form,
         )  # fmt: skip
 
-    def named(self, given: Mapping[str, str], key: str = "id") -> tuple[str, str]:
+    def check(self, run_id: str, owner: str) -> None:
+        """Check that a run is one of those that are shown.
+
+        Raises:
+            RunNotFoundError: the runs of its owner are not shown.
+        """
+        if self.owner not in (None, owner):
+            raise RunNotFoundError(run_id, owner)
+
+    def named(self, given: Mapping[str, str]) -> tuple[str, str]:
         """Return the id and the owner of the run that an address or a form names.
 
         Raises:
-            RunNotFoundError: its owner is somebody else than the one whose runs are shown.
+            RunNotFoundError: the runs of its owner are not shown.
         """
-        run_id, owner = given.get(key, ""), given.get("owner", "")
-        if self.owner not in (None, owner):
-            raise RunNotFoundError(run_id, owner)
+        run_id, owner = given.get("id", ""), given.get("owner", "")
+        self.check(run_id, owner)
         return run_id, owner
 
     async def read(self, request: Request, *, until: int | None = None) -> StoredRun:
-        """Return the run that an address names, as it was after an entry or as it is, with facts and notes in its prompts where they are known here."""
+        """Return the run that an address names, as it is or as it was after an entry."""
         return await self.run(*self.named(request.query_params), until=until)
 
     async def run(self, run_id: str, owner: str, *, until: int | None = None) -> StoredRun:
-        """Return a run, with facts and notes in its prompts where they are known here, and can be read.
+        """Return a run, as it is or as it was after an entry, with the facts and notes in its prompts that can be read here.
 
-        The last one without any is kept for some seconds if nobody executes it, since its drawing and its steps are asked for one after the other.
+        The last run without facts and notes is kept for some seconds if nobody executes it, since browsers ask for its drawing and its
+        steps one after the other.
         """
         head, features = await run_head(self.runs, run_id, owner=owner), await self._features(owner)
         keeps = until is None and not features and not head.running
@@ -124,7 +133,7 @@ class Inspected:
         return stored
 
     async def _features(self, owner: str) -> dict[type[Any], Feature]:
-        """Return what looks up facts and notes in prompts: not those of an owner without any here, which may be elsewhere, and not forgotten."""
+        """Return the features that look up facts and notes in prompts. An owner without any here may have them elsewhere, and not forgotten."""
         found: dict[type[Any], Feature] = {}
         if self.facts is not None:
             with suppress(StoreError, ValueError):  # the name of the owner of a run can be longer than facts take
@@ -139,12 +148,12 @@ class Inspected:
         return found
 
     def executes(self, strategy: str) -> bool:
-        """Return whether this process executes runs of a strategy that are due: their agent is here, and workers are not to do so."""
+        """Return whether this process, and not a worker, executes runs of a strategy that are due."""
         agent = self.agents.get(strategy)
         return self.executing is not None and agent is not None and can_execute(agent)
 
     def go_on(self, head: RunHeader) -> None:
-        """Have this process execute a run that is due, if it is to."""
+        """Begin to execute a run that is due, if this process executes runs of its strategy."""
         if self.executing is not None and self.executes(head.strategy):
             self.executing.begin(self.agents[head.strategy], head.owner, head.run_id)
 
@@ -152,17 +161,17 @@ class Inspected:
         """Return the fields of a form of a page of this server.
 
         Raises:
-            FormError: it is not one, or nothing may be changed.
+            FormError: it is not a form of this server, or nothing can be changed.
         """
         body = await sent(request, _LONGEST)
         if body is None:
             raise FormError(f"A form has at most {_LONGEST:,} bytes here; the commands take more.")
         fields = parsed(body)
         if not self.form:
-            raise FormError("These pages only read.")
+            raise FormError("These pages are read-only.")
         if not secrets.compare_digest(fields.get("form", "").encode("utf-8", "replace"), self.form.encode()):
             raise FormError(
-                "This form is not of this server, or from before it was started. Load its page again, and send it once more."
+                "This form is not of this server, or is older than its start. Load its page again, and send it once more."
             )
         return fields
 
@@ -170,12 +179,12 @@ class Inspected:
 View: TypeAlias = "Callable[[Inspected, Request], Awaitable[Response | str]]"
 """Answers a request with a page, or with something else."""
 Change: TypeAlias = "Callable[[Inspected, Request, Mapping[str, str]], Awaitable[Response | str]]"
-"""Does what a form asks for, given its fields, and answers, as a rule with the address of the page that shows it."""
+"""Makes the change that a form asks for, given its fields, and answers, as a rule with the address of the page that shows the change."""
 Views: TypeAlias = "tuple[tuple[str, View], ...]"
 """Views by the ends of their addresses."""
 Changes: TypeAlias = "tuple[tuple[str, Change], ...]"
 
 
 def number(text: str | None) -> int:
-    """Return a number of an address; 0 if it is not one."""
+    """Return a number in an address; 0 if the text is not a number."""
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 16 else 0

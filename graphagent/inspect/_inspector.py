@@ -108,17 +108,17 @@ _TITLES = {403: "Not done", 404: "Not found", 409: "Not done", 422: "Not done"}
 
 
 class Inspector:
-    """Web pages that show the runs of a store: lists, and for each run what became of it, its timeline, its prompts, its journal.
+    """Web pages that show the runs of a store: lists, and for each run its outcome, its timeline, its prompts and its journal.
 
-    Runs can be answered, resumed, paused and ended; with agents, they are executed and forked here. The store is opened and closed by whoever made it.
+    Runs can be answered, resumed, paused and ended; with agents, they are executed and forked here. You open and close the store.
 
     Args:
         runs: The store of the runs.
-        facts: Where the facts are; they are shown, also in prompts.
-        notes: Where the notes are; without an owner, those of all owners are shown. They are closed by whoever made them.
+        facts: Where the facts are. They are shown on pages of their own, and in prompts.
+        notes: The notes, which you close; without an owner, the notes of all owners are shown.
         agents: Agents with this store, whose runs can be forked, and go on here.
-        owner: Whose runs are shown; None: those of all owners.
-        name: What the pages call the store, such as the name of its file.
+        owner: The owner whose runs are shown; None: all owners.
+        name: The name of the store in the pages, such as that of its file.
         sealed: Whether the pages say that the store is encrypted.
         read_only: Whether nothing can be changed.
         executes: Whether this process executes the runs that are answered, resumed and forked in the pages; otherwise workers do.
@@ -161,8 +161,8 @@ class Inspector:
         """Return an ASGI application, for a server of your own, on asyncio or trio.
 
         Args:
-            token: What a person types to see the pages, and a program sends as `Authorization: Bearer …`. Without one, everybody who can reach
-                the application sees all runs.
+            token: The token that a person types to see the pages, and that a program sends as `Authorization: Bearer …`. Without a token,
+                everybody who can reach the application sees all runs.
             hosts: The values of the header `Host` that are accepted; `:*` stands for any port. By default, those of this machine.
             prefix: The path below which it is reached through a proxy, such as `/inspect`.
 
@@ -221,7 +221,7 @@ class Inspector:
 
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncGenerator[None]:
-        """Have the runs that are executed here stop when the server does."""
+        """Stop the runs that are executed here when the server stops."""
         try:
             yield
         finally:
@@ -234,8 +234,8 @@ class Inspector:
         It is not encrypted. Of a large run it has the last entries, and says how many are left out.
 
         Args:
-            run_id: Which run, or which run of a sub-agent.
-            owner: Whose.
+            run_id: The run, or the run of a sub-agent.
+            owner: Its owner.
             redact: Whether texts and values are replaced by their lengths, as `graphagent.history.redact_runs` does.
 
         Raises:
@@ -243,7 +243,7 @@ class Inspector:
             DamagedStoreError: it is not what was written.
             StoreError: it cannot be read.
         """
-        run_id, owner = self._inspected.named({"id": run_id, "owner": owner})
+        self._inspected.check(run_id, owner)
         read = redacted_run(self._inspected.runs, run_id, owner) if redact else self._inspected.run(run_id, owner)
         return saved(await read, redacted=redact, sealed=self._inspected.sealed)
 
@@ -260,7 +260,7 @@ class Inspector:
         return self._saying(changing)
 
     def _saying(self, answer: Callable[[Request], Awaitable[Response | str]]) -> _Answering:
-        """Return what answers a request, and says what is wrong with the store or the address where something is."""
+        """Return the function that answers a request; for an error of the store, the address or the form, with a page that says it."""
 
         async def answering(request: Request) -> Response:
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlencode
@@ -109,10 +109,37 @@ def url_of(site: Site, head: RunHeader, view: str = "run", **more: str | int) ->
     return site.url(view, id=head.run_id, owner=head.owner, **more)
 
 
+def run_link(site: Site, run_id: str, owner: str) -> Html:
+    """Return a link to a run, named by its id."""
+    return tag("a", tag("code", run_id), href=site.url("run", id=run_id, owner=owner))
+
+
+def with_empty(url: str, name: str) -> str:
+    """Return an address with an empty value in its query, which `Site.url` leaves out: `owner=` stands for the runs of nobody."""
+    return f"{url}{'&' if '?' in url else '?'}{name}="
+
+
 def crumb(site: Site, head: RunHeader, what: str) -> Html:
     """Return the way to a page of a run."""
-    run = tag("a", tag("code", head.run_id), href=url_of(site, head))
+    run = run_link(site, head.run_id, head.owner)
     return tag("p", tag("a", "Runs", href=site.url("runs")), " / ", run, f" / {what}", class_="crumb")
+
+
+def column(*name: Child, class_: str | None = None) -> Html:
+    """Return the head of a column of a table."""
+    return tag("th", *name, scope="col", class_=class_)
+
+
+def table(caption: str, columns: Iterable[Html | str], rows: Child, class_: str | None = None) -> Html:
+    """Return a table, given the names of its columns, or their heads made by `column`; only screen readers say its caption."""
+    heads = [each if isinstance(each, Html) else column(each) for each in columns]
+    said = tag("caption", caption, class_="unseen")
+    return tag("table", said, tag("thead", tag("tr", heads)), tag("tbody", rows), class_=class_)
+
+
+def next_link(label: str, url: str, left: str = "") -> Html:
+    """Return the link to the next rows of a table, with the number of rows that are left in words."""
+    return tag("p", tag("a", label, href=url, rel="next", class_="button"), f" {left}" if left else None, class_="more")
 
 
 def nothing(text: str, *more: Child) -> Html:

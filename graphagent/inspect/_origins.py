@@ -1,4 +1,4 @@
-"""Where each part of a prompt came from, and how far it can be trusted."""
+"""The origin of each part of a prompt, and how far it can be trusted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Sent:
 
     @property
     def lines(self) -> list[tuple[str, str]]:
-        """Its text by lines, each with its end and its trust: that of the fact or the note that it is, or nothing."""
+        """The lines of its text with their ends, each with the trust of the fact or the note in it; empty for other lines."""
         lines, left = self.message.text.splitlines(keepends=True), list(self.used)
         if sum(each.startswith("{") for each in lines) != len(left):
             return [(self.message.text, "")]

@@ -1,4 +1,4 @@
-"""A run as one file, with everything inside: what the pages of the run say, one after the other."""
+"""A run as one file, which has the pages of the run one after the other."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from graphagent.protocols import Store
 
 _ROWS = (1000, 250, 60, 15)
-"""How many of the last rows of each table, and of the last entries, a file has: the first number with which it is not too large."""
+"""How many of the last rows of each table, and of the last entries, a file has: the largest number with which it is not too large."""
 _PROMPTS = 50
-"""How many of the last prompts it has at most: each is derived from all steps before it."""
+"""How many of the last prompts a file has at most, since each is derived from all steps before it."""
 _MOST = 10_000_000
-"""Characters of a file that is not too large. One with the fewest rows has as many as it has."""
+"""Characters of a file that is not too large. A file with the fewest rows can have more."""
 _LEFT_OUT = "left-out"
 _STYLE = re.compile("<style>(.*?)</style>", re.DOTALL)
 
@@ -47,7 +47,7 @@ class _Part:
     view: str
     run_id: str
     number: int
-    """That of the entry, or the place of the turn in the transcript; 0 for a run."""
+    """The number of the entry, or the place of the turn in the transcript; 0 for a run."""
     title: str
     made: Callable[[Site], Sequence[Child]]
 
@@ -73,7 +73,7 @@ async def redacted_run(store: Store, run_id: str, owner: str) -> StoredRun:
         return stored
     claim = Claim(
         "", "…", "", 0, 0, until=_clock.now() + LEASE
-    )  # an export has none, and without one the run would be interrupted
+    )  # exports have no claims, and without a claim the run would be interrupted
     return replace(stored, head=structs.replace(stored.head, claim=claim))
 
 
@@ -160,7 +160,7 @@ def _left_out(runs: int, prompts: int, entries: int) -> Html:
     )
     left = [f"{count:,} {one if count == 1 else several}" for count, one, several in counts if count]
     large = f"The run is large: {', '.join(left)} from its beginning are left out. " if left else ""
-    said = f"{large}This file has one run. Other runs, what waits for an answer, and forms are in the pages that graphagent inspect serves."
+    said = f"{large}This file has one run. Other runs, open questions and forms are in the pages that graphagent inspect serves."
     return tag("section", tag("h2", "Not in this file"), tag("p", said, class_="sub"), id=_LEFT_OUT, tabindex="-1")
 
 

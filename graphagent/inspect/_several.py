@@ -1,4 +1,4 @@
-"""Several runs of the list at once: resumed, or ended after a second look, with what became of each."""
+"""Resuming several runs of the list at once, or ending them after a second look, with a report of the outcomes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from graphagent.errors import GraphAgentError
 from graphagent.history import run_head
 from graphagent.inspect import _words
 from graphagent.inspect._acts import ENDED, end_here, resume_here
-from graphagent.inspect._forms import ConflictError, FormError
+from graphagent.inspect._forms import ConflictError, FormError, form
 from graphagent.inspect._inspected import Outcome
-from graphagent.inspect._layout import Site, page
+from graphagent.inspect._layout import Site, page, table
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from graphagent.run import RunHeader
 
 _Act: TypeAlias = "Callable[[Inspected, RunHeader], Awaitable[str]]"
-"""Does something with a run, and returns what was done."""
+"""Resumes or ends a run, and returns what was done."""
 _PREFIX = "run."
 _AT_ONCE = 10
 _KEPT = 20
@@ -37,22 +37,18 @@ _KEPT = 20
 
 
 def box(site: Site, head: RunHeader) -> Html | None:
-    """Return the box with which a run is chosen, where something can be done with it."""
+    """Return the box with which a run is chosen; None if it can be neither resumed nor ended."""
     if not _can(site, head):
         return None
     label = f"Choose {_words.title(head)}"
     return tag("input", type="checkbox", name=f"{_PREFIX}{_named(head)}", aria_label=label)
 
 
-def around(site: Site, shown: Sequence[RunHeader], table: Html) -> Html:
-    """Return a table of runs inside of the form that does something with those that are chosen."""
+def around(site: Site, shown: Sequence[RunHeader], listed: Html) -> Html:
+    """Return a table of runs inside of the form that resumes or ends the chosen ones."""
     able = [head for head in shown if _can(site, head)]
     if not able:
-        return table
-    hidden = [
-        tag("input", type="hidden", name=name, value=value)
-        for name, value in (("form", site.form), ("shown", f"[{','.join(map(_named, able))}]"))
-    ]
+        return listed
     every = tag(
         "label", tag("input", type="checkbox", name="all", value="shown", data_all=True), f" All {len(able)} shown"
     )
@@ -61,7 +57,7 @@ def around(site: Site, shown: Sequence[RunHeader], table: Html) -> Html:
         for value, label in (("resume", "Resume"), ("ask", "End…"))
     ]
     bar = tag("p", every, buttons, class_="several")
-    return tag("form", hidden, bar, table, method="post", action=site.url("several"))
+    return form(site, "several", {"shown": f"[{','.join(map(_named, able))}]"}, bar, listed)
 
 
 def _can(site: Site, head: RunHeader) -> bool:
@@ -73,7 +69,7 @@ def _named(head: RunHeader | Outcome) -> str:
 
 
 async def several(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response | str:
-    """Resume the runs that were chosen, or end them; before that, ask whether these are to be ended."""
+    """Resume the chosen runs, ask whether they are to be ended, or end them."""
     chosen, site = _chosen(fields), inspected.site(request)
     match fields.get("do"):
         case "resume":
@@ -95,8 +91,8 @@ def _chosen(fields: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the owners and ids of the runs that a form names, each once.
 
     Raises:
-        FormError: it names them in another way than the forms here.
-        ConflictError: it names none.
+        FormError: it is not a form of the list.
+        ConflictError: it names no run.
     """
     given = [name.removeprefix(_PREFIX) for name in fields if name.startswith(_PREFIX)]
     text = fields.get("shown", "") if fields.get("all") == "shown" else f"[{','.join(given)}]"
@@ -118,16 +114,16 @@ def _is_name(found: object) -> bool:
 
 
 async def _looked_up(inspected: Inspected, owner: str, run_id: str) -> RunHeader | Outcome:
-    """Return the header of a run, or why it cannot be read."""
+    """Return the header of a run, or the reason why it cannot be read as an outcome."""
     try:
-        inspected.named({"id": run_id, "owner": owner})
+        inspected.check(run_id, owner)
         return await run_head(inspected.runs, run_id, owner=owner)
     except GraphAgentError as error:
         return Outcome(owner, run_id, run_id, done=False, said=str(error))
 
 
 async def _each(inspected: Inspected, chosen: Sequence[tuple[str, str]], act: _Act) -> list[Outcome]:
-    """Do something with each of several runs, and return what became of it. None is in the way of another one."""
+    """Resume or end each of several runs, and return the outcomes. A failure of one does not keep the others."""
     outcomes: dict[tuple[str, str], Outcome] = {}
     limit = anyio.CapacityLimiter(_AT_ONCE)
 
@@ -153,18 +149,14 @@ async def _done(inspected: Inspected, head: RunHeader, act: _Act) -> Outcome:
 def _asked(site: Site, found: Sequence[RunHeader | Outcome]) -> str:
     """Return the page that asks whether runs are to be ended."""
     rows = [_asked_for(site, each) for each in found]
-    hidden = [
-        tag("input", type="hidden", name=name, value=value)
-        for name, value in (("form", site.form), ("all", "shown"), ("shown", f"[{','.join(map(_named, found))}]"))
-    ]
+    fields = {"all": "shown", "shown": f"[{','.join(map(_named, found))}]"}
     title = f"End {counted(len(found), 'run')}?"
     return page(
         site, title, tag("h1", title),
-        tag("p", "They are ended where they are: they cannot be resumed, and can be forked.", class_="sub"), tag("ul", rows),
-        tag(
-            "form", hidden, tag("label", "Reason ", tag("input", name="reason", type="text", autocomplete="off")),
+        tag("p", "They are ended where they are. They cannot be resumed, but can be forked.", class_="sub"), tag("ul", rows),
+        form(
+            site, "several", fields, tag("label", "Reason ", tag("input", name="reason", type="text", autocomplete="off")),
             tag("button", "End them", type="submit", name="do", value="end"), " ", tag("a", "Leave them as they are", href=site.url("runs")),
-            method="post", action=site.url("several"),
         ), view="runs",
     )  # fmt: skip
 
@@ -177,27 +169,23 @@ def _asked_for(site: Site, each: RunHeader | Outcome) -> Html:
 
 
 async def report(inspected: Inspected, request: Request) -> str:
-    """Return the page that says what became of each run that was chosen, with those to which nothing was done first.
+    """Return the page with the outcome of each chosen run, the unsuccessful ones first.
 
     Raises:
-        LookupError: the address names no report, or one that is not kept any more.
+        LookupError: the address does not name a report, or the report is not kept any more.
     """
     site, outcomes = inspected.site(request), inspected.reports.get(request.query_params.get("of", ""))
     if outcomes is None:
-        raise LookupError("This report is not kept any more; the list of runs shows where each is.")
+        raise LookupError("This report is not kept any more; the list of runs shows the state of each.")
     done = sum(each.done for each in outcomes)
     rows = [_line(site, each) for each in sorted(outcomes, key=lambda each: each.done)]
-    head = tag("tr", [tag("th", name, scope="col") for name in ("Run", "What was done")])
     left = len(outcomes) - done
     said = f"{done} of {counted(len(outcomes), 'run')} done{f', {left} not' if left else ''}"
-    table = tag(
-        "table", tag("caption", "What was done with each run", class_="unseen"), tag("thead", head), tag("tbody", rows)
-    )
     return page(
         site,
         said,
         tag("h1", said),
-        table,
+        table("The outcome of each run", ("Run", "Outcome"), rows),
         tag("p", tag("a", "All runs", href=site.url("runs")), class_="more"),
         view="runs",
     )

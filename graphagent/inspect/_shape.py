@@ -1,4 +1,4 @@
-"""The shape of a run: what it did when, as small bars."""
+"""The shape of a run: its work over time, as small bars."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLOURS = {
     "person": "#c1821a",
     "sleep": "#c1821a",
 }
-"""Colours that are seen on light and on dark grounds, since the picture does not know the ground."""
+"""Colours that are visible on light and on dark grounds, since the picture does not know the ground."""
 _FAILED = "#d9473e"
 _LANES = 4
 _HEIGHT = 16
@@ -37,7 +37,7 @@ _KEPT = 1000
 
 
 def shape(spans: Sequence[Span]) -> str:
-    """Return the picture of the shape, without any text of the run: no style, no script, nothing loaded."""
+    """Return the picture of the shape. It has no text of the run, no style and no script, and loads nothing."""
     scale, lanes = Scale(spans), list[int]()
     bars: list[tuple[int, float, float, str]] = []
     for span in spans:
@@ -73,7 +73,7 @@ def _merged(bars: list[tuple[int, float, float, str]]) -> list[tuple[int, float,
 
 
 async def shape_of(inspected: Inspected, request: Request) -> Response:
-    """Return the shape of the run that the address names; that of a run that goes on is drawn again after each entry."""
+    """Return the shape of the run that the address names. The shape of a running run is drawn again after each entry."""
     query = request.query_params
     key = query.get("owner", ""), query.get("id", ""), number(query.get("at"))
     drawn = inspected.shapes.get(key)

@@ -1,4 +1,4 @@
-"""One step of a run, as it stands beside the timeline: a model turn, a tool call, a question, or the execution of a node."""
+"""One step of a run, beside its timeline: a model turn, a tool call, a question, or the execution of a node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 
 
 def step(site: Site, stored: StoredRun, spans: Sequence[Span], at: int, of: str = "") -> Html | None:
-    """Return the step that an entry ended or began, given its number, and where it began several, the path of a node; None if the run has no such entry."""
+    """Return the step that an entry ended or began; None if the run does not have the entry.
+
+    Args:
+        site: The server.
+        stored: The run.
+        spans: The spans of the run.
+        at: The number of the entry.
+        of: The path of a node, where the entry began several.
+    """
     place = next((place for place, each in enumerate(stored.entries) if each.number == at), None)
     if place is None:
         return None

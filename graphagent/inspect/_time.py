@@ -1,4 +1,4 @@
-"""Where moments of a run stand in a picture: work is to scale, and long silence is not."""
+"""The places of moments of a run in a picture. Work is to scale, and long silences are shortened."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from graphagent.inspect._spans import Attempt, Span
 
 SILENCE = 60_000
-"""Milliseconds from which on silence has a fixed width."""
+"""Milliseconds of silence from which on it has a fixed width."""
 _WIDTH = 8.0
 _MOST = 40.0
-"""How many per cent of the width one silence has, and all together."""
+"""The width of one silence, and of all together at most, in per cent."""
 _TICKS = 5
-"""So many marks of time are about right."""
+"""About how many marks of time a picture has."""
 _STEPS = (1, 2, 5)
 _CLOCK = (10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400)
 """Seconds between two marks, where decimal ones would be odd."""
@@ -32,9 +32,9 @@ class Scale:
         self.last = max((each.ended for each in spans), default=0)
         gaps = list(_gaps(spans, self.first, self.last))
         self.waited = sum(end - begin for begin, end in gaps if end - begin >= 1000) / 1000
-        """For how many seconds nothing was done."""
+        """Seconds in which nothing was done."""
         self.silences = [each for each in gaps if each[1] - each[0] >= SILENCE]
-        """The beginnings and ends of what is shortened."""
+        """The beginnings and ends of the silences that are shortened."""
         share = min(_WIDTH, _MOST / max(len(self.silences), 1))
         self.work = (self.last - self.first) - sum(end - begin for begin, end in self.silences)
         """The milliseconds that are to scale."""
@@ -62,7 +62,7 @@ class Scale:
         return round(min(begin, 100 - width), 3), round(width, 3)
 
     def ticks(self) -> Iterator[tuple[float, float]]:
-        """Yield the places of round numbers of seconds of what is to scale, with these."""
+        """Yield the places of round numbers of seconds of work, with these numbers."""
         step = _step(self.work / 1000 / _TICKS)
         worked, begin = 0.0, self.first
         done = 0
@@ -74,7 +74,7 @@ class Scale:
 
 
 def _step(wanted: float) -> float:
-    """Return a round number of seconds, not below one that is wanted."""
+    """Return the next round number of seconds that is not below a wanted one."""
     if wanted > _CLOCK[0] / 2:
         return next((each for each in _CLOCK if each >= wanted), -(-wanted // _CLOCK[-1]) * _CLOCK[-1])
     power = 0.001

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def tokens(usage: Usage) -> Html:
-    """Return tokens in words and as a bar: what came from the cache, what was new, and the answer."""
+    """Return tokens in words and as a bar: from the cache, new, and of the answer."""
     fresh, total = usage.input_tokens - usage.cached_tokens, usage.total_tokens
     said = f"{usage.input_tokens:,} in, {usage.cached_tokens:,} of them cached, {usage.output_tokens:,} out"
     at, parts = 0.0, list[Html]()
@@ -26,7 +26,7 @@ def tokens(usage: Usage) -> Html:
 
 
 def cache_lost(step: ActionStep, before: ActionStep | None) -> str:
-    """Return from where on a turn could not use the model's cache, and why; empty if it could, as far as is known."""
+    """Return from which message on a turn could not use the model's cache, and why; empty if it could, or if that is not known."""
     if before is None or before.prompt is None or step.prompt is None:
         return ""
     kept = step.prompt.kept_of(before.prompt)

@@ -46,13 +46,13 @@ def text_of(value: object) -> str:
 
 
 def as_json(value: object, *, indent: int | None = 2) -> str:
-    """Return a value as JSON; what JSON cannot have is text."""
+    """Return a value as JSON, with texts in the place of values that JSON does not have."""
     plain: Any = to_jsonable_python(value, fallback=str, serialize_unknown=True)
     return json.dumps(plain, ensure_ascii=False, indent=indent, default=str)
 
 
 def line_of(entry: Entry) -> str:
-    """Return what an entry says, in a line."""
+    """Return an entry as one line."""
     if entry.kind in ("stopped", "ended"):
         said = ": ".join(filter(None, (entry.data.get("status", ""), entry.data.get("reason", "").removeprefix("it "))))
     elif entry.error is not None:
@@ -64,7 +64,7 @@ def line_of(entry: Entry) -> str:
 
 
 def given(stored: StoredRun, path: str, before: int | None = None) -> Any:
-    """Return the input with which a node was begun, at last before the entry of a number; None if nothing says."""
+    """Return the input with which a node was begun last, or last before an entry; None if no entry has it."""
     entries = [each for each in stored.entries if path in each.begins and (before is None or each.number < before)]
     if not entries:
         return None

@@ -32,9 +32,9 @@ _MARKS = {
 }
 """A mark beside the word of each state, so that colour is never alone."""
 _BEGINNING = re.compile(r"it waits for an answer: |(it )?(failed with NodeFailedError: )?")
-"""What the state says already."""
+"""The beginning of a reason that only repeats the state."""
 PROBLEMS = ("failed", "damaged", "interrupted")
-"""The states that somebody has to look at."""
+"""The states that need the attention of a person."""
 
 
 def duration(seconds: float) -> str:
@@ -54,7 +54,7 @@ def duration(seconds: float) -> str:
 
 
 def amount(number: int) -> str:
-    """Return a number with separators; nothing is `–`, which may also be unknown."""
+    """Return a number with separators; 0 is `–`, since it may also be unknown."""
     return f"{number:,}" if number else "–"
 
 
@@ -93,12 +93,12 @@ def state(head: RunHeader) -> Html:
 
 
 def trust(level: str) -> Html:
-    """Return how far something can be trusted; of the empty level, nothing is claimed."""
+    """Return a level of trust; an empty one makes no claim."""
     return tag("span", level or "no claim", class_=f"trust {level or 'unclaimed'}")
 
 
 def reason(head: RunHeader) -> str:
-    """Return why a run stopped where that is of interest: its error, its question, or what to do."""
+    """Return the reason for the state of a run, such as its error or its question; empty if the state says it all."""
     if head.damaged:
         return head.damaged
     if head.status == "interrupted":

@@ -163,7 +163,7 @@ async def test_runs_of_somebody_else_and_runs_that_are_gone_are_not_found():
     async with looking(store, options={"agents": [shop.agent], "owner": "ada"}) as client:
         await shop.fail("1", owner="ada")
         form = fields((await client.get(address("run", id="1", owner="ada"))).text)
-        for run in ({"run": "17", "owner": "ben"}, {"run": "x", "owner": "ada"}, {"run": ""}):
+        for run in ({"id": "17", "owner": "ben"}, {"id": "x", "owner": "ada"}, {"id": ""}):
             for path in ("resume", "pause", "end"):
                 assert (await client.post(f"/{path}", data={**form, **run})).status_code == 404
     assert (await run_head(store, "17", owner="ben")).status == "failed"

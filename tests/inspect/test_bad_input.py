@@ -85,12 +85,12 @@ async def test_a_form_that_makes_no_sense_changes_nothing(store):
     async with looking(store, options=options) as client:
         form = fields((await client.get("/inbox")).text)["form"]
         before = await everything(store)
-        gone = {"form": form, "run": "gone", "id": "gone", "owner": "", "all": "shown", "shown": '[["", "gone"]]'}
+        gone = {"form": form, "id": "gone", "owner": "", "all": "shown", "shown": '[["", "gone"]]'}
         for change in CHANGES:
             sent = [{}, {**gone, "form": "x"}, {**gone, "form": "\ud800"}, *({**gone, "do": do} for do in ("ask", "resume", "end", "deny"))]  # fmt: skip
             sent += [{**gone, name: text} for name, text in some([(name, text) for name in NAMES for text in HOSTILE], 30, 300, change)]  # fmt: skip
             sent.append({**gone, "do": "resume", "shown": '[["\\ud800", "\\ud800"]]'})
-            for content in (*map(encoded, sent), *RAW, f"{encoded(gone)}&form=x&run=found&do=end&do=x"):
+            for content in (*map(encoded, sent), *RAW, f"{encoded(gone)}&form=x&id=found&do=end&do=x"):
                 answer = await client.post(f"/{change}", content=content)
                 assert answer.status_code in (200, 303, 403, 404, 409, 413, 422), (change, content[:200], answer.text)
                 if answer.status_code == 303:
@@ -181,7 +181,7 @@ async def test_what_is_damaged_is_said_and_hides_nothing_else():
                     answer = await client.get(f"/{view}?{encoded(given)}")
                     assert answer.status_code in (200, 404, 409, 422, 500), (item.key, view, answer.text)
             for change in CHANGES:
-                answer = await client.post(f"/{change}", data={**form, "do": "no", "id": "", "run": "found"})
+                answer = await client.post(f"/{change}", data={**form, "do": "no", "id": "found"})
                 assert answer.status_code in (303, 403, 404, 409, 422, 500), (item.key, change, answer.text)
             if item is not rows[0]:
                 await store.commit(Put(item.key, item.value))

@@ -24,7 +24,7 @@ async def test_a_run_is_ended_where_it_is():
             ended = await read(client, address("run", id=run_id))
             assert "ended: not needed" in ended.text
             assert "End…" not in ended.text
-        assert (await client.post("/end", data={**form, "run": "gone"})).status_code == 404
+        assert (await client.post("/end", data={**form, "id": "gone"})).status_code == 404
     async with looking(store, options={"owner": "ada"}) as client:
         page = (await client.get(address("run", id="chat-1", owner="ada"))).text
         assert "End…" not in page
@@ -37,9 +37,9 @@ async def test_pages_that_only_read_change_nothing():
     await agent.run("Oslo", run_id="trip")
     async with looking(store, options={"agents": [agent], "read_only": True}) as client:
         inbox = (await client.get("/inbox")).text
-        assert inbox.count("these pages only read") == 2
+        assert inbox.count("these pages are read-only") == 2
         assert "End…" not in (await client.get(address("run", id="trip"))).text
         for path in ("/end", "/answer"):
-            sent = {"form": "", "run": "trip", "owner": "", "question": "x", "do": "deny"}
+            sent = {"form": "", "id": "trip", "owner": "", "question": "x", "do": "deny"}
             assert (await client.post(path, data=sent)).status_code == 403
     assert (await run_head(store, "trip")).status == "waiting"

@@ -112,7 +112,7 @@ async def test_without_its_agent_a_question_is_answered_by_its_schema():
         assert "/inbox" in (await read(client, "/runs")).links
         asks = fields((await client.get("/inbox")).text)
     async with looking(store, options={"owner": "ada"}) as client:
-        assert "Nobody is waited for" in (await read(client, "/inbox")).text
+        assert "No run waits for an answer" in (await read(client, "/inbox")).text
         assert (await client.post("/answer", data={**asks, "do": "deny"})).status_code == 403
     assert [each.run_id for each in await list_questions(store)] == ["asks"]
     assert (await agent.resume("trip")).output == Seat(12, "aisle", True)
