@@ -16,7 +16,7 @@ _VIEWS = (("runs", "Runs"), ("threads", "Threads"), ("inbox", "Inbox"), ("facts"
 Keys: TypeAlias = "tuple[tuple[str, str], ...]"
 _KEYS: Keys = (("j k", "move"), ("Enter", "open"), ("/", "search"), ("n", "next problem"))
 _GOING: Keys = (
-    ("h l", "earlier, later"), ("g r", "runs"), ("g t", "threads"), ("g i", "inbox"), ("g f", "facts"), ("g n", "notes"), ("?", "all keys"),
+    ("h l", "page before, after"), ("g r", "runs"), ("g t", "threads"), ("g i", "inbox"), ("g f", "facts"), ("g n", "notes"), ("?", "all keys"),
 )  # fmt: skip
 """Keys that are named in the list of all keys alone."""
 POLICY = (
@@ -91,9 +91,12 @@ def page(site: Site, title: str, *body: Child, view: str = "", keys: Keys = ()) 
     )
     named = (*keys, *_KEYS)
     foot = tag(
-        "footer", [*(_key(each) for each in named), tag("span", _key(("?", "all keys")), class_="last")], class_="keys"
+        "footer",
+        [*(_key(each) for each in named), tag("span", _key(("?", "all keys")), class_="last")],
+        class_="keys",
+        hidden=True,
     )
-    listed = [tag("li", _key(each)) for each in dict.fromkeys((*named, *_GOING))]
+    listed = [tag("li", _key(each)) for each in (*named, *(each for each in _GOING if each[0] not in dict(keys)))]
     dialog = tag("dialog", tag("h2", "Keys"), tag("ul", listed), tag("p", _key(("Esc", "closes this")), class_="sub"), aria_label="Keys")  # fmt: skip
     main = tag("main", *body, id="content", tabindex="-1")
     return f"<!doctype html>\n{tag('html', head, tag('body', bar, main, foot, dialog), lang='en').text}\n"
@@ -101,7 +104,7 @@ def page(site: Site, title: str, *body: Child, view: str = "", keys: Keys = ()) 
 
 def _key(named: tuple[str, str]) -> Html:
     pressed, what = named
-    return tag("span", [tag("kbd", key) for key in pressed.split()], f" {what}")
+    return tag("span", [tag("kbd", key) for key in pressed.split()], f" {what}", data_keys=pressed)
 
 
 def url_of(site: Site, head: RunHeader, view: str = "run", **more: str | int) -> str:

@@ -80,7 +80,7 @@ async def runs(inspected: Inspected, request: Request) -> str:
             tag("p", tag("a", "Older", href=_url(site, older), rel="next", class_="button"), f" {counted(len(later) - len(shown), 'run')} more", class_="more")
         )  # fmt: skip
     body.append(_fresh(site, chosen, seen))
-    return page(site, "Runs", body, view="runs", keys=(("x", "choose"),))
+    return page(site, "Runs", body, view="runs", keys=(("x", "choose the run"),))
 
 
 def _mark(head: RunHeader) -> tuple[int, str]:

@@ -2,9 +2,11 @@
 "use strict";
 
 const rows = () => [...document.querySelectorAll("tbody tr")].filter((row) => row.querySelector("a[href]") && row.offsetParent);
+const problems = () => [...document.querySelectorAll(".problem")].filter((each) => each.offsetParent);
+const views = { r: "runs", t: "threads", i: "inbox", f: "facts", n: "notes" };
 let pressed = "";
 
-function step(by) {
+function move(by) {
   const all = rows();
   const at = all.findIndex((row) => row.contains(document.activeElement));
   const next = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + by, 0), all.length - 1)];
@@ -13,7 +15,7 @@ function step(by) {
 }
 
 function nextProblem() {
-  const all = [...document.querySelectorAll(".problem")].filter((each) => each.offsetParent);
+  const all = problems();
   const focused = document.activeElement;
   const after = (each) => focused === document.body || (focused.compareDocumentPosition(each) & Node.DOCUMENT_POSITION_FOLLOWING && !each.contains(focused));
   const found = all.find((each) => each !== focused && after(each)) ?? all[0];
@@ -24,6 +26,29 @@ function nextProblem() {
 
 // What has a key of its own: a link is followed, other things are shown.
 const marked = (key) => /^[a-z]$/.test(key) && document.querySelector(`[data-key=${key}]`);
+
+// Keys are named where they do something: as the page is, and as a row of it is chosen.
+const does = {
+  j: () => rows().length, Enter: () => rows().length, x: boxBeside, n: () => problems().length,
+  "/": () => document.querySelector("input[type=search]"), h: () => turning("h") ?? turning("l"), g: () => true, "?": () => true, Esc: () => true,
+};
+const turning = (key) => document.querySelector(`a[rel=${key === "h" ? "prev" : "next"}]`);
+
+function boxBeside() {
+  return document.activeElement.closest("tr")?.querySelector("input[type=checkbox]");
+}
+
+function nameKeys() {
+  for (const each of document.querySelectorAll("[data-keys]")) {
+    const [key, then] = each.dataset.keys.split(" ");
+    const acts = key === "g" ? document.querySelector(`a[data-view="${views[then]}"]`) : (does[key] ?? marked)(key);
+    (each.closest("li") ?? each).hidden = !acts;
+  }
+  document.querySelector(".keys").hidden = false;
+}
+
+document.addEventListener("focusin", nameKeys);
+nameKeys();
 
 function use(found) {
   if (found.matches("a")) return found.click();
@@ -39,14 +64,13 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") event.target.blur();
     return;
   }
-  const views = { r: "runs", t: "threads", i: "inbox", f: "facts", n: "notes" };
   if (pressed === "g" && views[event.key]) document.querySelector(`a[data-view="${views[event.key]}"]`)?.click();
-  else if (event.key === "j") step(1);
-  else if (event.key === "k") step(-1);
+  else if (event.key === "j") move(1);
+  else if (event.key === "k") move(-1);
   else if (event.key === "n") nextProblem();
-  else if (event.key === "x") document.activeElement.closest("tr")?.querySelector("input[type=checkbox]")?.click();
+  else if (event.key === "x") boxBeside()?.click();
   else if (event.key === "?") document.querySelector("dialog").showModal();
-  else if (event.key === "h" || event.key === "l") document.querySelector(`a[rel=${event.key === "h" ? "prev" : "next"}]`)?.click();
+  else if (event.key === "h" || event.key === "l") turning(event.key)?.click();
   else if (marked(event.key)) use(marked(event.key));
   else if (event.key === "/") document.querySelector("input[type=search]")?.focus();
   else { pressed = event.key; return; }
@@ -80,6 +104,7 @@ async function choose(link) {
   if (!shown) return location.assign(link.href);
   beside.replaceChildren(...shown.childNodes);
   beside.scrollTop = 0;
+  nameKeys();
   document.querySelectorAll(".timeline .chosen").forEach((each) => each.classList.remove("chosen"));
   link.closest("tr").classList.add("chosen");
   history.replaceState(null, "", link.href);

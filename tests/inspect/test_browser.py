@@ -180,7 +180,7 @@ async def test_a_run_that_grows_while_it_is_looked_at(anyio_backend):
         await page.locator("#step").get_by_text("waited", exact=True).wait_for()
         assert "step=" in page.url
         await page.keyboard.press("?")
-        assert await page.get_by_role("dialog").get_by_text("next problem").is_visible()
+        assert await page.get_by_role("dialog").get_by_text("all keys").is_visible()
         await page.keyboard.press("Escape")
         await page.get_by_text("Show what became of it").click()
         await page.get_by_text("Done.").first.wait_for()
