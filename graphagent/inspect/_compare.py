@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from graphagent._article import counted
 from graphagent._html import Child, Html, join, tag
 from graphagent.history import compare_runs, run_head
 from graphagent.inspect import _words
+from graphagent.inspect._errors import problem_of
 from graphagent.inspect._forms import hidden
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, column, crumb, next_link, nothing, page, run_link, table
@@ -45,7 +47,7 @@ async def compare(inspected: Inspected, request: Request) -> str:
     rows = list(zip_longest(diff.only_a, diff.only_b))
     names = [run_link(site, each, owner) for each in (diff.a, diff.b)]
     body = [
-        tag("tr", _side(site, diff.a, owner, one, "a"), _side(site, diff.b, owner, two, "b"))
+        tag("tr", _side(site, diff.a, owner, diff.only_a, one, "a"), _side(site, diff.b, owner, diff.only_b, two, "b"))
         for one, two in rows[first : first + ROWS]
     ]
     said = tag(
@@ -91,16 +93,17 @@ async def _choice(inspected: Inspected, site: Site, run_id: str, owner: str) -> 
     return page(site, title, crumb(site, of, "compare"), tag("h1", title), form, shown)
 
 
-def _side(site: Site, run_id: str, owner: str, entry: Entry | None, side: str) -> Html:
+def _side(site: Site, run_id: str, owner: str, entries: Sequence[Entry], entry: Entry | None, side: str) -> Html:
     if entry is None:
         return tag("td", class_="absent")
+    problem = problem_of(entries, entry)
     link = tag("a", f"{entry.number:,} {entry.kind}", href=site.url("entry", id=run_id, owner=owner, n=entry.number))
     return tag(
         "td",
         link,
         " ",
         tag("code", entry.where),
-        tag("div", line_of(entry), class_="error" if entry.error is not None else None),
+        tag("div", line_of(entry, problem), class_="error" if problem is not None else None),
         class_=side,
     )
 

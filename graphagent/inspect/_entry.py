@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from graphagent._html import Child, tag
 from graphagent.errors import RunNotFoundError
 from graphagent.inspect import _words
+from graphagent.inspect._errors import problem_of
 from graphagent.inspect._forking import fork_link
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import crumb, page, told, url_of
@@ -83,10 +84,8 @@ def head_of(site: Site, stored: StoredRun, at: int) -> tuple[list[Child], str]:
         ("kind", found.kind), ("node", tag("code", found.where or "–")), ("leads to", tag("code", ", ".join(found.begins) or "–")),
         ("key", tag("code", found.key or "–")), ("written", _words.moment(found.at)),
     ]  # fmt: skip
-    error = None
-    if found.error is not None:
-        said = f": {found.error[1]}" if found.error[1] else ""
-        error = tag("p", tag("b", found.error[0]), said, class_="error problem", tabindex="-1")
+    problem = problem_of(stored.entries, found)
+    error = None if problem is None else tag("div", problem.html(), class_="problem", tabindex="-1")
     return [told(facts), tag("p", links, class_="more"), error], as_json(found.data)
 
 

@@ -11,7 +11,8 @@ from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
 from graphagent.inspect._acts import run_actions
 from graphagent.inspect._compare import compare_links
-from graphagent.inspect._failure import failure
+from graphagent.inspect._errors import problem_of, problem_of_run
+from graphagent.inspect._failure import failing_tools, failure
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, page, pages, told, url_of
 from graphagent.inspect._spans import Span, spans_of_run
@@ -118,11 +119,10 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span], actions: Html | 
         *([("executed by", head.claim.holder)] if head.claim is not None and head.running else []),
     ]  # fmt: skip
     crumb = tag("p", tag("a", "Runs", href=site.url("runs")), " / ", tag("code", head.run_id), class_="crumb")
-    said = _words.reason(head)
-    if stored.failure is not None:
-        said = f"{stored.failure.type}: {stored.failure.message}"
+    problem = problem_of_run(stored)
+    said = [_words.reason(head)] if problem is None else [*map(str, failing_tools(stored)[:1]), str(problem)]
     where = f"#{site.ids}step" if site.is_file else f"{url_of(site, head)}#step"
-    why = tag("p", tag("a", said, href=where), class_=f"why {head.status}") if said else None
+    why = [tag("p", tag("a", each, href=where), class_=f"why {head.status}") for each in said if each]
     live = tag(
         "p", tag("span", "It is being executed; load the page again to see more.", class_="said"),
         role="status", class_="live", data_follow=follow, data_entry=stored.entries[-1].number,
@@ -215,8 +215,9 @@ def _journal(site: Site, stored: StoredRun, first: int | None) -> Html:
 
 def _entry(site: Site, stored: StoredRun, entry: Entry) -> Html:
     link = tag("a", f"{entry.number:,}", href=url_of(site, stored.head, "entry", n=entry.number))
-    cells = (link, entry.kind, tag("code", entry.where), line_of(entry), _words.moment(entry.at))
-    return tag("tr", [tag("td", each) for each in cells], class_="error" if entry.error is not None else None)
+    problem = problem_of(stored.entries, entry)
+    cells = (link, entry.kind, tag("code", entry.where), line_of(entry, problem), _words.moment(entry.at))
+    return tag("tr", [tag("td", each) for each in cells], class_="error" if problem is not None else None)
 
 
 VIEWS: Views = (("run", run),)

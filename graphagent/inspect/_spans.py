@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from graphagent.inspect._errors import problem_of_tool
 from graphagent.llm import ToolResult
 from graphagent.memory import ActionStep, FactsStep, NotesStep
 
@@ -226,7 +227,10 @@ class Spans:
             last.began = timing.started
         if isinstance(value, ToolResult):
             last.began = min(last.began, entry.at - round(value.seconds * 1000))
-            span.label, last.problem = value.name, last.problem or ("error" if value.is_error else "")
+            span.label, last.problem = (
+                value.name,
+                last.problem or (problem_of_tool(value).type or "error" if value.is_error else ""),
+            )
         elif kind == "model":
             self._turn(span, entry.begun_at, value)
         elif kind == "person":

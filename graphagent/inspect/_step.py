@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 from graphagent._article import counted
 from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
+from graphagent.inspect._errors import frames_of, problem_of
 from graphagent.inspect._layout import Site, told, url_of
 from graphagent.inspect._origins import sent
 from graphagent.inspect._spans import WAITS, Span
 from graphagent.inspect._timeline import said_of
 from graphagent.inspect._tokens import cache_lost, tokens
 from graphagent.inspect._transcript import answer_of, message_of, result_of, runs_in
-from graphagent.inspect._values import as_json, given, text_of
+from graphagent.inspect._values import as_json, call_of, given, text_of
 from graphagent.llm import ToolResult
 from graphagent.memory import ActionStep
 
 if TYPE_CHECKING:
     from graphagent.history import Entry, StoredRun
-    from graphagent.llm import ToolCall
     from graphagent.memory.transcript._prompt import Prompt
 
 
@@ -47,24 +47,30 @@ def step(site: Site, stored: StoredRun, spans: Sequence[Span], at: int, of: str 
     numbers: list[tuple[str, Child]] = [] if span is None else [("took", said_of(span))]
     if model := next((each["model"] for each in entry.data.get("charges", ()) if each.get("model")), ""):
         numbers.append(("model", model))
+    why = (
+        None
+        if stored.failure is None
+        else tag("a", "Why the run failed", href=f"{url_of(site, stored.head)}#{site.ids}step")
+    )
     return tag(
         "section",
         tag("h2", tag("span", name, class_=f"kind of-{kind}"), about, " ", tag("span", f"entry {at}", class_="tag")),
         told(numbers) if numbers else None,
-        [*_said(site, stored, entry, place, span)],
-        tag("p", tag("a", "State after it", href=url_of(site, stored.head, "entry", n=at), class_="button", data_key="s"), class_="more"),
+        [*_said(site, stored, entry, span)],
+        tag("p", tag("a", "State after it", href=url_of(site, stored.head, "entry", n=at), class_="button", data_key="s"), why, class_="more"),
         class_="chosen-step", aria_label=f"Step {name}",
     )  # fmt: skip
 
 
-def _said(site: Site, stored: StoredRun, entry: Entry, place: int, span: Span | None) -> Iterator[Child]:
+def _said(site: Site, stored: StoredRun, entry: Entry, span: Span | None) -> Iterator[Child]:
     value: Any = entry.value
-    if entry.error is not None:
-        yield tag("p", tag("b", entry.error[0]), f": {entry.error[1]}" if entry.error[1] else "", class_="error")
+    if (problem := problem_of(stored.entries, entry)) is not None and not isinstance(value, ToolResult):
+        yield problem.html()
+        yield frames_of(problem.traceback)
     if isinstance(value, ActionStep):
         yield from _turn(site, stored, entry, value)
     elif isinstance(value, ToolResult) or (span is not None and span.kind in ("tool", "agent")):
-        call = _call_of(stored.entries[:place], entry.key.removeprefix("call:"))
+        call = call_of(stored.entries, entry)
         if call is not None:
             yield tag("h3", "Arguments"), tag("pre", call.malformed or as_json(call.arguments), class_="box")
         yield result_of(value) if isinstance(value, ToolResult) else tag("p", "It has no result yet.", class_="sub")
@@ -119,16 +125,6 @@ def _prompt_link(site: Site, stored: StoredRun, prompt: Prompt) -> Html | None:
         for place, each in enumerate([*run.memory.run_steps, *filter(None, [run.memory.open])]):
             if isinstance(each, ActionStep) and each.prompt is prompt:
                 return tag("a", "whole prompt", href=url_of(site, run.head, "prompt", step=place), data_key="p")
-    return None
-
-
-def _call_of(entries: Sequence[Entry], call_id: str) -> ToolCall | None:
-    """Return the call with an id, in the latest turn that has one."""
-    for entry in reversed(entries):
-        if entry.effect == "turn" and isinstance(turn := entry.value, ActionStep):
-            for call in turn.tool_calls:
-                if call.id == call_id:
-                    return call
     return None
 
 

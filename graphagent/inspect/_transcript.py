@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from graphagent._article import counted
 from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
+from graphagent.inspect._errors import frames_of, problem_of_tool
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, crumb, nothing, page, url_of
 from graphagent.inspect._origins import Sent, Used, sent
@@ -84,12 +85,10 @@ def _call(call: ToolCall, result: ToolResult | None) -> Html:
 def result_of(result: ToolResult) -> Html:
     """Return the result of a call of a tool."""
     about = _words.duration(result.seconds)
-    frames = (
-        tag("details", tag("summary", "Where it raised"), tag("pre", result.traceback)) if result.traceback else None
-    )
+    said = problem_of_tool(result).html() if result.is_error else tag("pre", result.content)
     name = "error of" if result.is_error else "result of"
     return tag(
-        "div", tag("h4", f"{name} ", tag("code", result.name), tag("span", f" {about} · untrusted", class_="sub")), tag("pre", result.content), frames,
+        "div", tag("h4", f"{name} ", tag("code", result.name), tag("span", f" {about} · untrusted", class_="sub")), said, frames_of(result.traceback),
         class_="result problem" if result.is_error else "result", tabindex="-1" if result.is_error else None,
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from graphagent.memory import ActionStep, Step
 
 if TYPE_CHECKING:
     from graphagent.history import Entry, StoredRun
+    from graphagent.inspect._errors import Problem
 
 _LINE = 160
 
@@ -51,12 +53,12 @@ def as_json(value: object, *, indent: int | None = 2) -> str:
     return json.dumps(plain, ensure_ascii=False, indent=indent, default=str)
 
 
-def line_of(entry: Entry) -> str:
-    """Return an entry as one line."""
-    if entry.kind in ("stopped", "ended"):
+def line_of(entry: Entry, problem: Problem | None) -> str:
+    """Return an entry as one line, given its error."""
+    if problem is not None:
+        said = ": ".join(filter(None, (entry.data.get("status", entry.key), str(problem))))
+    elif entry.kind in ("stopped", "ended"):
         said = ": ".join(filter(None, (entry.data.get("status", ""), entry.data.get("reason", "").removeprefix("it "))))
-    elif entry.error is not None:
-        said = ": ".join(filter(None, (entry.key, *entry.error)))
     else:
         said = f"{entry.key} {text_of(entry.value)}"
     said = " ".join(said.split())
@@ -77,3 +79,14 @@ def given(stored: StoredRun, path: str, before: int | None = None) -> Any:
         if stored.strategy.find(entry.where)[1].kind == "each":
             return value[int(place)]
     return value
+
+
+def call_of(entries: Sequence[Entry], entry: Entry) -> ToolCall | None:
+    """Return the call that the entry of a tool is about, in the latest turn before it that has one with its id."""
+    wanted = entry.key.removeprefix("call:")
+    for each in reversed(entries):
+        if each.number < entry.number and each.effect == "turn" and isinstance(turn := each.value, ActionStep):
+            for call in turn.tool_calls:
+                if call.id == wanted:
+                    return call
+    return None

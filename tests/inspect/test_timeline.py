@@ -76,7 +76,7 @@ async def test_the_timeline_has_a_row_for_each_node_with_its_attempts_and_what_i
         (0, "node", "join", "", 1, 0, ""),
         (0, "model", "ask", "turn 1", 1, 0, ""),
         (0, "node", "act", "", 1, 0, ""),
-        (1, "tool", "look", "", 1, 1, "error"),
+        (1, "tool", "look", "", 1, 1, "ValueError"),
         (1, "agent", "helper", "", 1, 0, ""),
         (2, "model", "llm_request", "turn 1", 1, 0, ""),
         (2, "tool", "execute_tools", "look", 1, 0, ""),
