@@ -322,9 +322,13 @@ async def read_marks(store: Store, room: str, owner: str | None = None) -> list[
     for key, value, _ in await collect(store.scan((room,) if owner is None else (room, owner))):
         if len(key) == _MARK:
             run_id = str(key[2])
+            where = f"the item that run {run_id!r} is {room}"
             if not is_intact(value):
-                raise DamagedStoreError(f"the item that run {run_id!r} is {room}", "checksum mismatch")
-            strategy, time = _mark_decoder.decode(memoryview(value)[4:])
+                raise DamagedStoreError(where, "checksum mismatch")
+            try:
+                strategy, time = _mark_decoder.decode(memoryview(value)[4:])
+            except msgspec.DecodeError:
+                raise DamagedStoreError(where, "it has the content of another item") from None
             found.append((time, str(key[1]), run_id, strategy))
     return sorted(found)
 

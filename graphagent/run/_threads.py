@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import ValidationError
+from msgspec import DecodeError
 from msgspec.msgpack import Decoder, Encoder
 
 from graphagent.errors import DamagedStoreError, RunClaimedError, RunExistsError, RunNotFoundError, ThreadBusyError
@@ -59,8 +59,8 @@ def run_of(record: bytes, thread: str) -> str:
         raise DamagedStoreError(f"thread {thread!r}", "checksum mismatch")
     try:
         return _decoder.decode(memoryview(record)[4:])["run"]
-    except (ValidationError, LookupError):
-        raise DamagedStoreError(f"thread {thread!r}", "not the item of a thread") from None
+    except (DecodeError, LookupError):
+        raise DamagedStoreError(f"thread {thread!r}", "it has the content of another item") from None
 
 
 async def thread_after(store: Store, owner: str, thread: str, run_id: str) -> tuple[str, tuple[Change, ...]]:

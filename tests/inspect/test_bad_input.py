@@ -15,6 +15,7 @@ from graphagent.history import prune_runs, run_head
 from graphagent.inspect import _follow, _inspector, _watch
 from graphagent.inspect._follow import events
 from graphagent.llm import ToolCall
+from graphagent.log._header import WAITING, mark_key, thread_key
 from graphagent.memory import Concept, FactType, MultipleFacts, Notes, Scope, SingleFact, StoreMemoryProvider, Subject
 from graphagent.store import Delete, MemoryStore, Put
 from graphagent.testing import ScriptedModel
@@ -190,6 +191,21 @@ async def test_what_is_damaged_is_said_and_hides_nothing_else():
         assert "Which seat?" in inbox
         sent = {**form, "do": "answer", "value.row": "1", "value.side": '"aisle"', "value.quiet": "true"}
         assert (await client.post("/answer", data=sent)).status_code == 303
+
+
+async def test_an_item_that_has_the_content_of_another_one_is_damaged():
+    """Its checksum fits, and it is not what was written there; a page says so."""
+    store = await filled()
+    facts = StoreMemoryProvider(store)
+    await facts.save(SingleFact(Concept("city"), "Bergen"), Subject("user"), Scope.agent("desk"))
+    other = [item async for item in store.scan(("facts",))][-1]
+    async with looking(store) as client:
+        for view, key in (("threads", thread_key("ada", "ada & co")), ("inbox", mark_key(WAITING, "", "asks"))):
+            assert (await client.get(f"/{view}")).status_code == 200
+            await store.commit(Put(key, other.value))
+            answer = await client.get(f"/{view}")
+            assert answer.status_code == 500
+            assert "it has the content of another item" in answer.text
 
 
 class Removing(MemoryStore):
