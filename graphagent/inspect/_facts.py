@@ -1,4 +1,4 @@
-"""The pages of facts: what is known of whom, from where, how far it can be trusted, and what was known before."""
+"""The pages of facts: the known values with their sources and their trust, the history of each, and the form for another value."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ROWS = 200
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A fact that is known, and where it is kept."""
+    """A known fact, with the place where it is kept."""
 
     owner: str
     subject: Subject
@@ -56,11 +56,11 @@ class Known:
 
     @property
     def about(self) -> tuple[str, str, str]:
-        """Whose it is, whom it is about, and what."""
+        """Its owner, the name of its subject, and its keyword."""
         return self.owner, self.subject.name, self.fact.concept.keyword
 
     def fits(self, q: str) -> bool:
-        """Return whether all words stand somewhere in it."""
+        """Return whether the fact has all the words."""
         source = self.fact.source
         text = "\n".join(
             (
@@ -76,7 +76,7 @@ class Known:
 
 
 async def known_facts(provider: KeepingProvider, only: str | None) -> list[Known]:
-    """Return the facts that are known, of one owner or of all.
+    """Return the known facts of one owner, or of all.
 
     Raises:
         StoreError: they cannot be read.
@@ -101,7 +101,7 @@ def _provider(inspected: Inspected) -> KeepingProvider:
 
 
 async def facts(inspected: Inspected, request: Request) -> str:
-    """Return the page of the facts that are known. Its address has `q`, words; `trust`, a level; `from`, the first row.
+    """Return the page of the known facts. Its address has `q`, words; `trust`, a level; `from`, the first row.
 
     Raises:
         LookupError: facts are not shown.
@@ -132,7 +132,7 @@ async def facts(inspected: Inspected, request: Request) -> str:
     )
     if not shown:
         why = (
-            "No fact fits what you chose."
+            "No fact fits your search."
             if every
             else "Nothing is known yet. Facts that agents learn, or that you set, are shown here."
         )
@@ -148,9 +148,9 @@ async def facts(inspected: Inspected, request: Request) -> str:
 
 
 def competing(each: Known, every: Sequence[Known]) -> list[tuple[Known, str]]:
-    """Return the other values of the same fact, each with what the library decides between the two, by `resolve`.
+    """Return the other values of the same fact, each with the decision of `resolve` between the two, in words.
 
-    They are those in the same scope, and in scopes of another kind, which an agent may read together.
+    An agent may read values of the same scope and of scopes of another kind together.
     """
     found: list[tuple[Known, str]] = []
     for other in every:
@@ -164,7 +164,7 @@ def competing(each: Known, every: Sequence[Known]) -> list[tuple[Known, str]]:
 
 
 def _decided(each: Known, other: Known, told: Sequence[Fact]) -> str:
-    """Return what becomes of a fact where both are read, given what `resolve` says of them."""
+    """Return the decision between two values in words, given the facts that `resolve` returns."""
     narrow, wide = (_place(scope) for scope in sorted((each.scope, other.scope), key=lambda scope: scope.kind.width))
     there = f"the value of {wide}" if narrow == _place(each.scope) else "its own value"
     if isinstance(told[0], MultipleFacts):
@@ -224,7 +224,7 @@ class _Named:
 
     @property
     def query(self) -> dict[str, str]:
-        """Return it as it stands in an address."""
+        """The fact as it stands in an address."""
         given = {"keyword": self.concept.keyword, "subject": self.subject.name, "kind": self.scope.kind.value}
         return {**given, "scope": self.scope.name, "owner": self.owner}
 
@@ -233,11 +233,11 @@ async def _named(inspected: Inspected, given: Mapping[str, str]) -> _Named:
     """Return the fact that an address or a form names.
 
     Raises:
-        LookupError: nothing is known of it, or it is not shown, or nothing is named.
+        LookupError: the fact is not known, or not shown, or no fact is named.
     """
     provider, keyword, owner = _provider(inspected), given.get("keyword", ""), given.get("owner", "")
     if inspected.owner not in (None, owner):
-        raise LookupError("nothing is known of this here")
+        raise LookupError("this fact is not known here")
     try:
         concept, subject, owner = Concept(keyword), Subject(given.get("subject", "")), checked_owner(owner)
         scope = Scope(ScopeKind(given.get("kind", "")), given.get("scope", ""))
@@ -250,17 +250,17 @@ async def _named(inspected: Inspected, given: Mapping[str, str]) -> _Named:
 
 
 async def fact(inspected: Inspected, request: Request) -> str:
-    """Return the page of a fact, with all that was known of it, the newest first.
+    """Return the page of a fact, with all its versions, the newest first.
 
     Raises:
-        LookupError: nothing is known of it, or the address does not name one.
+        LookupError: the fact is not known, or the address does not name one.
         StoreError: it cannot be read.
     """
     return await _page_of(inspected, inspected.site(request), await _named(inspected, request.query_params))
 
 
 async def _page_of(inspected: Inspected, site: Site, named: _Named, wrong: str = "", text: str | None = None) -> str:
-    """Return the page of a fact; with what is wrong with a value that was sent, and that value."""
+    """Return the page of a fact; with the refusal of a value that was sent, and the value."""
     provider, past = _provider(inspected), named.past
     facts = await provider.load(named.concept, named.subject, named.scope, owner=named.owner)
     about: list[tuple[str, Child]] = [
@@ -301,7 +301,7 @@ def _known_value(named: _Named, facts: Sequence[Fact]) -> str:
 
 
 async def _known(inspected: Inspected, site: Site, named: _Named) -> list[Html]:
-    """Return the known values of a fact, each with what becomes of it where there are others."""
+    """Return the known values of a fact, each with the decisions between it and others."""
     about = (named.owner, named.subject.name, named.concept.keyword)
     every = [each for each in await known_facts(_provider(inspected), named.owner) if each.about == about]
     shown: list[Html] = []
@@ -348,11 +348,11 @@ def _history(site: Site, past: Sequence[FactVersion], known: Collection[str], ow
 
 
 async def set_value(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response:
-    """Save a value of a fact that a person gives, if the fact is as it was shown; a value that is not saved stays in the form.
+    """Save a value of a fact if the fact has the version that was shown. A value that is not saved stays in the form.
 
     Raises:
-        LookupError: nothing is known of the fact here.
-        StoreError: it could not be saved.
+        LookupError: the fact is not known here.
+        StoreError: it cannot be read or written.
     """
     site, provider, named = inspected.site(request), _provider(inspected), await _named(inspected, fields)
     last, several = named.past[0].version, named.concept.fact_type is FactType.MULTIPLE

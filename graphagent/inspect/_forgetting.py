@@ -1,4 +1,4 @@
-"""Where a fact or a note has been, and forgetting it: what that reaches stands in the page before it is asked for."""
+"""The places where a fact or a note has been, and forgetting it together with chosen ones of these places."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphagent.history import forget, reach
 from graphagent.inspect._forms import ConflictError, FormError, form, hidden
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, column, nothing, page, run_link, table
-from graphagent.inspect._notes import note_url, notes_of
+from graphagent.inspect._note import note_url, notes_of
 from graphagent.memory import Concept, Scope, ScopeKind, SingleFact, Subject
 from graphagent.memory.facts._types import checked_owner
 from graphagent.run import list_runs
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from graphagent.memory.facts._types import FactVersion
 
 _RUNS = 200
-"""Runs that are read where nobody asks for more."""
+"""Runs that are read unless a person asks for all."""
 _VALUES = 100
-"""Values of which one can be chosen."""
+"""How many values of a fact a person can choose from."""
 _COUNTED = {"facts": "version", "notes": "note", "runs": "run", "threads": "thread", "cached": "cached value"}
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """What is looked for, and can be forgotten: a note, a fact, or all facts about somebody. Addresses and forms name it."""
+class Target:
+    """A note, a fact, or all facts about a subject, as addresses and forms name it."""
 
     owner: str
     note: str = ""
     keyword: str = ""
-    """Of a fact; empty: all facts about the subject."""
+    """The keyword of a fact; empty: all facts about the subject."""
     subject: str = ""
     kind: str = ""
-    """The kind of the scope; empty: all scopes."""
+    """The kind of the scope of a fact; empty: all scopes."""
     scope: str = ""
 
     def query(self) -> dict[str, str]:
@@ -58,7 +58,7 @@ class Chosen:
         """Return it as `reach` and `forget` take it.
 
         Raises:
-            LookupError: it names nothing.
+            LookupError: neither a fact nor a note is named.
         """
         if self.note:
             return {"owner": self.owner, "notes": [self.note]}
@@ -68,7 +68,7 @@ class Chosen:
                 "scope": Scope(ScopeKind(self.kind), self.scope) if self.kind else None,
             }  # fmt: skip
         except ValueError:
-            raise LookupError("this address names no fact and no note") from None
+            raise LookupError("this address names neither a fact nor a note") from None
 
     def name(self) -> str:
         """Return it as a phrase."""
@@ -78,38 +78,38 @@ class Chosen:
         return f"the fact {self.keyword!r} {about}" if self.keyword else f"all that is known {about}"
 
     def page(self, site: Site) -> str:
-        """Return the address of the page of it."""
+        """Return the address of its page."""
         if self.note:
             return note_url(site, self.note, self.owner)
         return site.url("fact", **self.query()) if self.keyword else site.url("facts", q=self.subject)
 
 
-async def _chosen(inspected: Inspected, given: Mapping[str, str]) -> tuple[Chosen, int, list[FactVersion]]:
-    """Return what an address or a form names, how many versions there are of it, and those of a fact.
+async def _target(inspected: Inspected, given: Mapping[str, str]) -> tuple[Target, int, list[FactVersion]]:
+    """Return the note or the fact that an address or a form names, the number of its versions, and the versions of a fact.
 
     Raises:
         LookupError: it is not here, or is not shown.
     """
-    chosen = Chosen(**{name: given.get(name, "") for name in ("owner", "note", "keyword", "subject", "kind", "scope")})
-    options = chosen.options()
-    if chosen.note:
-        seen = await notes_of(inspected, chosen.owner, given.get("source", ""))
-        return chosen, len(await seen.view.history(chosen.note)) + 1, []
-    if inspected.facts is None or inspected.owner not in (None, chosen.owner):
-        raise LookupError("nothing is known of this here")
+    target = Target(**{name: given.get(name, "") for name in ("owner", "note", "keyword", "subject", "kind", "scope")})
+    options = target.options()
+    if target.note:
+        seen = await notes_of(inspected, target.owner, given.get("source", ""))
+        return target, len(await seen.view.history(target.note)) + 1, []
+    if inspected.facts is None or inspected.owner not in (None, target.owner):
+        raise LookupError("this fact is not known here")
     past: list[FactVersion] = []
-    if chosen.keyword and chosen.kind:
+    if target.keyword and target.kind:
         past = await inspected.facts.history(
-            options["concept"], options["subject"], options["scope"], owner=chosen.owner
+            options["concept"], options["subject"], options["scope"], owner=target.owner
         )
-        return chosen, _some(len(past)), past
-    records: Any = inspected.facts.export(owner=chosen.owner)
-    return chosen, _some(len([each async for each in records if each["subject"] == chosen.subject])), []
+        return target, _some(len(past)), past
+    records: Any = inspected.facts.export(owner=target.owner)
+    return target, _some(len([each async for each in records if each["subject"] == target.subject])), []
 
 
 def _some(count: int) -> int:
     if not count:
-        raise LookupError("nothing is known of this here; it may have been forgotten")
+        raise LookupError("this fact is not known here; it may have been forgotten")
     return count
 
 
@@ -118,43 +118,43 @@ def _places(inspected: Inspected) -> list[Any]:
 
 
 async def reached(inspected: Inspected, request: Request) -> str:
-    """Return the page of what a fact or a note has reached, with the form that forgets it. With `all`, every run is read.
+    """Return the page of the places where a fact or a note has been, with the form that forgets it. With `all`, every run is read.
 
     Raises:
         LookupError: it is not here.
         StoreError: something cannot be read.
     """
     site, query = inspected.site(request), request.query_params
-    chosen, versions, past = await _chosen(inspected, query)
+    target, versions, past = await _target(inspected, query)
     newest = None if query.get("all") else _RUNS
-    found = await reach(*_places(inspected), **chosen.options(), newest=newest)
-    runs = sum(not head.parent for head in await list_runs(inspected.runs, owner=chosen.owner))
+    found = await reach(*_places(inspected), **target.options(), newest=newest)
+    runs = sum(not head.parent for head in await list_runs(inspected.runs, owner=target.owner))
     read = runs if newest is None else min(runs, newest)
     said: list[Child] = [
         f"{read:,} of {counted(runs, 'run')} were looked at. " if read < runs else f"{counted(runs, 'run')} looked at. "
     ]
     if read < runs:
-        said.append(tag("a", "Look at all", href=site.url("reach", **chosen.query(), all=1)))
-    head = f"Where {chosen.name()} has been"
-    listed = [_row(site, chosen, each, place) for place, each in enumerate(found)]
+        said.append(tag("a", "Look at all", href=site.url("reach", **target.query(), all=1)))
+    head = f"Where {target.name()} has been"
+    listed = [_row(site, target, each, place) for place, each in enumerate(found)]
     columns: list[Html | str] = ["Where", "How"]
     if site.form:
         columns.insert(0, column(tag("span", "Forget, too", class_="unseen")))
     places = table("Where it has been", columns, listed, "reached") if listed else nothing("It appears in nothing else that is stored here.")  # fmt: skip
     body: list[Child] = [tag("p", said, class_="sub"), places]
     if site.form:
-        fields = {**chosen.query(), "all": query.get("all", ""), "source": query.get("source", "")}
+        fields = {**target.query(), "all": query.get("all", ""), "source": query.get("source", "")}
         forgetting: list[Child] = [
-            _question(chosen, versions, past),
+            _question(target, versions, past),
             tag("p", tag("button", "Forget it", type="submit", class_="bad")),
         ]
         body = [form(site, "forget", fields, body, tag("section", forgetting))]
-    crumb = tag("p", tag("a", chosen.name(), href=chosen.page(site)), " / where it has been", class_="crumb")
-    return page(site, head, crumb, tag("h1", head), body, view="notes" if chosen.note else "facts")
+    crumb = tag("p", tag("a", target.name(), href=target.page(site)), " / where it has been", class_="crumb")
+    return page(site, head, crumb, tag("h1", head), body, view="notes" if target.note else "facts")
 
 
-def _row(site: Site, chosen: Chosen, each: Reached, place: int) -> Html:
-    what, how = _what(site, chosen.owner, each), _how(site, chosen.owner, each)
+def _row(site: Site, target: Target, each: Reached, place: int) -> Html:
+    what, how = _what(site, target.owner, each), _how(site, target.owner, each)
     cells: list[Child] = [what, how]
     if site.form:
         field = tag(
@@ -174,14 +174,14 @@ def _what(site: Site, owner: str, each: Reached) -> Child:
         return ["note ", link]
     if each.kind == "cached":
         return f"{counted(each.count, 'cached value')} of this owner"
-    fact = Chosen(owner, "", each.keyword, each.subject.name if each.subject else "")
+    fact = Target(owner, "", each.keyword, each.subject.name if each.subject else "")
     kind, scope = (each.scope.kind.value, each.scope.name) if each.scope else ("", "")
     url = site.url("fact", **{**fact.query(), "kind": kind, "scope": scope})
     return ["fact ", tag("a", each.keyword, href=url) if site.facts else each.keyword, f" about {fact.subject}"]
 
 
 def _how(site: Site, owner: str, each: Reached) -> list[Child]:
-    """Return what a run, a fact or a note has to do with it, with links to the prompts."""
+    """Return how a run, a fact or a note has it, with links to the prompts."""
     if each.kind == "cached":
         return ["erased in any case, since one may repeat it"]
     said: list[Child] = []
@@ -207,10 +207,10 @@ def _how(site: Site, owner: str, each: Reached) -> list[Child]:
     return [[tag("br") if place else None, part] for place, part in enumerate(said)]
 
 
-def _question(chosen: Chosen, versions: int, past: Sequence[FactVersion]) -> list[Child]:
+def _question(target: Target, versions: int, past: Sequence[FactVersion]) -> list[Child]:
     counts = counted(versions, "version")
     said = (
-        f"{counts} of {chosen.name()} and what you chose above are erased from the disk, for good. What you did not choose stays. "
+        f"{counts} of {target.name()} and what you chose above are erased from the disk, for good. What you did not choose stays. "
         "Prompts of earlier runs then have [forgotten] in its place. Copies and backups are out of reach."
     )
     if not _has_several(past):
@@ -229,21 +229,21 @@ def _question(chosen: Chosen, versions: int, past: Sequence[FactVersion]) -> lis
 
 
 async def forgetting(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response:
-    """Forget a fact, a value of it, or a note, with the chosen part of what it has reached; the answer leads to the receipt.
+    """Forget a fact, a value of it, or a note, and the chosen places where it has been. The answer leads to the receipt.
 
     Raises:
-        ConflictError: something chosen is not there any more, or the fact has changed since the page was made.
+        ConflictError: a chosen place does not exist any more, or the fact has changed since the page was made.
         LookupError: it is not here.
         RunClaimedError: a chosen run is being executed.
     """
     site, places = inspected.site(request), _places(inspected)
-    chosen, _, past = await _chosen(inspected, fields)
+    target, _, past = await _target(inspected, fields)
     value = _value(past, fields)
     named = {each for name, each in fields.items() if name.startswith("also-")}
     also: list[Reached] = []
     if named:
         newest = None if fields.get("all") else _RUNS
-        found = await reach(*places, **chosen.options(), newest=newest)
+        found = await reach(*places, **target.options(), newest=newest)
         also = [each for each in found if f"{each.kind} {each.id}" in named]
         if len({f"{each.kind} {each.id}" for each in also}) < len(named):
             raise ConflictError(
@@ -252,17 +252,17 @@ async def forgetting(inspected: Inspected, request: Request, fields: Mapping[str
     receipt = Receipt()
     try:
         if value is not None and inspected.facts is not None:
-            parts = {"more": await forget(*places, owner=chosen.owner, also=also)} if also else {}
-            parts["value"] = await inspected.facts.forget(**chosen.options(), value=value)
+            parts = {"more": await forget(*places, owner=target.owner, also=also)} if also else {}
+            parts["value"] = await inspected.facts.forget(**target.options(), value=value)
             receipt = Receipt.of(parts)
         else:
-            receipt = await forget(*places, **chosen.options(), also=also)
+            receipt = await forget(*places, **target.options(), also=also)
     except NotForgottenError as error:
         rest = tag("p", "Some of it is left. Forget it again when the store works; that does the rest.", class_="error")
         said = [tag("h1", "Not all is forgotten"), rest, tag("ul", [tag("li", why) for why in error.left.values()])]
         return HTMLResponse(page(site, "Not all is forgotten", said, _receipt(error.receipt.counts())), 503)
     left = {name: count for name, count in receipt.counts().items() if count}
-    return RedirectResponse(site.url("forgotten", **left, of="note" if chosen.note else "fact"), 303)
+    return RedirectResponse(site.url("forgotten", **left, of="note" if target.note else "fact"), 303)
 
 
 def _value(past: Sequence[FactVersion], fields: Mapping[str, str]) -> str | None:

@@ -62,15 +62,15 @@ def _question(inspected: Inspected, site: Site, pending: PendingQuestion, wrong:
     ]
     if pending.owner:
         about.append(f" · of {pending.owner}")
-    since = tag("p", about, " · since ", _words.moment(int(pending.since.timestamp() * 1000)), class_="sub")
+    since = tag("p", about, " · since ", _words.when(pending.since), class_="sub")
     due = None
     if pending.deadline is not None:
-        at = int(pending.deadline.timestamp() * 1000)
+        left = max(pending.deadline.timestamp() - _clock.now() / 1000, 0)
         due = tag(
             "p",
             "Until ",
-            _words.moment(at),
-            f", in {_words.duration(max(at - _clock.now(), 0) / 1000)}",
+            _words.when(pending.deadline),
+            f", in {_words.duration(left)}",
             class_="why waiting",
         )
     subject = None if question.about in (None, "") or question.call is not None else tag("pre", text_of(question.about))

@@ -45,6 +45,7 @@ from graphagent.inspect import (
     _graph,
     _inbox,
     _list,
+    _note,
     _notes,
     _run,
     _several,
@@ -76,6 +77,7 @@ _PAGES = (
     _inbox,
     _facts,
     _notes,
+    _note,
     _forgetting,
     _run,
     _entry,
@@ -86,7 +88,7 @@ _PAGES = (
     _graph,
     _follow,
 )
-_ACTING = (_acts, _several, _forking, _inbox, _facts, _notes, _forgetting)
+_ACTING = (_acts, _several, _forking, _inbox, _facts, _note, _forgetting)
 _FILES = {"inspect.css": "text/css", "inspect.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (ConflictError, 409),

@@ -76,6 +76,11 @@ def moment(milliseconds: int) -> Html:
     )
 
 
+def when(then: datetime) -> Html:
+    """Return a time, as `moment` does."""
+    return moment(round(then.timestamp() * 1000))
+
+
 def title(head: RunHeader) -> str:
     """Return the beginning of the task of a run, with a mark where it goes on: headers of earlier versions have none."""
     is_cut = len(head.title) == _TITLE and not head.title.endswith("…")
