@@ -17,8 +17,9 @@ from graphagent.history import family, list_threads, run_owners
 from graphagent.inspect import _words
 from graphagent.inspect._chosen import Chosen
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, nothing, page
-from graphagent.inspect._several import around, box
+from graphagent.inspect._layout import Site, column, nothing, page, table
+from graphagent.inspect._several import around, box, has_box
+from graphagent.inspect._timeline import legend
 from graphagent.run import list_runs
 
 if TYPE_CHECKING:
@@ -71,7 +72,10 @@ async def runs(inspected: Inspected, request: Request) -> str:
     several = len(owners) > 1
     body: list[Child] = [_head(site, chosen, counts, owners if several else [])]
     if shown:
-        body.append(around(site, shown, _table(site, shown, parts, owners=several)))
+        body += [
+            around(site, shown, _table(site, shown, parts, owners=several)),
+            legend("Shape, each from its start to its end"),
+        ]
     else:
         body.append(_empty(site, chosen, len(whole)))
     if len(later) > len(shown):
@@ -163,35 +167,31 @@ def _empty(site: Site, chosen: Chosen, others: int) -> Html:
 def _table(
     site: Site, heads: Sequence[RunHeader], parts: Mapping[tuple[str, str], list[RunHeader]], *, owners: bool
 ) -> Html:
-    names = ("Task", "State", "Shape", "Worked", "Turns", "Tokens", "Cost")
-    head = tag(
-        "tr", [tag("th", name, scope="col", class_="n" if place > 2 else None) for place, name in enumerate(names)]
-    )
+    boxes = any(has_box(site, each) for each in heads)
+    columns = [column(tag("span", "Chosen", class_="unseen"), class_="pick")] if boxes else []
+    columns += [*map(column, ("Task", "State", "Shape")), *(column(each, class_="n") for each in ("Worked", "Turns", "Tokens", "Cost"))]  # fmt: skip
     body: list[Child] = []
     for day, of_day in groupby(heads, key=_words.day):
-        body.append(tag("tr", tag("th", day, colspan=len(names), scope="rowgroup"), class_="day"))
+        body.append(tag("tr", tag("th", day, colspan=len(columns), scope="rowgroup"), class_="day"))
         for each in of_day:
-            body.append(_row(site, each, owners=owners))
+            body.append(_row(site, each, owners=owners, boxes=boxes))
             below = parts.get((each.owner, each.run_id), [])
-            body += [_row(site, part, owners=False) for part in below[:_PARTS]]
+            body += [_row(site, part, owners=False, boxes=boxes) for part in below[:_PARTS]]
             if len(below) > _PARTS:
                 more = counted(len(below) - _PARTS, "sub-agent")
                 link = tag("a", f"{more} more", href=_run_url(site, each))
-                body.append(tag("tr", tag("td", link, colspan=len(names)), class_="part"))
-    return tag(
-        "table",
-        tag("caption", "Runs, the newest first", class_="unseen"),
-        tag("thead", head),
-        tag("tbody", body),
-        class_="runs",
-    )
+                empty = tag("td", class_="pick") if boxes else None
+                body.append(
+                    tag("tr", empty, tag("td", link, colspan=len(columns) - boxes, class_="what"), class_="part")
+                )
+    return table("Runs, the newest first", columns, body, "runs")
 
 
 def _run_url(site: Site, head: RunHeader) -> str:
     return site.url("run", id=head.run_id, owner=head.owner)
 
 
-def _row(site: Site, head: RunHeader, *, owners: bool) -> Html:
+def _row(site: Site, head: RunHeader, *, owners: bool, boxes: bool) -> Html:
     below: list[Child] = [tag("code", head.run_id.removeprefix(f"{head.parent}/") if head.parent else head.run_id)]
     if head.strategy:
         below.append(tag("a", head.strategy, href=site.url("runs", strategy=head.strategy)))
@@ -212,10 +212,10 @@ def _row(site: Site, head: RunHeader, *, owners: bool) -> Html:
         loading="lazy",
     )
     return tag(
-        "tr", tag("td", box(site, head), title, tag("div", below, class_="sub"), why, class_="what"),
+        "tr", tag("td", box(site, head), class_="pick") if boxes else None, tag("td", title, tag("div", below, class_="sub"), why, class_="what"),
         tag("td", _words.state(head), tag("div", _words.moment(head.started), class_="sub"), class_="when", data_run=f"{head.owner}\n{head.run_id}" if head.status == "running" else None),
         tag("td", None if head.damaged or not head.begun else image, class_="shape"),
-        *(tag("td", text, class_="n", data_name=name) for name, text in (
+        *(tag("td", text, class_="n", data_name=None if text == "–" else name) for name, text in (
             ("worked", _words.duration(head.seconds) if head.seconds else "–"), ("turns", _words.amount(head.turns)),
             ("tokens", _words.amount(head.tokens)), ("cost", _words.money(head.cost)),
         )),
@@ -240,18 +240,10 @@ async def threads(inspected: Inspected, request: Request) -> str:
         return page(site, "Threads", tag("div", tag("h1", "Threads"), class_="head"), said, view="threads")
     fresh = _fresh(site, Chosen(), inspected.changed.number)
     rows = [_thread(site, each, owners=len(owners) > 1) for each in found[:_THREADS]]
-    names = ("Thread", "State", "Runs")
-    head = tag("tr", [tag("th", name, scope="col", class_="n" if name == "Runs" else None) for name in names])
     left = len(found) - len(rows)
     rest = nothing(f"{counted(left, 'thread')} more; graphagent runs threads lists all.") if left else None
-    table = tag(
-        "table",
-        tag("caption", "Threads, the latest first", class_="unseen"),
-        tag("thead", head),
-        tag("tbody", rows),
-        class_="runs",
-    )
-    return page(site, "Threads", tag("div", tag("h1", "Threads"), class_="head"), table, rest, fresh, view="threads")
+    shown = table("Threads, the latest first", ("Thread", "State", column("Runs", class_="n")), rows, "runs")
+    return page(site, "Threads", tag("div", tag("h1", "Threads"), class_="head"), shown, rest, fresh, view="threads")
 
 
 _THREADS = 200

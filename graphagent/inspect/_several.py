@@ -38,7 +38,7 @@ _KEPT = 20
 
 def box(site: Site, head: RunHeader) -> Html | None:
     """Return the box with which a run is chosen; None if it can be neither resumed nor ended."""
-    if not _can(site, head):
+    if not has_box(site, head):
         return None
     label = f"Choose {_words.title(head)}"
     return tag("input", type="checkbox", name=f"{_PREFIX}{_named(head)}", aria_label=label)
@@ -46,21 +46,24 @@ def box(site: Site, head: RunHeader) -> Html | None:
 
 def around(site: Site, shown: Sequence[RunHeader], listed: Html) -> Html:
     """Return a table of runs inside of the form that resumes or ends the chosen ones."""
-    able = [head for head in shown if _can(site, head)]
+    able = [head for head in shown if has_box(site, head)]
     if not able:
         return listed
     every = tag(
-        "label", tag("input", type="checkbox", name="all", value="shown", data_all=True), f" All {len(able)} shown"
+        "label",
+        tag("input", type="checkbox", name="all", value="shown", data_all=True),
+        f" Select {'the one' if len(able) == 1 else f'all {len(able)}'} that can be resumed or ended",
     )
     buttons = [
-        tag("button", label, type="submit", name="do", value=value)
-        for value, label in (("resume", "Resume"), ("ask", "End…"))
+        tag("button", label, type="submit", name="do", value=value, data_counted=of_some)
+        for value, label, of_some in (("resume", "Resume", "Resume #"), ("ask", "End…", "End #…"))
     ]
     bar = tag("p", every, buttons, class_="several")
     return form(site, "several", {"shown": f"[{','.join(map(_named, able))}]"}, bar, listed)
 
 
-def _can(site: Site, head: RunHeader) -> bool:
+def has_box(site: Site, head: RunHeader) -> bool:
+    """Return whether a run can be chosen: it can be resumed or ended."""
     return bool(site.form) and not head.parent and head.status in ENDED
 
 

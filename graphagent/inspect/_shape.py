@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from graphagent.inspect._inspected import Inspected, Views
 
 _COLOURS = {
-    "node": "#7b8798",
-    "memory": "#3f8f5f",
-    "model": "#7c5ce0",
-    "tool": "#0f8b93",
-    "agent": "#0f8b93",
+    "node": "#8491a6",
+    "memory": "#3f9f66",
+    "model": "#8465ea",
+    "tool": "#12989f",
+    "agent": "#12989f",
     "person": "#c1821a",
     "sleep": "#c1821a",
 }
@@ -49,15 +49,16 @@ def shape(spans: Sequence[Span]) -> str:
         lane = min(lane, _LANES - 1)
         lanes[lane] = max(lanes[lane], span.ended)
         bars += [
-            (lane, *scale.bar(part, 1.0), _FAILED if part.problem else _COLOURS[span.kind]) for part in span.attempts
+            (lane, *scale.bar(part, 1.5), _FAILED if part.problem else _COLOURS[span.kind]) for part in span.attempts
         ]
     height = _HEIGHT / max(len(lanes), 2)
+    above = (_HEIGHT - height * max(len(lanes), 1)) / 2
     drawn = [
-        tag("rect", x=f"{x}%", width=f"{width}%", y=round(lane * height + 0.5, 2), height=round(height - 1, 2), rx=1, fill=colour,
+        tag("rect", x=f"{x}%", width=f"{width}%", y=round(above + lane * height + 0.5, 2), height=round(height - 1, 2), rx=1, fill=colour,
             fill_opacity="0.55" if colour == _COLOURS[WAITS[0]] else None)
         for lane, x, width, colour in _merged(bars)
     ]  # fmt: skip
-    ground = tag("rect", width="100%", height=_HEIGHT, rx=2, fill=_COLOURS["node"], fill_opacity="0.15")
+    ground = tag("rect", width="100%", y=above, height=_HEIGHT - 2 * above, rx=2, fill=_COLOURS["node"], fill_opacity="0.2")  # fmt: skip
     return tag("svg", ground, drawn, xmlns="http://www.w3.org/2000/svg", width=148, height=_HEIGHT).text
 
 

@@ -50,11 +50,16 @@ def timeline(site: Site, head: RunHeader, spans: Sequence[Span], *, first: int, 
         None if site.is_file else tag("nav", choices, class_="chips", aria_label="Rows"), class_="bar",
     )  # fmt: skip
     rows = table(site, head, spans, first=first, show=show, chosen=chosen)
-    legend = [tag("li", word, class_=f"kind of-{name}") for name, word in _LEGEND]
     more = pages(site, head, "spans", first, total, show=show)
     return tag(
-        "section", bar, rows if total else nothing("No row is of this kind."), more, tag("ul", legend, class_="legend sub"), class_="when",
+        "section", bar, rows if total else nothing("No row is of this kind."), more, legend(), class_="when",
     )  # fmt: skip
+
+
+def legend(what: str = "") -> Html:
+    """Return which colour stands for what, after the words that say of what it is."""
+    shown = [tag("li", word, class_=f"kind of-{name}") for name, word in _LEGEND]
+    return tag("ul", tag("li", what) if what else None, shown, class_="legend sub")
 
 
 def table(site: Site, head: RunHeader, spans: Sequence[Span], *, first: int, show: str, chosen: int = 0) -> Html:

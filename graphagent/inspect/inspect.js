@@ -93,7 +93,18 @@ function shut(target = null) {
 const every = document.querySelector("[data-all]");
 const boxes = () => [...every.form.querySelectorAll("tbody input[type=checkbox]")];
 every?.addEventListener("change", () => boxes().forEach((each) => (each.checked = every.checked)));
-every?.form.addEventListener("change", () => (every.checked = boxes().every((each) => each.checked)));
+every?.form.addEventListener("change", countChosen);
+
+function countChosen() {
+  const chosen = boxes().filter((each) => each.checked).length;
+  every.checked = chosen === boxes().length;
+  for (const each of every.form.querySelectorAll("[data-counted]")) {
+    each.disabled = !chosen;
+    each.textContent = each.dataset.counted.replace(chosen ? "#" : " #", chosen || "");
+  }
+}
+
+if (every) countChosen();
 
 // A row of a timeline: its step is shown beside it, and the address says which.
 const beside = document.getElementById("step");

@@ -187,16 +187,20 @@ async def test_a_run_that_grows_while_it_is_looked_at(anyio_backend):
 
 
 async def test_runs_are_chosen_and_resumed_with_keys_alone(anyio_backend):
-    """The report of what became of them leads to each, which has gone on; the box of all ticks each of them."""
+    """The report of what became of them leads to each, which has gone on; the box of all ticks each of them. A key is named where it does something, and a button says of how many."""
     shop = Shop(store := MemoryStore())
     await shop.fail("17", "18")
     shop.there = shop.sent = True
     async with browsing(store, agents=[shop.agent]) as page:
+        choose = page.locator("footer").get_by_text("choose the run")
+        assert not await choose.is_visible()
         await page.keyboard.press("j")
+        assert await choose.is_visible()
         await page.keyboard.press("x")
         boxes = page.locator("tbody input[type=checkbox]")
         assert [await each.is_checked() for each in await boxes.all()] == [True, False]
-        await page.get_by_label("All 2 shown").check()
+        assert await page.get_by_role("button", name="Resume 1").is_enabled()
+        await page.get_by_label("Select all 2 that can be resumed or ended").check()
         assert [await each.is_checked() for each in await boxes.all()] == [True, True]
         await page.keyboard.press("Tab")
         await page.keyboard.press("Enter")
