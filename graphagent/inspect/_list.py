@@ -72,8 +72,9 @@ async def runs(inspected: Inspected, request: Request) -> str:
     several = len(owners) > 1
     body: list[Child] = [_head(site, chosen, counts, owners if several else [])]
     if shown:
+        none = request.query_params.get("chosen") == "none"
         body += [
-            around(site, shown, _table(site, shown, parts, owners=several)),
+            around(site, shown, _table(site, shown, parts, owners=several), none=none),
             legend("Shape, each from its start to its end"),
         ]
     else:

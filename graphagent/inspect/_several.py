@@ -17,7 +17,7 @@ from graphagent.errors import GraphAgentError
 from graphagent.history import run_head
 from graphagent.inspect import _words
 from graphagent.inspect._acts import ENDED, end_here, resume_here
-from graphagent.inspect._forms import ConflictError, FormError, form
+from graphagent.inspect._forms import FormError, form
 from graphagent.inspect._inspected import Outcome
 from graphagent.inspect._layout import Site, page, table
 
@@ -44,8 +44,8 @@ def box(site: Site, head: RunHeader) -> Html | None:
     return tag("input", type="checkbox", name=f"{_PREFIX}{_named(head)}", aria_label=label)
 
 
-def around(site: Site, shown: Sequence[RunHeader], listed: Html) -> Html:
-    """Return a table of runs inside of the form that resumes or ends the chosen ones."""
+def around(site: Site, shown: Sequence[RunHeader], listed: Html, *, none: bool) -> Html:
+    """Return a table of runs inside of the form that resumes or ends the chosen ones; `none` says that none was chosen when it was sent."""
     able = [head for head in shown if has_box(site, head)]
     if not able:
         return listed
@@ -58,7 +58,12 @@ def around(site: Site, shown: Sequence[RunHeader], listed: Html) -> Html:
         tag("button", label, type="submit", name="do", value=value, data_counted=of_some)
         for value, label, of_some in (("resume", "Resume", "Resume #"), ("ask", "End…", "End #…"))
     ]
-    bar = tag("p", every, buttons, class_="several")
+    said = (
+        tag("span", "No run was chosen: tick the boxes before their tasks first.", role="alert", class_="error")
+        if none
+        else None
+    )
+    bar = tag("p", every, buttons, said, class_="several")
     return form(site, "several", {"shown": f"[{','.join(map(_named, able))}]"}, bar, listed)
 
 
@@ -74,6 +79,8 @@ def _named(head: RunHeader | Outcome) -> str:
 async def several(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response | str:
     """Resume the chosen runs, ask whether they are to be ended, or end them."""
     chosen, site = _chosen(fields), inspected.site(request)
+    if not chosen:
+        return RedirectResponse(site.url("runs", chosen="none"), 303)
     match fields.get("do"):
         case "resume":
             outcomes = await _each(inspected, chosen, resume_here)
@@ -95,7 +102,6 @@ def _chosen(fields: Mapping[str, str]) -> list[tuple[str, str]]:
 
     Raises:
         FormError: it is not a form of the list.
-        ConflictError: it names no run.
     """
     given = [name.removeprefix(_PREFIX) for name in fields if name.startswith(_PREFIX)]
     text = fields.get("shown", "") if fields.get("all") == "shown" else f"[{','.join(given)}]"
@@ -105,10 +111,7 @@ def _chosen(fields: Mapping[str, str]) -> list[tuple[str, str]]:
         found = None
     if not isinstance(found, list) or not all(map(_is_name, cast("list[object]", found))):
         raise FormError("This form does not say which runs are meant; load the page again.")
-    chosen = list(dict.fromkeys((owner, run_id) for owner, run_id in cast("list[list[str]]", found)))
-    if not chosen:
-        raise ConflictError("No run was chosen: choose some with the boxes before their tasks, or all that are shown.")
-    return chosen
+    return list(dict.fromkeys((owner, run_id) for owner, run_id in cast("list[list[str]]", found)))
 
 
 def _is_name(found: object) -> bool:

@@ -66,6 +66,11 @@ class Span:
     inside: list[Span] = field(default_factory=lambda: list[Span](), repr=False)
 
     @property
+    def names(self) -> tuple[str, str]:
+        """Its name and its second name, which may be empty: a turn and a tool say more than their node."""
+        return (self.about, self.label) if self.about and self.kind not in WAITS else (self.label, self.about)
+
+    @property
     def began(self) -> int:
         """When its first attempt began."""
         return self.attempts[0].began

@@ -41,9 +41,9 @@ def step(site: Site, stored: StoredRun, spans: Sequence[Span], at: int, of: str 
     if span is not None and span.entry:
         place = next(place for place, each in enumerate(stored.entries) if each.number == span.entry)
     entry = stored.entries[place]
-    name = entry.where or entry.kind if span is None else span.label
+    name, second = (entry.where or entry.kind, "") if span is None else span.names
     kind = "node" if span is None else "failed" if span.problem else span.kind
-    about = None if span is None or not span.about else tag("span", f" · {span.about}", class_="sub")
+    about = tag("span", f" · {second}", class_="sub") if second else None
     numbers: list[tuple[str, Child]] = [] if span is None else [("took", said_of(span))]
     if model := next((each["model"] for each in entry.data.get("charges", ()) if each.get("model")), ""):
         numbers.append(("model", model))

@@ -121,7 +121,8 @@ def _axis(site: Site, scale: Scale) -> Html:
 
 def _row(site: Site, head: RunHeader, span: Span, scale: Scale, chosen: int) -> Html:
     entry = span.entry or span.begun
-    label: Child = [span.label, tag("span", f" {span.about}", class_="sub") if span.about else None]
+    name, second = span.names
+    label: Child = [name, tag("span", f" {second}", class_="sub") if second else None]
     if site.is_file:
         link = tag("a", label, href=url_of(site, head, "entry", n=entry))
     else:

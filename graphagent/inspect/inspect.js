@@ -94,6 +94,7 @@ const every = document.querySelector("[data-all]");
 const boxes = () => [...every.form.querySelectorAll("tbody input[type=checkbox]")];
 every?.addEventListener("change", () => boxes().forEach((each) => (each.checked = every.checked)));
 every?.form.addEventListener("change", countChosen);
+if (every) addEventListener("pageshow", countChosen); // a browser that goes back ticks boxes again
 
 function countChosen() {
   const chosen = boxes().filter((each) => each.checked).length;
@@ -103,8 +104,6 @@ function countChosen() {
     each.textContent = each.dataset.counted.replace(chosen ? "#" : " #", chosen || "");
   }
 }
-
-if (every) countChosen();
 
 // A row of a timeline: its step is shown beside it, and the address says which.
 const beside = document.getElementById("step");

@@ -168,9 +168,9 @@ async def test_a_run_that_grows_while_it_is_looked_at(anyio_backend):
         await page.get_by_text("Show what became of it").wait_for()
         assert await page.locator(".journal").is_visible()
         assert await rows.locator("th").all_inner_texts() == [
-            "llm_request turn 1",
-            "execute_tools wait",
-            "llm_request turn 2",
+            "turn 1 llm_request",
+            "wait execute_tools",
+            "turn 2 llm_request",
         ]
         assert await page.evaluate(
             "document.activeElement.closest('tr') === document.querySelector('.timeline tbody tr')"
