@@ -1,4 +1,4 @@
-"""The names of the semantic conventions for generative AI, and the attributes of requests, answers and messages by these names.
+"""The names of the semantic conventions for generative AI: attributes of requests, answers and messages, and instruments of metrics.
 
 The conventions are in development. Their package changes the names with each of its versions, so they are constants here.
 """
@@ -16,6 +16,10 @@ from graphagent.llm._messages import sendable
 from graphagent.llm._wrappers import inner_models
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from opentelemetry.metrics import Counter, Histogram, Meter
+
     from graphagent.llm import ModelRequest, ModelResponse
     from graphagent.protocols import Embedder, Model
 
@@ -40,6 +44,9 @@ _PROVIDERS = {"google": "gcp.gemini", "mistral": "mistral_ai", "moonshot": "moon
 """The names of families of servers in the conventions, if they differ."""
 _MOST = 2**63 - 1
 """The largest number that the protocol of OpenTelemetry carries."""
+_SECONDS = [0.01 * 2**number for number in range(14)]
+_LONG = [0.1 * 2**number for number in range(13)]
+_CALLS = [2**number for number in range(8)]
 
 
 def is_content_wanted() -> bool:
@@ -90,13 +97,13 @@ def response_attributes(response: ModelResponse) -> dict[str, Any]:
     usage = response.usage
     told: dict[str, Any] = {
         "gen_ai.response.finish_reasons": (response.finish_reason,),
-        "gen_ai.usage.input_tokens": whole(usage.input_tokens),
-        "gen_ai.usage.output_tokens": whole(usage.output_tokens),
+        "gen_ai.usage.input_tokens": _whole(usage.input_tokens),
+        "gen_ai.usage.output_tokens": _whole(usage.output_tokens),
     }
     if usage.cached_tokens:
-        told["gen_ai.usage.cache_read.input_tokens"] = whole(usage.cached_tokens)
+        told["gen_ai.usage.cache_read.input_tokens"] = _whole(usage.cached_tokens)
     if usage.reasoning_tokens:
-        told["gen_ai.usage.reasoning.output_tokens"] = whole(usage.reasoning_tokens)
+        told["gen_ai.usage.reasoning.output_tokens"] = _whole(usage.reasoning_tokens)
     if usage.cost:
         told["graphagent.usage.cost"] = float(usage.cost)
     if response.failed:
@@ -127,10 +134,60 @@ def json_text(value: Any) -> str:
     return to_json(value, fallback=lambda other: f"<{type(other).__name__}>", inf_nan_mode="strings").decode()
 
 
-def whole(number: int) -> int:
+def _whole(number: int) -> int:
     """Return a number of tokens, or the largest number that can be carried."""
     return min(number, _MOST)
 
 
 def _number(value: object) -> float:
     return value if isinstance(value, int | float) else 0
+
+
+class Instruments:
+    """The instruments of the metrics.
+
+    Args:
+        meter: The meter that makes them.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        def durations(name: str, of: str, bounds: list[float]) -> Histogram:
+            return meter.create_histogram(
+                name, "s", f"The duration of {of}.", explicit_bucket_boundaries_advisory=bounds
+            )
+
+        def numbers(name: str, unit: str, of: str) -> Histogram:
+            return meter.create_histogram(
+                name, unit, f"The number of {of} of a run of an agent.", explicit_bucket_boundaries_advisory=_CALLS
+            )
+
+        def tokens(name: str, of: str) -> Counter:
+            return meter.create_counter(
+                f"gen_ai.client.inference.usage.{name}", "{token}", f"The number of {of} tokens."
+            )
+
+        self.inference = durations("gen_ai.client.inference.duration", "requests to models", _SECONDS)
+        self.embeddings = durations("gen_ai.client.embeddings.duration", "requests to embedders", _SECONDS)
+        self.tool = durations("gen_ai.execute_tool.duration", "tool calls", _SECONDS)
+        self._run = durations("gen_ai.invoke_agent.duration", "runs of agents", _LONG)
+        self._inference_calls = numbers("gen_ai.invoke_agent.inference_calls", "{inference_call}", "requests to models")
+        self._tool_calls = numbers("gen_ai.invoke_agent.tool_calls", "{tool_call}", "tool calls")
+        self._tokens = {
+            "input_tokens": tokens("input_tokens", "input"),
+            "output_tokens": tokens("output_tokens", "output"),
+            "cached_tokens": tokens("cache_read.input_tokens", "cached input"),
+            "reasoning_tokens": tokens("reasoning.output_tokens", "reasoning"),
+        }
+
+    def count_run(self, seconds: float, told: Mapping[str, Any], inference_calls: int, tool_calls: int) -> None:
+        """Count a run of an agent, given the attributes of its span."""
+        self._run.record(seconds, {name: value for name, value in told.items() if name != CONVERSATION})
+        self._inference_calls.record(inference_calls, {AGENT: told[AGENT]})
+        self._tool_calls.record(tool_calls, {AGENT: told[AGENT]})
+
+    def count_tokens(self, response: ModelResponse, told: Mapping[str, Any]) -> None:
+        """Count the tokens of an answer."""
+        for name, counter in self._tokens.items():
+            number = getattr(response.usage, name)
+            if number > 0:
+                counter.add(_whole(number), told)

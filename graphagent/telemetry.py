@@ -29,6 +29,7 @@ from graphagent._conventions import (
     SERVER,
     TEXTS,
     TOOL,
+    Instruments,
     embedder_attributes,
     is_content_wanted,
     json_text,
@@ -36,7 +37,6 @@ from graphagent._conventions import (
     model_attributes,
     request_attributes,
     response_attributes,
-    whole,
 )
 from graphagent._options import check_flag
 from graphagent._tracebacks import error_text
@@ -77,9 +77,6 @@ except ImportError:
 _SCOPE = {"graphagent.conventions": CONVENTIONS}
 _KEPT = "OpenTelemetry"
 """The name under which a run keeps the place of its last span."""
-_SECONDS = [0.01 * 2**number for number in range(14)]
-_LONG = [0.1 * 2**number for number in range(13)]
-_CALLS = [2**number for number in range(8)]
 _PLACES = TraceContextTextMapPropagator()
 
 
@@ -142,7 +139,7 @@ class OpenTelemetry(Feature):
         """The maximum number of characters of one attribute with texts."""
         self._provider, self._meter_provider = tracer_provider, meter_provider
         self._tracer = trace.get_tracer("graphagent", __version__, tracer_provider, attributes=_SCOPE)
-        self._metrics = _Metrics(meter_provider)
+        self._instruments = Instruments(metrics.get_meter("graphagent", __version__, meter_provider))
 
     def install(self, agent: Agent[Any, Any]) -> None:
         """Listen to the events of memory."""
@@ -197,7 +194,7 @@ class OpenTelemetry(Feature):
             observer.reset(embedding)
             _ACTIVE.reset(token)
             span.end()
-            self._metrics.count_run(_clock.seconds_since(began), told, active)
+            self._instruments.count_run(_clock.seconds_since(began), told, active.inference_calls, active.tool_calls)
 
     # ---- models
 
@@ -241,13 +238,13 @@ class OpenTelemetry(Feature):
                 span.set_attributes({ANSWERED: told[ANSWERED], **response_attributes(response)})
                 if self.content:
                     self._set_messages(span, OUTPUT, (response.message,), finish=response.finish_reason)
-            self._metrics.count_tokens(response, told)
+            self._instruments.count_tokens(response, told)
         except Exception as error:
             told[ERROR] = self._fail(span, error)
             raise
         finally:
             span.end()
-            self._metrics.inference.record(_clock.seconds_since(began), told)
+            self._instruments.inference.record(_clock.seconds_since(began), told)
         return response
 
     @contextmanager
@@ -268,7 +265,7 @@ class OpenTelemetry(Feature):
             raise
         finally:
             span.end()
-            self._metrics.embeddings.record(_clock.seconds_since(began), told)
+            self._instruments.embeddings.record(_clock.seconds_since(began), told)
 
     # ---- tools
 
@@ -298,7 +295,7 @@ class OpenTelemetry(Feature):
                 active.tool_calls -= 1
             raise
         else:
-            self._metrics.tool.record(_clock.seconds_since(began), told)
+            self._instruments.tool.record(_clock.seconds_since(began), told)
         finally:
             span.end()
         return result
@@ -415,55 +412,6 @@ class OpenTelemetry(Feature):
                 parts.append(made)
             told.append({"role": message.role, "parts": parts} | ({"finish_reason": finish} if finish else {}))
         span.set_attribute(name, json_text(told[::-1]))
-
-
-class _Metrics:
-    """The instruments, by the names of the conventions."""
-
-    def __init__(self, provider: MeterProvider | None) -> None:
-        meter = metrics.get_meter("graphagent", __version__, provider)
-
-        def durations(name: str, of: str, bounds: list[float]) -> metrics.Histogram:
-            return meter.create_histogram(
-                name, "s", f"The duration of {of}.", explicit_bucket_boundaries_advisory=bounds
-            )
-
-        def numbers(name: str, unit: str, of: str) -> metrics.Histogram:
-            return meter.create_histogram(
-                name, unit, f"The number of {of} of a run of an agent.", explicit_bucket_boundaries_advisory=_CALLS
-            )
-
-        def tokens(name: str, of: str) -> metrics.Counter:
-            return meter.create_counter(
-                f"gen_ai.client.inference.usage.{name}", "{token}", f"The number of {of} tokens."
-            )
-
-        self.inference = durations("gen_ai.client.inference.duration", "requests to models", _SECONDS)
-        self.embeddings = durations("gen_ai.client.embeddings.duration", "requests to embedders", _SECONDS)
-        self.tool = durations("gen_ai.execute_tool.duration", "tool calls", _SECONDS)
-        self._run = durations("gen_ai.invoke_agent.duration", "runs of agents", _LONG)
-        self._inference_calls = numbers("gen_ai.invoke_agent.inference_calls", "{inference_call}", "requests to models")
-        self._tool_calls = numbers("gen_ai.invoke_agent.tool_calls", "{tool_call}", "tool calls")
-        self._tokens = {
-            "input_tokens": tokens("input_tokens", "input"),
-            "output_tokens": tokens("output_tokens", "output"),
-            "cached_tokens": tokens("cache_read.input_tokens", "cached input"),
-            "reasoning_tokens": tokens("reasoning.output_tokens", "reasoning"),
-        }
-
-    def count_run(self, seconds: float, told: Mapping[str, Any], active: _Active) -> None:
-        """Count a run of an agent."""
-        of = {name: value for name, value in told.items() if name != CONVERSATION}
-        self._run.record(seconds, of)
-        self._inference_calls.record(active.inference_calls, {AGENT: active.agent})
-        self._tool_calls.record(active.tool_calls, {AGENT: active.agent})
-
-    def count_tokens(self, response: ModelResponse, told: Mapping[str, Any]) -> None:
-        """Count the tokens of an answer."""
-        for name, counter in self._tokens.items():
-            number = getattr(response.usage, name)
-            if number > 0:
-                counter.add(whole(number), told)
 
 
 def _began(event: MemoryQueryStarted | MemorySaveStarted) -> None:

@@ -64,10 +64,16 @@ def conversations_of(memory: StorePlace) -> StorePlace:
     return memory if memory.is_server else StorePlace(str(memory.path / CONVERSATIONS))
 
 
-def memory_of(given: StorePlace) -> StorePlace:
-    """Return the memory to which the conversations at a place belong; for any other place, the place itself."""
-    is_theirs = not given.is_server and given.path.name == CONVERSATIONS
-    return StorePlace(str(given.path.parent)) if is_theirs else given
+def memory_of(given: StorePlace | None) -> StorePlace | None:
+    """Return the memory to which the conversations at a place belong; for any other place, or none, the place itself."""
+    if given is None or given.is_server or given.path.name != CONVERSATIONS:
+        return given
+    return StorePlace(str(given.path.parent))
+
+
+def is_one_store(given: StorePlace | None) -> bool:
+    """Return whether a place is one store for everything, a file or a database, and not a folder with a store for each kind."""
+    return given is not None and (given.is_server or not names_folder(given.path))
 
 
 def other_conversations(memory: StorePlace) -> str | None:

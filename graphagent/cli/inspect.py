@@ -209,8 +209,8 @@ async def _save(run: str | None, inspected: InspectOptions, out: Path, redact: b
 @asynccontextmanager
 async def _facts_of(inspected: InspectOptions, store: Store) -> AsyncGenerator[KeepingProvider | None]:
     """Yield the facts that are kept with the runs: in the same store, or in the folder of both; None if they do not exist, or have another key."""
-    given = None if inspected.store is None else _stores.memory_of(inspected.store)
-    if given is not None and (given.is_server or not _stores.names_folder(given.path)):
+    given = _stores.memory_of(inspected.store)
+    if _stores.is_one_store(given):
         yield StoreMemoryProvider(store)
         return
     folder = _stores.place_of("facts", given, new=True)
@@ -226,8 +226,8 @@ async def _facts_of(inspected: InspectOptions, store: Store) -> AsyncGenerator[K
 @asynccontextmanager
 async def _notes_of(inspected: InspectOptions, store: Store) -> AsyncGenerator[Notes | None]:
     """Yield the notes that are kept with the runs: in the same store, or in the folder of both; None if they do not exist, or have another key."""
-    given = None if inspected.store is None else _stores.memory_of(inspected.store)
-    if given is not None and (given.is_server or not _stores.names_folder(given.path)):
+    given = _stores.memory_of(inspected.store)
+    if _stores.is_one_store(given):
         yield Notes(store, embedder=await embedder_of(store))
         return
     place = _stores.place_of("notes", given, new=True)

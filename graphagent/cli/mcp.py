@@ -170,7 +170,7 @@ async def _server_of(served: Served) -> AsyncGenerator[MemoryServer]:
 async def _opened(served: Served) -> AsyncGenerator[tuple[KeepingProvider, Store, Store | None]]:
     """Open the facts, the store of the notes, and that of the runs if there is one."""
     given, key, anchor = served.store, served.key, served.anchor
-    if given is not None and (given.is_server or not _stores.names_folder(given.path)):
+    if _stores.is_one_store(given):
         async with _stores.open_store("notes", given, key, anchor, new=True) as store:
             yield StoreMemoryProvider(store), store, store
         return
