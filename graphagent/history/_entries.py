@@ -184,10 +184,11 @@ class Reader:
             passed = _input_of(frame, visit)
         elif value is not None and there is not None and there.visit.entered == number:
             passed = _Passed(value, there.visit.source)
+        key = getattr(entry, "key", "")
+        if "/" in key:
+            key = _TASKS.sub("", key)
         if isinstance(entry, EffectRecorded | EffectStarted):
-            key = name_of_effect(entry.kind, _TASKS.sub("", entry.key) if "/" in entry.key else entry.key)
-        else:
-            key = getattr(entry, "key", "")
+            key = name_of_effect(entry.kind, key)
         if isinstance(entry, Asked):
             self._asked[entry.at, entry.key] = entry.kind
         self.entries.append(

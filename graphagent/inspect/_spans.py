@@ -137,22 +137,25 @@ class Spans:
         self._open: dict[str, Span] = {}
         """Nodes that have not come to their end, and sub-agents, by their paths."""
         self._calls: dict[tuple[str, str], Span] = {}
-        """Calls and questions without an outcome, by the path of the node and the key."""
+        """Calls and questions without an outcome, and sleeps that are not over, by the path of the node and the key."""
+        self._due: dict[tuple[str, str], int] = {}
+        """When these sleeps are over."""
         self._turns: dict[str, ActionStep] = {}
         """The last model turn of each frame."""
-        self._began, self._last = began, began
+        self._began, self._last, self._kind = began, began, ""
 
     def add(self, entry: Entry) -> None:
         """Note what an entry ended and began."""
         while self._lasting:
             self._lasting.pop().ended = 0
         where, now = entry.where, entry.at
+        self._wake(now)
         if entry.kind == "effect":
             self._effect(entry)
         elif entry.kind == "effect started" and entry.effect == "tool":
-            self._calls[where, entry.key] = self._begin("tool", where, entry.tool, entry, inside=where)
-        elif entry.kind == "asked":
-            self._calls[where, f"answer:{entry.key}"] = self._begin("person", where, "waits for an answer", entry, inside=where)  # fmt: skip
+            self._call("tool", entry, entry.key, entry.tool)
+        elif entry.kind in ("asked", "expired"):
+            self._question(entry)
         elif entry.kind == "agent started" and entry.begins:
             self._agent(entry)
         elif entry.kind in ("stopped", "ended", "resumed"):
@@ -170,10 +173,11 @@ class Spans:
         for path in entry.begins:
             if path and path not in self._open and entry.kind != "retried":
                 self._open[path] = self._begin("node", path, path.rpartition("/")[2], entry, inside=path.rpartition("/")[0])  # fmt: skip
-        self._last = now
+        self._last, self._kind = now, entry.kind
 
     def until(self, now: int) -> list[Span]:
         """Return what was done, each before what is inside of it; what has not ended lasts until a time."""
+        self._wake(now)
         for span in [*self._open.values(), *self._calls.values()]:
             last = span.attempts[-1]
             if not last.ended:
@@ -213,6 +217,19 @@ class Spans:
         name = path.removeprefix(f"{entry.where}/").rpartition("/")[0]
         self._open[path] = self._begin("agent", path, name, entry, inside=entry.where)
 
+    def _call(self, kind: SpanKind, entry: Entry, key: str, label: str) -> None:
+        """Begin a call or a question, unless it has begun: that is made again whose process died."""
+        if (entry.where, key) not in self._calls:
+            self._calls[entry.where, key] = self._begin(kind, entry.where, label, entry, inside=entry.where)
+
+    def _question(self, entry: Entry) -> None:
+        """Begin a wait for an answer, or end one whose deadline passed."""
+        key = f"answer:{entry.key}"
+        if entry.kind == "asked":
+            self._call("person", entry, key, "waits for an answer")
+        elif (span := self._calls.pop((entry.where, key), None)) is not None:
+            span.label, span.entry, span.attempts[-1].ended = "expired", entry.number, entry.at
+
     def _effect(self, entry: Entry) -> None:
         visit = self._visit(entry)
         kind = _EFFECTS.get(entry.effect)
@@ -221,6 +238,10 @@ class Spans:
                 visit.kind = "memory"
             return
         value: Any = entry.value
+        if kind == "sleep":
+            self._calls[entry.where, entry.key] = self._begin(kind, entry.where, "sleep", entry, inside=entry.where)
+            self._due[entry.where, entry.key] = round(value.timestamp() * 1000)
+            return
         span = self._calls.pop((entry.where, entry.key), None)
         if span is None:
             latest = max((each.ended for each in visit.inside), default=0)
@@ -253,7 +274,7 @@ class Spans:
         span, now = self._visit(entry), entry.at
         span.attempts[-1].ended, span.attempts[-1].problem = now, problem
         span.attempts.append(Attempt(now + round(float(entry.data.get("wait", 0)) * 1000)))
-        self._leave(f"{entry.where}/", now)
+        self._leave(entry.where, now)
         for path in entry.begins:
             if path != entry.where:  # the whole strategy begins again
                 self._open[path] = self._begin("node", path, path.rpartition("/")[2], entry, inside=path.rpartition("/")[0])  # fmt: skip
@@ -268,19 +289,31 @@ class Spans:
             last.ended, last.problem = max(last.ended or entry.at, last.began), problem
         if for_good:
             del self._open[path]
-        self._leave(f"{path}/", entry.at)
-        self._calls = {key: each for key, each in self._calls.items() if key[0] != path or each.kind == "agent"}
+        self._leave(path, entry.at)
 
-    def _leave(self, prefix: str, now: int) -> None:
-        """End what is inside of a node that was left."""
-        for path in [each for each in self._open if each.startswith(prefix)]:
-            last = self._open.pop(path).attempts[-1]
+    def _leave(self, path: str, now: int) -> None:
+        """End what is inside of a node that was left, and what it called and asked."""
+        inside = [self._open.pop(each) for each in [*self._open] if each.startswith(f"{path}/")]
+        calls = [each for each, call in self._calls.items() if f"{each[0]}/".startswith(f"{path}/") and call.kind != "agent"]  # fmt: skip
+        for span in inside + [self._calls.pop(each) for each in calls]:
+            last = span.attempts[-1]
             last.ended = last.ended or max(now, last.began)
+            span.entry = span.entry or (span.begun if span.kind == "sleep" else 0)
+        self._due = {key: due for key, due in self._due.items() if key in self._calls}
+
+    def _wake(self, now: int) -> None:
+        """End the sleeps that are over."""
+        for key in [each for each, due in self._due.items() if due <= now]:
+            span, due = self._calls.pop(key), self._due.pop(key)
+            span.entry, span.attempts[-1].ended = span.begun, max(due, span.began)
 
     def _rest(self, since: int, *, goes_on: bool, at: int) -> None:
         """End the attempts that last when nobody executes the run, and begin the next ones when somebody does."""
         for span in [*self._open.values(), *(each for each in self._calls.values() if each.kind not in WAITS)]:
             last = span.attempts[-1]
+            if goes_on and self._kind == "resumed" and last.began == self._last:
+                last.began = at  # it was said to be resumed, and is executed only now
+                continue
             last.ended = last.ended or max(since, last.began)
             if goes_on:
                 span.attempts.append(Attempt(at))

@@ -143,7 +143,8 @@ def said_of(span: Span) -> str:
     """Return how long a span took, and what else is said at its bar."""
     took = _words.duration(span.seconds)
     if span.kind in WAITS:
-        return f"{'waited' if span.entry else 'waits,'} {took}" if span.kind == "person" else f"slept {took}"
+        lasts, over = ("waits,", "waited") if span.kind == "person" else ("sleeps,", "slept")
+        return f"{over if span.entry else lasts} {took}"
     parts = [took]
     if len(span.attempts) > 1 and span.failures:
         parts.append(counted(len(span.attempts), "try").replace("trys", "tries"))

@@ -69,16 +69,21 @@ def moment(milliseconds: int) -> Html:
     if not milliseconds:
         return tag("span", "–")
     then = datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone()
-    now = datetime.fromtimestamp(_clock.now() / 1000, UTC).astimezone()
-    form = "%H:%M:%S" if then.date() == now.date() else "%d %b %H:%M" if then.year == now.year else "%d %b %Y %H:%M"
     return tag(
-        "time", then.strftime(form), datetime=then.isoformat(timespec="milliseconds"), title=then.strftime("%A %x %X")
+        "time", _local(milliseconds), datetime=then.isoformat(timespec="milliseconds"), title=then.strftime("%A %x %X")
     )
 
 
 def when(then: datetime) -> Html:
     """Return a time, as `moment` does."""
     return moment(round(then.timestamp() * 1000))
+
+
+def _local(milliseconds: int) -> str:
+    """Return a time in the zone of this machine, without the date where that is today."""
+    then, now = (datetime.fromtimestamp(each / 1000, UTC).astimezone() for each in (milliseconds, _clock.now()))
+    form = "%H:%M:%S" if then.date() == now.date() else "%d %b %H:%M" if then.year == now.year else "%d %b %Y %H:%M"
+    return then.strftime(form)
 
 
 def title(head: RunHeader) -> str:
@@ -108,6 +113,8 @@ def reason(head: RunHeader) -> str:
         return head.damaged
     if head.status == "interrupted":
         return "the process that executed it died"
+    if head.status == "sleeping" and head.due:
+        return f"until {_local(head.due)}"
     if head.status in ("failed", "waiting", "paused", "ended", "cancelled"):
         return _BEGINNING.sub("", head.reason, count=1)
     return ""

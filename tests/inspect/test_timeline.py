@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
+from datetime import timedelta
 
-from graphagent import END, START, Agent, Context, Strategy, node, parallel
+from graphagent import END, START, Agent, Context, Strategy, node, parallel, tool
 from graphagent.errors import NodeFailedError
-from graphagent.history import read_run
+from graphagent.history import read_run, resume_run
 from graphagent.inspect._spans import Attempt, Span, spans_of_run
-from graphagent.inspect._time import Scale
+from graphagent.inspect._time import Scale, now_of
+from graphagent.inspect._timeline import said_of
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.nodes import execute_tools, llm_request
 from graphagent.store import MemoryStore
-from graphagent.testing import ScriptedModel
+from graphagent.testing import ScriptedModel, fixed_clock
 from graphagent_strategies import single_run
 from tests.inspect.pages import address, look, looking
 
@@ -120,3 +123,56 @@ async def test_a_row_leads_to_its_step_beside_the_timeline():
     assert "It helps." in steps["call"]
     assert "New since turn 1" in steps["turn"]
     assert "/prompt?id=worked%2Fhelper" in steps["turn"]
+
+
+async def test_a_wait_is_one_row_until_its_answer_and_a_sleep_lasts_until_its_time():
+    """Also of calls that wait for approvals, and of a question whose deadline passed. A node that a worker goes on with was tried once more."""
+    left, store = [2], MemoryStore()
+
+    @tool(approve=True)
+    def pay(name: str) -> str:
+        """Pay."""
+        return f"paid {name}"
+
+    @node
+    async def nap(ctx: Context, text: str) -> str:
+        """Sleep, ask, and fail twice."""
+        await ctx.sleep(60)
+        await ctx.ask("There?", str, deadline=timedelta(seconds=30), default="no")
+        left[0] -= 1
+        if left[0]:
+            raise ValueError(text)
+        return text
+
+    async def rows(run_id):
+        stored = await read_run(store, run_id)
+        return [(each.label, each.about, said_of(each)) for each in spans_of_run(stored, now_of(stored))]
+
+    with fixed_clock(step_ms=0) as clock:
+        calls = [ToolCall("pay", {"name": name}, id=name) for name in ("Ada", "Bo")]
+        payer = Agent(single_run(), model=ScriptedModel([calls, "Paid."]), tools=[pay], store=store)
+        await payer.run("Pay.", run_id="pays")
+        clock.move(timedelta(seconds=10))
+        assert (await rows("pays"))[2:] == [("waits for an answer", "", "waits, 10.0 s")] * 2
+        await payer.resume("pays", answers={"Ada": True})
+        clock.move(timedelta(seconds=10))
+        await payer.resume("pays", answers={"Bo": False})
+        assert [each for each in await rows("pays") if "wait" in each[2]] == [("answer", "", "waited 10.0 s"), ("answer", "", "waited 20.0 s")]  # fmt: skip
+
+        napping = Agent(Strategy("naps", START >> nap >> END), store=store)
+        await napping.run("zzz", run_id="naps")
+        clock.move(timedelta(seconds=20))
+        assert await rows("naps") == [("nap", "sleep", "sleeps, 20.0 s")]
+        async with looking(store) as client:
+            assert re.search(r">until \S+:20</a>", (await client.get(address("run", id="naps"))).text)
+        clock.move(timedelta(seconds=50))
+        await napping.resume("naps")
+        clock.move(timedelta(seconds=40))
+        with suppress(NodeFailedError):
+            await napping.resume("naps")
+        await resume_run(store, "naps")
+        clock.move(timedelta(seconds=5))
+        await napping.resume("naps")
+        assert await rows("naps") == [
+            ("nap", "", "0 ms · 4 tries"), ("sleep", "", "slept 1 min"), ("expired", "", "waited 40.0 s")
+        ]  # fmt: skip
