@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from graphagent._html import Child, tag
+from graphagent._html import Child, Html, tag
 from graphagent.errors import RunNotFoundError
 from graphagent.inspect import _words
 from graphagent.inspect._errors import problem_of
@@ -14,7 +14,7 @@ from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import crumb, page, told, url_of
 from graphagent.inspect._spans import spans_of_run
 from graphagent.inspect._state import state
-from graphagent.inspect._step import step
+from graphagent.inspect._step import state_link, step
 from graphagent.inspect._time import now_of
 from graphagent.inspect._values import as_json, text_of
 
@@ -34,18 +34,24 @@ async def entry(inspected: Inspected, request: Request) -> str:
     """
     site, stored = inspected.site(request), await inspected.read(request)
     at = number(request.query_params.get("n"))
-    about, stored_as = head_of(site, stored, at)
-    shown = step(site, stored, spans_of_run(stored, now_of(stored)), at, request.query_params.get("of", ""))
-    if "step" in request.query_params:
+    links, about, stored_as = head_of(site, stored, at)
+    alone, of = "step" in request.query_params, request.query_params.get("of", "")
+    timeline = tag("a", "In the timeline", href=f"{url_of(site, stored.head, step=at, of=of)}#step", class_="button")
+    link = state_link(site, stored.head, at) if alone else timeline
+    shown = step(site, stored, spans_of_run(stored, now_of(stored)), at, of, link=link)
+    if alone:
         return page(site, f"Step {at}", tag("div", shown, id="step"))
     after = await inspected.read(request, until=at)
     before = None
     with suppress(RunNotFoundError):  # a sub-agent had not begun
         before = await inspected.read(request, until=at - 1) if at > 1 else None
     columns = tag("div", state(before, after), shown, class_="halves")
+    actions = tag("div", fork_link(inspected, site, stored.head, at), links, class_="actions")
+    head = tag(
+        "header", crumb(site, stored.head, f"entry {at}"), tag("h1", f"Entry {at}"), actions, about, class_="runhead"
+    )
     return page(
-        site, f"Entry {at}", crumb(site, stored.head, f"entry {at}"), tag("h1", f"Entry {at}"), about, fork_link(inspected, site, stored.head, at),
-        columns, tag("details", tag("summary", "As it is stored"), tag("pre", stored_as, class_="box")), keys=(("h l", "entry before, after"),),
+        site, f"Entry {at}", head, columns, tag("details", tag("summary", "As it is stored"), tag("pre", stored_as, class_="box")), keys=(("h l", "entry before, after"),),
     )  # fmt: skip
 
 
@@ -55,17 +61,20 @@ def parts_of(site: Site, stored: StoredRun, at: int) -> list[Child]:
     Raises:
         LookupError: the run has no such entry.
     """
-    about, stored_as = head_of(site, stored, at)
-    value = text_of(next(each for each in stored.entries if each.number == at).value)
+    links, about, stored_as = head_of(site, stored, at)
+    found = next(each for each in stored.entries if each.number == at)
+    value, problem = text_of(found.value), problem_of(stored.entries, found)
     return [
         about,
+        None if problem is None else tag("div", problem.html(), class_="problem"),
+        tag("p", links, class_="more"),
         tag("section", tag("h2", "Value"), tag("pre", value)) if value else None,
         tag("section", tag("h2", "As it is stored"), tag("pre", stored_as)),
     ]
 
 
-def head_of(site: Site, stored: StoredRun, at: int) -> tuple[list[Child], str]:
-    """Return the first lines about an entry, given its number, and the entry as it is stored.
+def head_of(site: Site, stored: StoredRun, at: int) -> tuple[list[Html], Html, str]:
+    """Return the links to the entries beside one, given its number; the first line about it; and the entry as it is stored.
 
     Raises:
         LookupError: the run has no such entry.
@@ -81,12 +90,10 @@ def head_of(site: Site, stored: StoredRun, at: int) -> tuple[list[Child], str]:
         if 0 <= other < len(numbers)
     ]
     facts: list[tuple[str, Child]] = [
-        ("kind", found.kind), ("node", tag("code", found.where or "–")), ("leads to", tag("code", ", ".join(found.begins) or "–")),
-        ("key", tag("code", found.key or "–")), ("written", _words.moment(found.at)),
+        ("kind", found.kind), *((name, tag("code", text)) for name, text in (("node", found.where), ("leads to", ", ".join(found.begins)), ("key", found.key)) if text),
+        ("written", _words.moment(found.at)),
     ]  # fmt: skip
-    problem = problem_of(stored.entries, found)
-    error = None if problem is None else tag("div", problem.html(), class_="problem", tabindex="-1")
-    return [told(facts), tag("p", links, class_="more"), error], as_json(found.data)
+    return links, told(facts), as_json(found.data)
 
 
 VIEWS: Views = (("entry", entry),)

@@ -144,7 +144,7 @@ async def facts(inspected: Inspected, request: Request) -> str:
         more = next_link(
             "More", site.url("facts", **{**query, "from": str(first + ROWS)}), f"{counted(left, 'fact')} more"
         )
-    return page(site, "Facts", head, known, more, view="facts")
+    return page(site, "Facts", head, known, more, _words.trust_legend(), view="facts")
 
 
 def competing(each: Known, every: Sequence[Known]) -> list[tuple[Known, str]]:

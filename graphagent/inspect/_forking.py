@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from graphagent._html import Child, Html, tag
+from graphagent._html import Child, Html, join, tag
 from graphagent.errors import RunExistsError
 from graphagent.history import run_head
 from graphagent.inspect._edits import Editable, editables, edited
@@ -49,8 +49,8 @@ def fork_link(inspected: Inspected, site: Site, head: RunHeader, at: int) -> Htm
     why_not = _why_not(inspected, head)
     if why_not:
         button = tag("button", "Fork from here", type="button", disabled=True)
-        return tag("p", button, " ", tag("span", why_not, class_="sub"))
-    return tag("p", tag("a", "Fork from here", href=url_of(site, head, "fork", n=at), class_="button"))
+        return join([button, tag("p", why_not, class_="sub")])
+    return tag("a", "Fork from here", href=url_of(site, head, "fork", n=at), class_="button")
 
 
 def _why_not(inspected: Inspected, head: RunHeader) -> str:
@@ -59,7 +59,7 @@ def _why_not(inspected: Inspected, head: RunHeader) -> str:
     if head.strategy in inspected.agents:
         return ""
     instead = f"graphagent runs fork {shlex.quote(head.run_id)}"
-    return f"The agent of {head.strategy!r} is not here: begin with --agent MODULE:AGENTS, or use {instead}"
+    return f"To fork here, restart this page with --agent and the agent of {head.strategy!r}. Or use {instead}"
 
 
 async def fork(inspected: Inspected, request: Request) -> str:

@@ -47,7 +47,7 @@ async def inbox(inspected: Inspected, request: Request) -> str:
     return page(
         site, "Inbox", tag("div", tag("h1", "Inbox"), tag("span", counted(len(found), "open question"), class_="sub"), class_="head"),
         [nothing("A run that waits cannot be read: ", tag("a", _words.title(each), href=url_of(site, each))) for each in damaged],
-        shown or (None if damaged else nothing("No run waits for an answer. The open questions of runs are shown here.")),
+        shown or (None if damaged else nothing("No open questions. What a run asks is shown here until it is answered.")),
         nothing(f"{counted(left, 'question')} more, which are shown when some of these are answered.") if left else None, view="inbox",
     )  # fmt: skip
 
@@ -73,9 +73,15 @@ def _question(inspected: Inspected, site: Site, pending: PendingQuestion, wrong:
             f", in {_words.duration(left)}",
             class_="why waiting",
         )
-    subject = None if question.about in (None, "") or question.call is not None else tag("pre", text_of(question.about))
+    about_it = text_of(question.about) if question.call is None else ""
+    is_said = " ".join(about_it.split()) in " ".join(question.question.split())
+    subject = None if is_said else tag("pre", about_it)
     call = None if question.call is None else tag("p", "calls ", tag("code", question.call.name))
-    hint = "" if inspected.executes(pending.strategy) else "Its answer is recorded, and a worker goes on with it."
+    hint = (
+        ""
+        if inspected.executes(pending.strategy)
+        else "The answer is recorded, and the run goes on once graphagent worker takes it."
+    )
     if not site.form:
         hint = "It cannot be answered here, since these pages are read-only."
     sent = {"id": pending.run_id, "owner": pending.owner, "question": question.id}

@@ -270,9 +270,12 @@ class Inspector:
             except (GraphAgentError, LookupError, FormError) as error:
                 status = next(status for kind, status in _STATUSES if isinstance(error, kind))
                 title, site = _TITLES.get(status, "The store cannot be shown"), self._inspected.site(request)
+                why = str(error.args[0] if error.args else error)
+                if isinstance(error, RunNotFoundError):
+                    why = f"There is no run {error.run_id!r} here. It may have been removed, or its id or its owner is another one."
                 said = [
                     tag("h1", title),
-                    nothing(str(error.args[0] if error.args else error)),
+                    nothing(why),
                     tag("p", tag("a", "All runs", href=site.url("runs"))),
                 ]
                 return HTMLResponse(page(site, title, said), status)

@@ -149,8 +149,12 @@ def _head(site: Site, chosen: Chosen, counts: Counter[str], owners: Sequence[str
         filters.append(
             tag(
                 "details",
-                tag("summary", f"Runs of {'everybody' if chosen.owner is None else chosen.owner or 'nobody'}"),
-                tag("div", listed, class_="choices"),
+                tag(
+                    "summary",
+                    f"Runs of {'everybody' if chosen.owner is None else chosen.owner or 'nobody'}",
+                    class_="button",
+                ),
+                tag("div", listed, class_="choices over"),
             )
         )
     return tag(

@@ -94,14 +94,17 @@ async def _recalled(seen: Seen, chosen: _Chosen) -> tuple[list[Match], str]:
 
 def _why_none(tree: ScopeTree, chosen: _Chosen, how: str) -> str:
     if not tree.record_count:
-        return "There are no notes yet. The notes of agents, and your own, are shown here."
+        return "There are no notes yet. Notes that agents write or you add appear here."
     return f"No note fits the question. {how}" if chosen.q.strip() else "No note is in this scope."
 
 
 def _head(site: Site, chosen: _Chosen, owners: Sequence[str]) -> Html:
     kept = hidden({"owner": chosen.owner, "scope": chosen.scope})
-    source = tag("label", "With private notes of ", tag("input", name="source", value=chosen.source))
-    more = tag("details", tag("summary", "Private notes"), source, tag("button", "Show"), open=bool(chosen.source))
+    source = tag("label", "Source of the private notes", tag("input", name="source", value=chosen.source))
+    said = f"With private notes of {chosen.source}" if chosen.source else "Private notes…"
+    more = tag(
+        "details", tag("summary", said, class_="button"), tag("div", source, tag("button", "Show"), class_="over")
+    )
     asked = search(site, "notes", chosen.q, "A question, or some words", "Recall notes", kept, more, class_="recall")
     whose = None
     if len(owners) > 1:
@@ -110,7 +113,9 @@ def _head(site: Site, chosen: _Chosen, owners: Sequence[str]) -> Html:
             for each in owners
         ]  # fmt: skip
         whose = tag(
-            "details", tag("summary", f"Notes of {chosen.owner or 'nobody'}"), tag("div", links, class_="choices")
+            "details",
+            tag("summary", f"Notes of {chosen.owner or 'nobody'}", class_="button"),
+            tag("div", links, class_="choices over"),
         )
     return tag("div", tag("h1", "Notes"), asked, whose, class_="head")
 

@@ -16,6 +16,7 @@ from graphagent.inspect._failure import failing_tools, failure
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, page, pages, told, url_of
 from graphagent.inspect._spans import Span, spans_of_run
+from graphagent.inspect._step import state_link
 from graphagent.inspect._step import step as shown_step
 from graphagent.inspect._time import Scale, now_of
 from graphagent.inspect._timeline import timeline
@@ -76,10 +77,10 @@ def parts_of(
         spans_from = max(len(spans) - site.rows, 0)
     if site.is_file:
         spans_from, entries_from = (max(len(each) - site.rows, 0) for each in (spans, stored.entries))
-    chosen = None if not step else shown_step(site, stored, spans, step, of)
+    chosen = None if not step else shown_step(site, stored, spans, step, of, link=state_link(site, stored.head, step))
     urgent = None if chosen is not None else failure(site, stored) or _questions(site, stored)
     if chosen is None and urgent is None and (last := _last_of(spans)):
-        step, chosen = last, shown_step(site, stored, spans, last)
+        step, chosen = last, shown_step(site, stored, spans, last, link=state_link(site, stored.head, last))
     rows = timeline(site, stored.head, spans, first=spans_from, show=show, chosen=step)
     beside = tag("div", urgent or chosen, id=f"{site.ids}step", class_="beside", tabindex="-1")
     columns = [beside, rows] if urgent is not None else [rows, beside]

@@ -22,9 +22,10 @@ from graphagent.memory import ActionStep
 if TYPE_CHECKING:
     from graphagent.history import Entry, StoredRun
     from graphagent.memory.transcript._prompt import Prompt
+    from graphagent.run import RunHeader
 
 
-def step(site: Site, stored: StoredRun, spans: Sequence[Span], at: int, of: str = "") -> Html | None:
+def step(site: Site, stored: StoredRun, spans: Sequence[Span], at: int, of: str = "", *, link: Html) -> Html | None:
     """Return the step that an entry ended or began; None if the run does not have the entry.
 
     Args:
@@ -33,6 +34,7 @@ def step(site: Site, stored: StoredRun, spans: Sequence[Span], at: int, of: str 
         spans: The spans of the run.
         at: The number of the entry.
         of: The path of a node, where the entry began several.
+        link: The link at the end, to the page that has more of the entry.
     """
     place = next((place for place, each in enumerate(stored.entries) if each.number == at), None)
     if place is None:
@@ -57,9 +59,14 @@ def step(site: Site, stored: StoredRun, spans: Sequence[Span], at: int, of: str 
         tag("h2", tag("span", name, class_=f"kind of-{kind}"), about, " ", tag("span", f"entry {at}", class_="tag")),
         told(numbers) if numbers else None,
         [*_said(site, stored, entry, span)],
-        tag("p", tag("a", "State after it", href=url_of(site, stored.head, "entry", n=at), class_="button", data_key="s"), why, class_="more"),
+        tag("p", link, why, class_="more"),
         class_="chosen-step", aria_label=f"Step {name}",
     )  # fmt: skip
+
+
+def state_link(site: Site, head: RunHeader, at: int) -> Html:
+    """Return the link to the state after an entry."""
+    return tag("a", "State after it", href=url_of(site, head, "entry", n=at), class_="button", data_key="s")
 
 
 def _said(site: Site, stored: StoredRun, entry: Entry, span: Span | None) -> Iterator[Child]:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def tokens(usage: Usage) -> Html:
     """Return tokens in words and as a bar: from the cache, new, and of the answer."""
     fresh, total = usage.input_tokens - usage.cached_tokens, usage.total_tokens
-    said = f"{usage.input_tokens:,} in, {usage.cached_tokens:,} of them cached, {usage.output_tokens:,} out"
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    said = f"tokens: {usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out"
     at, parts = 0.0, list[Html]()
     for kind, count in (("cached", usage.cached_tokens), ("fresh", fresh), ("out", usage.output_tokens)):
         width = 100 * count / max(total, 1)

@@ -33,6 +33,13 @@ _MARKS = {
 """A mark beside the word of each state, so that colour is never alone."""
 _BEGINNING = re.compile(r"it waits for an answer: |(it )?(failed with NodeFailedError: )?")
 """The beginning of a reason that only repeats the state."""
+_TRUST = {
+    "trusted": "a person or your code vouches for it",
+    "inferred": "a model concluded it",
+    "untrusted": "nobody vouches for it: it comes from a tool or a document",
+    "": "its source says nothing about it",
+}
+"""The meaning of each level of trust."""
 PROBLEMS = ("failed", "damaged", "interrupted")
 """The states that need the attention of a person."""
 
@@ -104,7 +111,12 @@ def state(head: RunHeader) -> Html:
 
 def trust(level: str) -> Html:
     """Return a level of trust; an empty one makes no claim."""
-    return tag("span", level or "no claim", class_=f"trust {level or 'unclaimed'}")
+    return tag("span", level or "no claim", class_=f"trust {level or 'unclaimed'}", title=_TRUST.get(level))
+
+
+def trust_legend() -> Html:
+    """Return the meaning of each level of trust."""
+    return tag("ul", [tag("li", trust(level), f" {said}") for level, said in _TRUST.items()], class_="legend sub")
 
 
 def reason(head: RunHeader) -> str:

@@ -102,7 +102,7 @@ async def test_without_its_agent_a_question_is_answered_by_its_schema():
     await agent.run("Oslo", run_id="trip")
     async with looking(store) as client:
         page = (await client.get("/inbox")).text.partition("Which seat?")[2]
-        assert "a worker goes on with it" in page
+        assert "once graphagent worker takes it" in page
         given = {**fields(page), "do": "answer", "value.row": "12", "value.side": '"aisle"', "value.quiet": "true"}
         for wrong in ({"value.row": "1.5"}, {"value.side": '"roof"'}):
             assert (await client.post("/answer", data={**given, **wrong})).status_code == 422
@@ -112,7 +112,7 @@ async def test_without_its_agent_a_question_is_answered_by_its_schema():
         assert "/inbox" in (await read(client, "/runs")).links
         asks = fields((await client.get("/inbox")).text)
     async with looking(store, options={"owner": "ada"}) as client:
-        assert "No run waits for an answer" in (await read(client, "/inbox")).text
+        assert "No open questions" in (await read(client, "/inbox")).text
         assert (await client.post("/answer", data={**asks, "do": "deny"})).status_code == 403
     assert [each.run_id for each in await list_questions(store)] == ["asks"]
     assert (await agent.resume("trip")).output == Seat(12, "aisle", True)

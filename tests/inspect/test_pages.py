@@ -167,7 +167,7 @@ async def test_what_is_not_there_or_cannot_be_read_is_said():
     async with looking(store) as client:
         gone = await client.get(address("run", id="gone"))
         assert gone.status_code == 404
-        assert "there is no run" in gone.text
+        assert "There is no run" in gone.text
         assert (await client.get(address("entry", id="found", n=99))).status_code == 404
         assert (await client.get(address("prompt", id="found", step="x"))).status_code == 404
         assert (await client.get(address("run", id="found", spans="-1", entries="9" * 99))).status_code == 200
