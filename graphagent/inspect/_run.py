@@ -105,7 +105,8 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span], actions: Html | 
     facts: list[tuple[str, Child]] = [
         ("state", _words.state(head)), ("started", _words.moment(head.started)), ("worked", _words.duration(stored.seconds)),
         *([("waited", _words.duration(waited))] if waited else []),
-        *([("turns", f"{stored.turns:,}"), ("tokens", _tokens(stored))] if stored.turns else []),
+        *([("turns", f"{stored.turns:,}")] if stored.turns else []),
+        *([("tokens", _tokens(stored))] if stored.turns else []),
         *([("cost", _words.money(stored.usage.cost))] if Decimal(stored.usage.cost) else []),
         ("nodes", f"{stored.nodes:,}"), ("entries", f"{len(stored.entries):,}"),
     ]  # fmt: skip
