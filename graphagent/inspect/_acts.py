@@ -129,6 +129,7 @@ async def resume(inspected: Inspected, request: Request, fields: Mapping[str, st
     """Resume a run."""
     head = await _head(inspected, fields)
     await resume_here(inspected, head)
+    await inspected.begun(await _head(inspected, fields))
     return _shown(inspected, request, head)
 
 

@@ -32,7 +32,7 @@ _PAUSE = 1.0
 async def events(
     store: Store, head: RunHeader, seen: int, rows: Callable[[Spans, int], str] | None = None
 ) -> AsyncIterator[str]:
-    """Yield an event when entries were written, and at the end one, `over` when nobody executes the run any more, or `lost` if it cannot be read.
+    """Yield an event when entries were written, and at the end one, `over` when nobody executes the run any more and it is not queued, or `lost` if it cannot be read.
 
     Only new entries are read, at most once a second.
 
@@ -44,6 +44,8 @@ async def events(
     """
     last, spans, outcome = seen, Spans(head.started), "over"
     try:
+        while (await run_head(store, head.run_id, owner=head.owner)).status == "queued":  # noqa: ASYNC110  another process may begin it
+            await anyio.sleep(_PAUSE)
         async for each in follow_run(store, head.run_id, owner=head.owner):
             for entry in each.entries:
                 spans.add(entry)

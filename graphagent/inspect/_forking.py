@@ -84,6 +84,7 @@ async def make(inspected: Inspected, request: Request, fields: Mapping[str, str]
         return HTMLResponse(_page(site, point, fields, str(error)), 422)
     head = await run_head(inspected.runs, made.run_id, owner=made.owner)
     inspected.go_on(head)
+    await inspected.begun(head)
     return RedirectResponse(url_of(site, head), 303)
 
 

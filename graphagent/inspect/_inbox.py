@@ -115,7 +115,9 @@ async def answer(inspected: Inspected, request: Request, fields: Mapping[str, st
     except (FormError, AnswerError) as error:
         again = _question(inspected, site, pending, str(error))
         return HTMLResponse(page(site, "Not answered", tag("h1", "Not answered"), again, view="inbox"), 422)
-    inspected.go_on(await run_head(inspected.runs, run_id, owner=owner))
+    head = await run_head(inspected.runs, run_id, owner=owner)
+    inspected.go_on(head)
+    await inspected.begun(head)
     return RedirectResponse(site.url("run", id=run_id, owner=owner), 303)
 
 

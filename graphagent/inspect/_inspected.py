@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from urllib.parse import quote
 
+import anyio
+
 from graphagent.errors import RunNotFoundError, StoreError
 from graphagent.history import StoredRun, read_run, run_head
 from graphagent.inspect._access import sent
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 _LONGEST = 1_000_000
 """Bytes of a form."""
+_PATIENCE, _LOOK = 1.0, 0.02
+"""Seconds for which a page waits until a run is executed, and between two looks at it."""
 _KEPT = 10.0
 """Seconds for which a run that was read is kept."""
 
@@ -156,6 +160,13 @@ class Inspected:
         """Begin to execute a run that is due, if this process executes runs of its strategy."""
         if self.executing is not None and self.executes(head.strategy):
             self.executing.begin(self.agents[head.strategy], head.owner, head.run_id)
+
+    async def begun(self, head: RunHeader) -> None:
+        """Wait until a run that was queued is executed by this process, but not for long, so that the page that is loaded next shows more than that it is queued."""
+        with anyio.move_on_after(_PATIENCE):
+            while self.executes(head.strategy) and head.status == "queued":
+                await anyio.sleep(_LOOK)
+                head = await run_head(self.runs, head.run_id, owner=head.owner)
 
     async def fields(self, request: Request) -> dict[str, str]:
         """Return the fields of a form of a page of this server.

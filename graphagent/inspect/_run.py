@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from graphagent._article import counted
 from graphagent._html import Child, Html, tag
+from graphagent.errors import RunQueuedError
+from graphagent.history import run_head
 from graphagent.inspect import _words
 from graphagent.inspect._acts import run_actions
 from graphagent.inspect._compare import compare_links
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from graphagent.history import Entry, StoredRun
     from graphagent.inspect._inspected import Inspected, Views
+    from graphagent.run import RunHeader
 
 _KEYS = (("s", "state"), ("p", "prompt"), ("d", "difference"))
 
@@ -42,7 +45,11 @@ async def run(inspected: Inspected, request: Request) -> str:
         RunNotFoundError: it does not exist, or is not shown here.
         StoreError: it cannot be read.
     """
-    site, stored, query = inspected.site(request), await inspected.read(request), request.query_params
+    site, query = inspected.site(request), request.query_params
+    try:
+        stored = await inspected.read(request)
+    except RunQueuedError:
+        return await _queued(inspected, request, site)
     numbers = [number(query.get(name)) for name in ("spans", "entries", "step")]
     actions = run_actions(inspected, site, stored.head)
     if stored.head.status == "running" and "spans" not in query:
@@ -58,6 +65,22 @@ async def run(inspected: Inspected, request: Request) -> str:
         show=query.get("show", ""),
     )
     return page(site, stored.head.title or stored.head.run_id, body, keys=_KEYS)
+
+
+async def _queued(inspected: Inspected, request: Request, site: Site) -> str:
+    """Return the page of a run that was submitted and has no entries yet."""
+    run_id, owner = inspected.named(request.query_params)
+    head = await run_head(inspected.runs, run_id, owner=owner)
+    facts: list[tuple[str, Child]] = [
+        ("state", _words.state(head)), ("submitted", _words.moment(head.started)), ("queue", head.queue),
+        ("strategy", tag("a", head.strategy, href=site.url("runs", strategy=head.strategy))),
+        *([("owner", owner)] if owner else []),
+    ]  # fmt: skip
+    body = tag(
+        "header", _crumb(site, head), tag("h1", _words.title(head)), tag("div", run_actions(inspected, site, head), class_="actions"), told(facts),
+        _live(site, head, url_of(site, head, "follow"), 0), class_="runhead",
+    )  # fmt: skip
+    return page(site, head.title or head.run_id, body)
 
 
 def parts_of(
@@ -120,19 +143,15 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span], actions: Html | 
         *([("fork of", tag("a", f"{head.origin[0]}, after entry {head.origin[1]}", href=site.url("run", id=head.origin[0], owner=head.owner)))] if head.origin else []),
         *([("executed by", head.claim.holder)] if head.claim is not None and head.running else []),
     ]  # fmt: skip
-    crumb = tag("p", tag("a", "Runs", href=site.url("runs")), " / ", tag("code", head.run_id), class_="crumb")
     problem = problem_of_run(stored)
     said = [_words.reason(head)] if problem is None else [*map(str, failing_tools(stored)[:1]), str(problem)]
     where = f"#{site.ids}step" if site.is_file else f"{url_of(site, head)}#step"
     why = [tag("p", tag("a", each, href=where), class_=f"why {head.status}") for each in said if each]
-    live = tag(
-        "p", tag("span", "It is being executed; load the page again to see more.", class_="said"),
-        role="status", class_="live", data_follow=follow, data_entry=stored.entries[-1].number,
-    ) if head.status == "running" and not site.is_file else None  # fmt: skip
+    live = _live(site, head, follow, stored.entries[-1].number)
     compare = None if head.parent or site.is_file else compare_links(site, head)
     return tag(
         "header",
-        crumb,
+        _crumb(site, head),
         tag("h1", _words.title(head)),
         tag("div", actions, compare, class_="actions") if actions or compare else None,
         told([*facts, *links]),
@@ -140,6 +159,19 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span], actions: Html | 
         live,
         class_="runhead",
     )
+
+
+def _crumb(site: Site, head: RunHeader) -> Html:
+    return tag("p", tag("a", "Runs", href=site.url("runs")), " / ", tag("code", head.run_id), class_="crumb")
+
+
+def _live(site: Site, head: RunHeader, follow: str, last: int) -> Html | None:
+    """Return the line that follows a run while it is executed, and until it is."""
+    if head.status not in ("running", "queued") or site.is_file:
+        return None
+    said = "It is being executed" if head.status == "running" else "It waits to be executed"
+    inside = tag("span", f"{said}; load the page again to see more.", class_="said")
+    return tag("p", inside, role="status", class_="live", data_follow=follow, data_entry=last)
 
 
 def _tokens(stored: StoredRun) -> Html:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 import anyio
 import httpx2
@@ -12,6 +12,7 @@ from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.errors import NodeFailedError
 from graphagent.history import run_head
 from graphagent.inspect import Inspector
+from graphagent.inspect._follow import events
 from graphagent.nodes import sleep
 from graphagent.run import _session as heartbeat
 from graphagent.run import _sleep as sleeping
@@ -183,6 +184,31 @@ async def test_runs_are_left_to_workers_where_they_have_them():
         assert (await run_head(store, "17")).status == "queued"
         async with Worker(shop.agent):
             await until(store, "17", "done")
+
+
+async def test_a_run_that_was_submitted_has_a_page_that_follows_it_from_then_on():
+    """It has no entries yet, and can be executed here; the page that comes next does not say that it is queued."""
+    shop = Shop(store := MemoryStore())
+    shop.there = True
+    await shop.agent.submit("17", run_id="17")
+    async with looking(store, options={"agents": [shop.agent]}) as client, anyio.create_task_group() as group:
+        shown = await client.get(address("run", id="17"))
+        assert shown.status_code == 200
+        for said in (">Execute it here</button>", "It waits to be executed", 'data-follow="/follow?id=17"', "End this run"):  # fmt: skip
+            assert said in shown.text
+        head = await run_head(store, "17")
+
+        async def hear():
+            """Hear of the run from before it is begun."""
+            async with aclosing(events(store, head, 0)) as heard:
+                async for each in heard:
+                    shop.sent = shop.sent or '"at": "pack"' in each
+            assert "event: over" in each
+
+        group.start_soon(hear)
+        assert (await client.post("/resume", data=fields(shown.text))).status_code == 303
+        assert "state running" in (await client.get(address("run", id="17"))).text
+    assert (await run_head(store, "17")).status == "done"
 
 
 async def test_runs_that_are_executed_here_stop_with_the_server():
