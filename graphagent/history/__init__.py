@@ -25,6 +25,7 @@ from graphagent.history._inspect import NodeStatus as NodeStatus
 from graphagent.history._inspect import Progress as Progress
 from graphagent.history._inspect import StoredRun as StoredRun
 from graphagent.history._inspect import follow_run as follow_run
+from graphagent.history._inspect import read_failure as read_failure
 from graphagent.history._inspect import read_run as read_run
 from graphagent.history._places import Place as Place
 from graphagent.history._questions import PendingQuestion as PendingQuestion

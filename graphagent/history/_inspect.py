@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent._article import counted
 from graphagent._features import Features
-from graphagent.errors import RunNotFoundError
+from graphagent.errors import DamagedStoreError, RunNotFoundError
 from graphagent.history._entries import Entry, innermost, questions_of, read_stored
 from graphagent.history._runs import run_head
+from graphagent.log._bytes import plain
 from graphagent.log._changes import Changes
 from graphagent.log._header import OVER, child_header, child_of, rows_key
 from graphagent.log._segments import read_header, root_of
@@ -22,6 +23,8 @@ from graphagent.memory.steps._types import FinalAnswerStep
 from graphagent.memory.transcript._memory import Detached, RunMemory
 from graphagent.run._reading import look_up_references
 from graphagent.run._result import with_runs
+from graphagent.store._bulk import collect
+from graphagent.store._items import is_intact
 
 if TYPE_CHECKING:
     from graphagent.graph import Outline
@@ -180,6 +183,24 @@ async def read_run(
     if agent is None:
         raise RunNotFoundError(run_id, owner)
     return await _stored(store, log, reader.entries, agent)
+
+
+async def read_failure(store: Store, head: RunHeader) -> Failure | None:
+    """Return the error with which a run stopped, given its header; None if it did not fail. Only its last entries are read.
+
+    Raises:
+        DamagedStoreError: they are not what was written.
+        StoreError: the store cannot be read.
+    """
+    if head.status != "failed" or head.parent:
+        return None
+    for key, row, _ in await collect(store.scan(rows_key(head), reverse=True, limit=1)):
+        if len(key) == len(rows_key(head)) + 1:
+            if not is_intact(row):
+                raise DamagedStoreError(f"run {head.run_id!r}", "its last entries are not what was written")
+            failure = plain(row)[2][-1].get("failure")
+            return Failure(*failure) if failure else None
+    return None
 
 
 async def _stored(store: Store, log: Log, entries: Sequence[Entry], agent: Activation) -> StoredRun:

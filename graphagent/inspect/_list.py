@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from starlette.responses import JSONResponse
 
 from graphagent import _clock
 from graphagent._article import counted
 from graphagent._html import Child, Html, tag
-from graphagent.history import family, list_threads, run_owners
+from graphagent.errors import DamagedStoreError
+from graphagent.history import family, list_threads, read_failure, run_owners
 from graphagent.inspect import _words
 from graphagent.inspect._chosen import Chosen
+from graphagent.inspect._errors import Problem
 from graphagent.inspect._inspected import number
 from graphagent.inspect._layout import Site, column, nothing, page, table
 from graphagent.inspect._several import around, box, has_box
@@ -28,9 +31,14 @@ if TYPE_CHECKING:
 
     from graphagent.history import Thread
     from graphagent.inspect._inspected import Inspected, Views
+    from graphagent.protocols import Store
     from graphagent.run import RunHeader
 
+_Named: TypeAlias = "tuple[str, str]"
+"""The owner and the id of a run."""
 ROWS = 50
+_LINE = 300
+"""Characters of an error that are shown."""
 _PARTS = 3
 """Runs of sub-agents that are shown below the run of which they are parts; the page of the run has the others."""
 _ORDER = (
@@ -74,7 +82,7 @@ async def runs(inspected: Inspected, request: Request) -> str:
     if shown:
         none = request.query_params.get("chosen") == "none"
         body += [
-            around(site, shown, _table(site, shown, parts, owners=several), none=none),
+            around(site, shown, _table(site, shown, parts, await _failures(store, shown), owners=several), none=none),
             legend("Shape, each from its start to its end"),
         ]
     else:
@@ -86,6 +94,17 @@ async def runs(inspected: Inspected, request: Request) -> str:
         )  # fmt: skip
     body.append(_fresh(site, chosen, seen))
     return page(site, "Runs", body, view="runs", keys=(("x", "choose the run"),))
+
+
+async def _failures(store: Store, heads: Iterable[RunHeader]) -> dict[_Named, str]:
+    """Return why runs failed, by their owners and ids, where their last entries say so: headers have no texts of errors."""
+    found: dict[_Named, str] = {}
+    for head in heads:
+        with suppress(DamagedStoreError):  # the page of the run says what is damaged
+            if (failure := await read_failure(store, head)) is not None:
+                said = str(Problem(failure.type, failure.message, failure.traceback))
+                found[head.owner, head.run_id] = said if len(said) <= _LINE else f"{said[:_LINE]}…"
+    return found
 
 
 def _mark(head: RunHeader) -> tuple[int, str]:
@@ -113,7 +132,7 @@ def _head(site: Site, chosen: Chosen, counts: Counter[str], owners: Sequence[str
         type="search",
         name="q",
         value=chosen.q,
-        placeholder="Task, id, strategy, thread, error",
+        placeholder="Task, id, strategy, thread, reason",
         aria_label="Search runs",
     )
     search = tag("form", field, kept, role="search", action=site.url("runs"), method="get")
@@ -166,11 +185,23 @@ def _empty(site: Site, chosen: Chosen, others: int) -> Html:
     if not others:
         return nothing("This store has no runs yet. Give an agent this store, and what it does is shown here.")
     everything = tag("a", f"Show all {counted(others, 'run')}", href=site.url("runs"))
-    return nothing("No run fits what you chose. ", everything) if chosen != Chosen() else nothing("There are no runs.")
+    said = (
+        "Tasks, ids, strategies, threads, owners and reasons are searched, and not what runs did. " if chosen.q else ""
+    )
+    return (
+        nothing(f"No run fits what you chose. {said}", everything)
+        if chosen != Chosen()
+        else nothing("There are no runs.")
+    )
 
 
 def _table(
-    site: Site, heads: Sequence[RunHeader], parts: Mapping[tuple[str, str], list[RunHeader]], *, owners: bool
+    site: Site,
+    heads: Sequence[RunHeader],
+    parts: Mapping[_Named, list[RunHeader]],
+    failures: Mapping[_Named, str],
+    *,
+    owners: bool,
 ) -> Html:
     boxes = any(has_box(site, each) for each in heads)
     columns = [column(tag("span", "Chosen", class_="unseen"), class_="pick")] if boxes else []
@@ -179,9 +210,9 @@ def _table(
     for day, of_day in groupby(heads, key=_words.day):
         body.append(tag("tr", tag("th", day, colspan=len(columns), scope="rowgroup"), class_="day"))
         for each in of_day:
-            body.append(_row(site, each, owners=owners, boxes=boxes))
+            body.append(_row(site, each, failures, owners=owners, boxes=boxes))
             below = parts.get((each.owner, each.run_id), [])
-            body += [_row(site, part, owners=False, boxes=boxes) for part in below[:_PARTS]]
+            body += [_row(site, part, failures, owners=False, boxes=boxes) for part in below[:_PARTS]]
             if len(below) > _PARTS:
                 more = counted(len(below) - _PARTS, "sub-agent")
                 link = tag("a", f"{more} more", href=_run_url(site, each))
@@ -196,7 +227,7 @@ def _run_url(site: Site, head: RunHeader) -> str:
     return site.url("run", id=head.run_id, owner=head.owner)
 
 
-def _row(site: Site, head: RunHeader, *, owners: bool, boxes: bool) -> Html:
+def _row(site: Site, head: RunHeader, failures: Mapping[_Named, str], *, owners: bool, boxes: bool) -> Html:
     below: list[Child] = [tag("code", head.run_id.removeprefix(f"{head.parent}/") if head.parent else head.run_id)]
     if head.strategy:
         below.append(tag("a", head.strategy, href=site.url("runs", strategy=head.strategy)))
@@ -204,7 +235,7 @@ def _row(site: Site, head: RunHeader, *, owners: bool, boxes: bool) -> Html:
         below.append(tag("a", f"thread {head.thread}", href=site.url("runs", thread=head.thread), class_="tag"))
     if owners and head.owner:
         below.append(tag("span", f"of {head.owner}", class_="tag"))
-    said = _words.reason(head)
+    said = failures.get((head.owner, head.run_id)) or _words.reason(head)
     answer = tag("a", " Answer", href=site.url("inbox")) if head.status == "waiting" and not head.parent else None
     why = tag("div", said, answer, class_=f"why {head.status}") if said else None
     title = tag("a", _words.title(head), href=_run_url(site, head), class_="title")

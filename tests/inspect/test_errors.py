@@ -38,7 +38,7 @@ async def plain(client, path):
 
 
 async def test_the_error_of_a_node_is_said_in_the_same_words_everywhere():
-    """In the head, in the reason, beside its row with the traceback and the way back, on the page of its entry, in the journal and in a comparison."""
+    """In the list, in the head, in the reason, beside its row with the traceback and the way back, on the page of its entry, in the journal and in a comparison."""
     agent = Agent(Strategy("billing", START >> total >> END), store=(store := MemoryStore()))
     await agent.run("12", run_id="good")
     with suppress(NodeFailedError):
@@ -55,7 +55,9 @@ async def test_the_error_of_a_node_is_said_in_the_same_words_everywhere():
             )
         ]
         row = (await client.get(address("run", id="bad", step=2))).text
-    assert [len(re.findall(said, each)) for each in pages] == [4, 4, 1, 2]
+        listed, sought = await plain(client, "/runs"), await plain(client, "/runs?q=convert")
+    assert [len(re.findall(said, each)) for each in (*pages, listed)] == [4, 4, 1, 2, 1]
+    assert "reasons are searched, and not what runs did" in sought
     assert f'<a href="{address("run", id="bad")}#step">Why the run failed</a>' in row
     assert "return str(float(order))" in html.unescape(row)
 

@@ -26,7 +26,7 @@ async def test_the_list_says_what_waits_and_what_failed():
         places = [page.text.index(each) for each in ("chat-2", "chat-1", "asks", FAILED, "found")]
         assert places == sorted(places)
         assert "May I refund it?" in page.text
-        assert "node 'fetch' failed with LookupError" in page.text
+        assert "LookupError: order 17 is not there (pages.py:" in page.text
         for link in page.links:
             if link.startswith("/run?"):
                 await read(client, link)
@@ -45,7 +45,7 @@ async def test_filters_and_searches_are_in_the_address():
         ]
         assert await fits(client, address("runs", q="QUESTION 2"), {"chat-2"})
         empty = await read(client, address("runs", q="nothing like this"))
-        assert "No run fits what you chose. Show all 5 runs" in empty.text
+        assert "Show all 5 runs" in empty.text
 
 
 async def fits(client, path, wanted):
