@@ -107,7 +107,9 @@ async def prompt(inspected: Inspected, request: Request) -> str:
         stored, place = _turn_of(stored, entry)
     step, parts = prompt_of(site, stored, place)
     said = f"Prompt of turn {step.step_number}"
-    return page(site, said, crumb(site, stored.head, f"p{said[1:]}"), tag("h1", said), parts)
+    way = crumb(site, stored.head, f"p{said[1:]}")
+    keys = (("d", "what is new"), ("h l", "turn before, after"))
+    return page(site, said, way, tag("h1", said), parts, keys=keys)
 
 
 def _turn_of(stored: StoredRun, entry: int) -> tuple[StoredRun, int]:
@@ -119,12 +121,18 @@ def _turn_of(stored: StoredRun, entry: int) -> tuple[StoredRun, int]:
     turn = next((each.value for each in stored.entries if each.number == entry), None)
     prompt = turn.prompt if isinstance(turn, ActionStep) else None
     for run in runs_in(stored) if prompt is not None else ():
-        for place, each in enumerate([*run.memory.run_steps, *filter(None, [run.memory.open])]):
-            if isinstance(each, ActionStep) and each.prompt is prompt:
+        for place, each in _turns(run):
+            if each.prompt is prompt:
                 return run, place
     raise LookupError(
         f"entry {entry} of run {stored.head.run_id!r} has no turn of a transcript; its page has what is stored of it"
     )
+
+
+def _turns(stored: StoredRun) -> list[tuple[int, ActionStep]]:
+    """Return the model turns whose prompts are known, with their places in the transcript."""
+    steps = [*stored.memory.run_steps, *filter(None, [stored.memory.open])]
+    return [(place, each) for place, each in enumerate(steps) if isinstance(each, ActionStep) and each.prompt]
 
 
 def runs_in(stored: StoredRun) -> Iterator[StoredRun]:
@@ -140,13 +148,13 @@ def prompt_of(site: Site, stored: StoredRun, place: int) -> tuple[ActionStep, li
     Raises:
         LookupError: the step at this place is not a model turn whose prompt is known.
     """
-    steps = [*stored.memory.run_steps, *filter(None, [stored.memory.open])]
-    step = steps[place] if 0 <= place < len(steps) else None
-    if not isinstance(step, ActionStep) or step.prompt is None:
+    turns = _turns(stored)
+    at = next((at for at, each in enumerate(turns) if each[0] == place), len(turns))
+    if at == len(turns) or (prompt := turns[at][1].prompt) is None:
         raise LookupError(f"step {place} of run {stored.head.run_id!r} is not a model turn")
-    turns = [(n, each.prompt) for n, each in enumerate(steps[:place]) if isinstance(each, ActionStep) and each.prompt]
-    turn_before, before = turns[-1] if turns else (0, None)
-    kept, messages = step.prompt.kept_of(before), sent(step.prompt)
+    step = turns[at][1]
+    turn_before, before = (turns[at - 1][0], turns[at - 1][1].prompt) if at else (0, None)
+    kept, messages = prompt.kept_of(before), sent(prompt)
     lost = before is not None and kept < len(before.messages())
     said = (
         nothing(
@@ -159,8 +167,18 @@ def prompt_of(site: Site, stored: StoredRun, place: int) -> tuple[ActionStep, li
     if kept and site.is_file:
         same = tag("p", tag("a", as_before, href=url_of(site, stored.head, "prompt", step=turn_before)))
     elif kept:
-        same = tag("details", tag("summary", as_before), [message_of(site, stored, each) for each in messages[:kept]])
+        listed = [message_of(site, stored, each) for each in messages[:kept]]
+        same = tag("details", tag("summary", as_before), listed, open=kept <= site.rows)
+    links = [
+        tag("a", word, href=url_of(site, stored.head, "prompt", step=turns[other][0]), rel=rel, class_="button")
+        for word, rel, other in (("Turn before", "prev", at - 1), ("Turn after", "next", at + 1))
+        if 0 <= other < len(turns) and not site.is_file
+    ]
+    rules = "" if any(each.message.role == "system" for each in messages) else ", no system message"
+    counts = f"{counted(len(messages), 'message')}, {len(messages) - kept} of them new{rules}"
     return step, [
+        tag("p", counts, class_="sub"),
+        tag("p", links, class_="more") if links else None,
         said,
         same,
         tag(

@@ -104,8 +104,10 @@ async def test_a_prompt_is_shown_as_it_was_sent_and_what_is_new_in_it():
         prompts = dict.fromkeys(sorted(each for each in run.links if each.startswith("/prompt?")))
         first, second = [(await client.get(each)).text for each in prompts]
     assert "as in the turn before" not in first
+    assert 'rel="next" class="button">Turn after</a>' in first
+    assert "of them new, no system message" in first
     old, new = second.split('<div class="new"')
-    assert "1 message as in the turn before" in old
+    assert "<details open><summary>1 message as in the turn before" in old
     assert "saw &lt;script&gt;" in new
     assert "no such place" in new
 
