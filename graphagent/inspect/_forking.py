@@ -132,7 +132,7 @@ def _page(site: Site, point: Point, given: Mapping[str, str], wrong: str = "") -
         refusal(wrong),
         form(
             site, "fork", {"id": head.run_id, "owner": head.owner, "n": at}, fields or nothing("Nothing here can be written as text."), tag("label", "Id of the fork; empty: a new one ", name),
-            tag("p", tag("button", "Fork", type="submit", class_="main"), " ", tag("a", "Leave it", href=url_of(site, head, "entry", n=at))),
+            tag("p", tag("button", "Fork", type="submit", class_="main"), tag("a", "Cancel", href=url_of(site, head, "entry", n=at))),
         ),
     )  # fmt: skip
 

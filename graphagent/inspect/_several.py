@@ -162,7 +162,7 @@ def _asked(site: Site, found: Sequence[RunHeader | Outcome]) -> str:
         tag("p", "They are ended where they are. They cannot be resumed, but can be forked.", class_="sub"), tag("ul", rows),
         form(
             site, "several", fields, tag("label", "Reason ", tag("input", name="reason", type="text", autocomplete="off")),
-            tag("button", "End them", type="submit", name="do", value="end"), " ", tag("a", "Leave them as they are", href=site.url("runs")),
+            tag("p", tag("button", title.removesuffix("?"), type="submit", name="do", value="end", class_="bad"), tag("a", "Cancel", href=site.url("runs"))),
         ), view="runs",
     )  # fmt: skip
 

@@ -31,7 +31,7 @@ _MARKS = {
     "interrupted": "⌁",
 }
 """A mark beside the word of each state, so that colour is never alone."""
-_BEGINNING = re.compile(r"it waits for an answer: |(it )?(failed with NodeFailedError: )?")
+_BEGINNING = re.compile(r"it waits for an answer: |(it )?(failed with (NodeFailedError: )?)?")
 """The beginning of a reason that only repeats the state."""
 _TRUST = {
     "trusted": "a person or your code vouches for it",
