@@ -150,7 +150,7 @@ class _Redactor:
 
     def __init__(self, payloads: Mapping[str, bytes], words: frozenset[str]) -> None:
         self._payloads, self._words = payloads, words
-        self._ids = _Numbered("id")
+        self._ids, self._keywords, self._subjects = _Numbered("id"), _Numbered("fact"), _Numbered("subject")
         self._fields: dict[str, Callable[[_Data], _Data]] = {
             "value": self._value, "about": self._value, "held": self._held, "results": self._held, "step": self._step, "task": self._step,
             "steps": lambda steps: [self._step(each) for each in steps], "rules": self._text, "reason": self._text, "text": self._text,
@@ -263,7 +263,7 @@ class _Redactor:
         return ("facts", self._fact), ("notes", self._note)
 
     def _fact(self, data: Mapping[str, _Data]) -> dict[str, _Data]:
-        """Return a fact as a reference that leads nowhere, with its trust."""
+        """Return a fact as a reference that leads nowhere, with its trust. Facts contradict each other where they did."""
         subject, _, priority, kind, scope = data["place"]
         record = data.get("fact")
         if record is None:
@@ -271,8 +271,9 @@ class _Redactor:
         else:
             version, concept, form, at = (record[name] for name in ("version", "keyword", "type", "timestamp"))
             trust = record["source"].get("trust", "") if isinstance(record["source"], dict) else record["source"][-1]
+        keyword = self._keywords(concept)
         return {
-            "place": [_said(subject), "", priority, kind, _said(scope)], "ref": [_said(concept), version], "concept": [_said(concept), form],
+            "place": [self._subjects(subject), "", priority, kind, _said(scope)], "ref": [keyword, version], "concept": [keyword, form],
             "source": ["", None, "", trust], "at": at,
         }  # fmt: skip
 

@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from graphagent import Agent
 from graphagent.history import export_runs, import_runs, read_run, redact_runs, run_owners
 from graphagent.log._bytes import plain
+from graphagent.memory import AgentMemory, Concept, Scope, SingleFact, StoreMemoryProvider, Subject
 from graphagent.run import list_runs
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
+from graphagent.testing import ScriptedModel
+from graphagent_strategies import single_run
 from tests.fixtures.dumps import build
 from tests.fixtures.programs import KEY
 from tests.run.canaries import NUMBER, written
@@ -63,6 +67,20 @@ async def test_what_a_run_did_when_is_read_of_redacted_runs_as_before():
     copy = MemoryStore()
     await import_runs(copy, redact_runs(await exported(store)))
     assert await shape(copy) == await shape(store)
+
+
+async def test_facts_are_told_apart_where_their_keywords_are_not_shown():
+    """Two facts with keywords of one length do not contradict each other."""
+    facts = StoreMemoryProvider(store := MemoryStore())
+    for keyword in ("home", "name"):
+        await facts.save(SingleFact(Concept(keyword), "zqvalue"), Subject("user"), Scope.agent("single_run"))  # fmt: skip
+    agent = Agent(single_run(), model=ScriptedModel(["Hello."]), store=store)
+    agent.install(AgentMemory, provider=facts, learn=False)
+    await agent.run("Hello.", run_id="r")
+    await import_runs(copy := MemoryStore(), redact_runs(await exported(store)))
+    prompt = "".join(each.text for each in (await read_run(copy, "r")).memory.to_messages())
+    assert "contradicts" not in prompt
+    assert re.findall('"concept":"([^"]*)"', prompt) == ["fact-1", "fact-2"]
 
 
 @pytest.mark.parametrize("name", RUNS)
