@@ -381,7 +381,7 @@ def _question_shown(pending: PendingQuestion) -> QuestionShown:
     return QuestionShown(
         run_id=pending.run_id, id=question.id, question=beginning(question.question), kind=question.kind,
         strategy=pending.strategy, thread=pending.thread, about=beginning(subject),
-        answer=beginning(str(dict(question.json_schema))) if question.json_schema else "",
+        answer=beginning(json.dumps(dict(question.json_schema))) if question.json_schema else "",
         asked=pending.since.isoformat(timespec="seconds"),
         deadline="" if pending.deadline is None else pending.deadline.isoformat(timespec="seconds"),
     )  # fmt: skip
