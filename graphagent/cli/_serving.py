@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -75,7 +76,8 @@ async def serve_until_stopped(serve: Callable[[], Awaitable[None]], address: tup
                     await serve()
             except OSError as error:
                 reason = os.strerror(error.errno) if error.errno else str(error)
+                advice = f"; {option} 0 takes a free port" if error.errno == errno.EADDRINUSE else ""
                 raise typer.BadParameter(
-                    f"{address[0]}:{address[1]} cannot be listened at: {reason}", param_hint=option
+                    f"{address[0]}:{address[1]} cannot be listened at: {reason}{advice}", param_hint=option
                 ) from None
             group.cancel_scope.cancel()

@@ -23,7 +23,7 @@ from graphagent.cli._store_place import StorePlace
 from graphagent.cli._user_code import work_at
 from graphagent.cli.notes._target import embedder_of
 from graphagent.cli.runs._completion import run_ids
-from graphagent.cli.runs._target import RunsStore, run_named
+from graphagent.cli.runs._target import RunsStore, run_named, run_of_anybody
 from graphagent.errors import WrongKeyError
 from graphagent.memory import Notes, StoreMemoryProvider
 
@@ -191,14 +191,17 @@ async def _save(run: str | None, inspected: InspectOptions, out: Path, redact: b
     """Write the page of a run into a file."""
     from graphagent.inspect import Inspector
 
-    owner = inspected.owner or ""
     with private_file(out) as file:
         async with (
             _stores.open_store("runs", inspected.store, inspected.key, inspected.anchor) as store,
             _facts_of(inspected, store) as facts,
             _notes_of(inspected, store) as notes,
         ):
-            run_id = await run_named(store, owner, run)
+            owner = inspected.owner
+            if owner is None:
+                owner, run_id = await run_of_anybody(store, run)
+            else:
+                run_id = await run_named(store, owner, run)
             pages = Inspector(store, facts=facts, notes=notes, sealed=inspected.key is not None)
             text = (await pages.save(run_id, owner=owner, redact=redact)).encode()
         file.write(text)

@@ -73,7 +73,12 @@ def test_a_run_goes_into_a_file_that_only_its_owner_can_read(run, home):
     ):
         ended = run("inspect", *words)
         assert (ended.code, said in ended.said) == (code, True), ended.said
-    assert {each.name for each in home.glob("*.html")} == {"whole.html", "redacted.html"}
+    anyio.run(_greeted, SqliteStore(home / "runs.db"), None, "ada")
+    said = run("inspect", "greets", *store, "of-two.html").said
+    assert "2 owners have a run 'greets': '', 'ada'" in " ".join(said.replace("│", " ").split())
+    assert "'greets', " in run("inspect", *store, "newest.html").said
+    assert "owner</dt><dd>ada" in (home / "newest.html").read_text("utf-8")
+    assert {each.name for each in home.glob("*.html")} == {"whole.html", "redacted.html", "newest.html"}
 
 
 def test_a_run_of_a_sealed_store_goes_into_a_file_only_if_that_is_said(run, home, monkeypatch):
@@ -95,10 +100,10 @@ def test_a_run_of_a_sealed_store_goes_into_a_file_only_if_that_is_said(run, home
     assert not (home / "damaged.html").exists()
 
 
-async def _greeted(store, key=None):
+async def _greeted(store, key=None, owner=""):
     async with store:
         inner = store if key is None else EncryptedStore(store, key)
-        await assistant(inner, "Hello.").run("Greet Ada.", run_id="greets")
+        await assistant(inner, "Hello.").run("Greet Ada.", run_id="greets", owner=owner)
 
 
 async def _damaged(store):

@@ -39,4 +39,4 @@ def test_a_port_that_is_in_use_is_named(run):
         port = other.getsockname()[1]
         ended = run("mcp", "--http", port)
     assert ended.code == 2
-    assert f"127.0.0.1:{port} cannot be listened at: Address already in use" in ended.said
+    assert f"127.0.0.1:{port} cannot be listened at: Address already in use; --http 0 takes a free port" in ended.said

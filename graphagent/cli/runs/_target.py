@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
 
@@ -198,6 +198,33 @@ class ContinueTarget(ReadTarget):
             "worker continues it.",
         ),
     ] = None
+
+
+async def run_of_anybody(store: Store, text: str | None) -> tuple[str, str]:
+    """Return the owner and the id of a run, named as in `run_named`, whoever has it.
+
+    Raises:
+        BadParameter: Several owners have such a run, or one has several.
+        RunNotFoundError: The run does not exist.
+        StoreError: No run was named, and there is none.
+    """
+    from graphagent.history import run_head, run_owners
+
+    found: list[tuple[str, str]] = []
+    for owner in await run_owners(store):
+        with suppress(RunNotFoundError):
+            found.append((owner, await run_named(store, owner, text)))
+    if not found:
+        return "", await run_named(store, "", text)
+    if text is None:
+        heads = [await run_head(store, run_id, owner=owner) for owner, run_id in found]
+        newest = max(heads, key=lambda head: head.started)
+        return newest.owner, newest.run_id
+    whole = [each for each in found if each[1] == text] or found
+    if len(whole) > 1:
+        owners = ", ".join(repr(owner) for owner, _ in whole[:4])
+        raise typer.BadParameter(f"{len(whole)} owners have a run {text!r}: {owners}; say whose with --owner NAME")
+    return whole[0]
 
 
 async def run_named(store: Store, owner: str, text: str | None) -> str:
