@@ -117,9 +117,9 @@ def parts_of(
 
 
 def _last_of(spans: Sequence[Span]) -> int:
-    """Return the entry of the last model turn, or else of what ended last; 0 if nothing did."""
+    """Return the entry of the last model turn, or else of what ended last, or of a sleep; 0 if nothing did."""
     turns = [each.entry for each in spans if each.kind == "model" and each.entry]
-    return max(turns or [each.entry for each in spans], default=0)
+    return max(turns or [each.entry or (each.begun if each.kind == "sleep" else 0) for each in spans], default=0)
 
 
 def _head(site: Site, stored: StoredRun, spans: Sequence[Span], actions: Html | None, follow: str) -> Html:
