@@ -13,7 +13,7 @@ from graphagent.inspect import _words
 from graphagent.inspect._errors import problem_of
 from graphagent.inspect._forms import hidden
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, column, crumb, next_link, nothing, page, run_link, table
+from graphagent.inspect._layout import Site, column, crumb, next_link, nothing, page, run_crumb, run_link, table
 from graphagent.inspect._values import line_of
 from graphagent.run import list_runs
 
@@ -64,7 +64,7 @@ async def compare(inspected: Inspected, request: Request) -> str:
     if first + ROWS < len(rows):
         url = site.url("compare", a=diff.a, b=diff.b, owner=owner, start=first + ROWS)
         shown.append(next_link("Later", url))
-    way = tag("p", tag("a", "Runs", href=site.url("runs")), " / compare", class_="crumb")
+    way = crumb(tag("a", "Runs", href=site.url("runs")), "compare")
     title = f"{diff.a} and {diff.b}"
     return page(site, title, way, tag("h1", title), shown)
 
@@ -90,7 +90,7 @@ async def _choice(inspected: Inspected, site: Site, run_id: str, owner: str) -> 
     if rows:
         shown = table(f"Other runs of {of.strategy}, the newest first", columns, rows, "runs")
     title = f"Compare {run_id}"
-    return page(site, title, crumb(site, of, "compare"), tag("h1", title), form, shown)
+    return page(site, title, run_crumb(site, of, "compare"), tag("h1", title), form, shown)
 
 
 def _side(site: Site, run_id: str, owner: str, entries: Sequence[Entry], entry: Entry | None, side: str) -> Html:

@@ -11,7 +11,7 @@ from graphagent.inspect import _words
 from graphagent.inspect._errors import problem_of
 from graphagent.inspect._forking import fork_link
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import crumb, page, told, url_of
+from graphagent.inspect._layout import page, run_crumb, told, url_of
 from graphagent.inspect._spans import spans_of_run
 from graphagent.inspect._state import state
 from graphagent.inspect._step import state_link, step
@@ -48,7 +48,12 @@ async def entry(inspected: Inspected, request: Request) -> str:
     columns = tag("div", state(before, after), shown, class_="halves")
     actions = tag("div", fork_link(inspected, site, stored.head, at), links, class_="actions")
     head = tag(
-        "header", crumb(site, stored.head, f"entry {at}"), tag("h1", f"Entry {at}"), actions, about, class_="runhead"
+        "header",
+        run_crumb(site, stored.head, f"entry {at}"),
+        tag("h1", f"Entry {at}"),
+        actions,
+        about,
+        class_="runhead",
     )
     return page(
         site, f"Entry {at}", head, columns, tag("details", tag("summary", "As it is stored"), tag("pre", stored_as, class_="box")), keys=(("h l", "entry before, after"),),
@@ -56,7 +61,7 @@ async def entry(inspected: Inspected, request: Request) -> str:
 
 
 def parts_of(site: Site, stored: StoredRun, at: int) -> list[Child]:
-    """Return what a file has of an entry, given its number.
+    """Return the part of a file about an entry, given its number.
 
     Raises:
         LookupError: the run has no such entry.

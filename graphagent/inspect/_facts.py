@@ -16,7 +16,18 @@ from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
 from graphagent.inspect._forms import refusal, search, text_form, text_sent
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, next_link, nothing, page, reach_label, run_link, table, told, with_empty
+from graphagent.inspect._layout import (
+    Site,
+    crumb,
+    next_link,
+    nothing,
+    page,
+    reach_label,
+    run_link,
+    table,
+    told,
+    with_empty,
+)
 from graphagent.memory import (
     Concept,
     FactType,
@@ -266,7 +277,7 @@ async def _page_of(inspected: Inspected, site: Site, named: _Named, wrong: str =
     about: list[tuple[str, Child]] = [
         ("about", named.subject.name), ("scope", _place(named.scope)), ("owner", named.owner), ("meaning", named.concept.description),
     ]  # fmt: skip
-    crumb = tag("p", tag("a", "Facts", href=site.url("facts")), f" / {named.concept.keyword}", class_="crumb")
+    way = crumb(tag("a", "Facts", href=site.url("facts")), named.concept.keyword)
     acts: list[Child] = [tag("p", tag("a", reach_label(site), href=site.url("reach", **named.query)))]
     if site.form:
         form = _form(site, named, facts, text)
@@ -275,7 +286,7 @@ async def _page_of(inspected: Inspected, site: Site, named: _Named, wrong: str =
         everything = site.url("reach", subject=named.subject.name, owner=named.owner)
         acts.append(tag("p", tag("a", f"Forget all about {named.subject.name}…", href=everything)))
     return page(
-        site, named.concept.keyword, crumb, tag("h1", named.concept.keyword), told([each for each in about if each[1]]),
+        site, named.concept.keyword, way, tag("h1", named.concept.keyword), told([each for each in about if each[1]]),
         await _known(inspected, site, named),
         refusal(wrong), tag("div", acts, class_="acts"),
         _history(site, past, {each.id for each in facts}, named.owner), view="facts",

@@ -1,4 +1,4 @@
-"""What a page hears of a run while it is executed: server-sent events, each with the number of the last entry."""
+"""The progress of a run for its page: server-sent events, each with the number of the last entry."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PAUSE = 1.0
 async def events(
     store: Store, head: RunHeader, seen: int, rows: Callable[[Spans, int], str] | None = None
 ) -> AsyncIterator[str]:
-    """Yield an event when entries were written, and at the end one, `over` when nobody executes the run any more and it is not queued, or `lost` if it cannot be read.
+    """Yield an event when entries were written, and a last one: `over` when the run has stopped and is not queued, or `lost` if it cannot be read.
 
     Only new entries are read, at most once a second.
 
@@ -40,7 +40,7 @@ async def events(
         store: Where the run is.
         head: Its header.
         seen: The number of the last entry that a browser which connects again knows; 0 if it knows none.
-        rows: Makes the timeline of what was done until a time; None: events have none.
+        rows: Makes the rows of the timeline until a time; None: events do not have rows.
     """
     last, spans, outcome = seen, Spans(head.started), "over"
     try:
@@ -57,7 +57,7 @@ async def events(
                 } | ({} if rows is None else {"rows": rows(spans, _clock.now())})  # fmt: skip
                 yield f"id: {last}\ndata: {json.dumps(told)}\n\n"
             await anyio.sleep(_PAUSE)
-    except RunNotFoundError:  # it was removed, which the page that is loaded again says
+    except RunNotFoundError:  # it was removed, as the page says when it is loaded again
         pass
     except GraphAgentError:  # the store cannot be read, maybe for a while
         outcome = "lost"
@@ -65,13 +65,13 @@ async def events(
 
 
 async def follow(inspected: Inspected, request: Request) -> Response:
-    """Return the events of the run that the address names, from where a browser that connects again had seen it.
+    """Return the events of the run that the address names, after the last one that a browser has seen before it connected again.
 
-    Those of a whole run have the rows of the timeline that its page shows: as on that, `spans` is the first one, and `show` says which.
+    Events of a whole run have the rows of the timeline that the page of the run shows: from the row `spans` on, chosen by `show`.
     """
     run_id, owner = inspected.named(request.query_params)
     head = await run_head(inspected.runs, run_id, owner=owner)
-    if request.method == "HEAD":  # of which the server sends no event, and would wait for the last one
+    if request.method == "HEAD":  # the server does not send the events, but would wait for the last one
         return Response(media_type="text/event-stream")
     site, query = inspected.site(request), request.query_params
     first, show = number(query.get("spans")), query.get("show", "")

@@ -14,7 +14,7 @@ from graphagent.errors import NotForgottenError
 from graphagent.history import forget, reach
 from graphagent.inspect._forms import ConflictError, FormError, form, hidden
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, column, nothing, page, run_link, table
+from graphagent.inspect._layout import Site, column, crumb, nothing, page, run_link, table
 from graphagent.inspect._note import note_url, notes_of
 from graphagent.memory import Concept, Scope, ScopeKind, SingleFact, Subject
 from graphagent.memory.facts._types import checked_owner
@@ -149,8 +149,8 @@ async def reached(inspected: Inspected, request: Request) -> str:
             tag("p", tag("button", "Forget it", type="submit", class_="bad")),
         ]
         body = [form(site, "forget", fields, body, tag("section", forgetting))]
-    crumb = tag("p", tag("a", target.name(), href=target.page(site)), " / where it has been", class_="crumb")
-    return page(site, head, crumb, tag("h1", head), body, view="notes" if target.note else "facts")
+    way = crumb(tag("a", target.name(), href=target.page(site)), "where it has been")
+    return page(site, head, way, tag("h1", head), body, view="notes" if target.note else "facts")
 
 
 def _row(site: Site, target: Target, each: Reached, place: int) -> Html:
@@ -274,7 +274,7 @@ def _value(past: Sequence[FactVersion], fields: Mapping[str, str]) -> str | None
     """
     if not fields.get("value"):
         if "value" not in fields and _has_several(past):
-            raise FormError("This form does not say what is to be forgotten; load the page again.")
+            raise FormError("This form does not say what to forget; load the page again.")
         return None
     values = {str(place): value for place, value in enumerate(_values(past))}
     if not past or str(past[0].version) != fields.get("version") or fields["value"] not in values:

@@ -14,7 +14,7 @@ from graphagent.history import run_head
 from graphagent.inspect._edits import Editable, editables, edited
 from graphagent.inspect._forms import ConflictError, FormError, area, form, refusal
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, crumb, nothing, page, url_of
+from graphagent.inspect._layout import Site, nothing, page, run_crumb, url_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -126,7 +126,7 @@ def _page(site: Site, point: Point, given: Mapping[str, str], wrong: str = "") -
     name = tag("input", name="name", type="text", value=given.get("name", ""), autocomplete="off")
     later = tag("a", f"entry {point.later}", href=url_of(site, head, "fork", n=point.later)) if point.later else None
     return page(
-        site, f"Fork at entry {at}", crumb(site, head, f"fork at entry {at}"), tag("h1", f"Fork at entry {at}"),
+        site, f"Fork at entry {at}", run_crumb(site, head, f"fork at entry {at}"), tag("h1", f"Fork at entry {at}"),
         tag("p", "The fork has a copy of all entries up to this one, and goes on from there. Fields that you do not change stay as they were.", class_="sub"),
         tag("p", "A node had begun here, and is executed again with its results so far. It ended with ", later, ", where its output can be changed.", class_="sub") if later else None,
         refusal(wrong),

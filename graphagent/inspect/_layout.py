@@ -1,4 +1,4 @@
-"""What all pages have: the head, the bar on top, the keys at the bottom."""
+"""The frame of all pages: the head, the bar on top, the keys at the bottom; and the parts that several pages have."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _KEYS: Keys = (("j k", "move"), ("Enter", "open"), ("/", "search"), ("n", "next 
 _GOING: Keys = (
     ("h l", "page before, after"), ("g r", "runs"), ("g t", "threads"), ("g i", "inbox"), ("g f", "facts"), ("g n", "notes"), ("?", "all keys"),
 )  # fmt: skip
-"""Keys that are named in the list of all keys alone."""
+"""Keys that only the list of all keys names."""
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
-"""What pages may load: files of this server, and nothing else."""
+"""The policy of pages, which load files of this server, and nothing else."""
 
 
 Address: TypeAlias = "Callable[[str, Mapping[str, str | int]], str]"
-"""Returns the address of a view, given what it shows."""
+"""Returns the address of a view, given its query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Site:
 
     address: Address
     name: str
-    """What is shown, such as the file of the store."""
+    """The name of the store, such as that of its file."""
     sealed: bool = False
     """Whether the store is encrypted."""
     facts: bool = False
@@ -44,13 +44,13 @@ class Site:
     notes: bool = False
     """Whether notes are shown."""
     form: str = ""
-    """What forms have to send back, so that only pages of this server change anything; empty if nothing may be changed."""
+    """The token that forms send back, so that only pages of this server change anything; empty if nothing can be changed."""
     rows: int = 250
     """How many rows of a table, and how many steps, one page has."""
     ids: str = ""
-    """What ids of elements begin with, where a page has several parts of a kind."""
+    """The beginning of the ids of elements, where a page has several parts of a kind."""
     is_file: bool = False
-    """Whether it is a file: nobody answers forms, and what several parts would repeat is in one of them."""
+    """Whether it is a file: without forms, and with repeated parts only once."""
 
     def url(self, view: str, **query: str | int) -> str:
         """Return the address of a view. Ids of runs stand in queries: in a path, a browser would resolve `..`."""
@@ -108,7 +108,7 @@ def _key(named: tuple[str, str]) -> Html:
 
 
 def url_of(site: Site, head: RunHeader, view: str = "run", **more: str | int) -> str:
-    """Return the address of a run, or of something of it."""
+    """Return the address of a run, or of a view of it."""
     return site.url(view, id=head.run_id, owner=head.owner, **more)
 
 
@@ -122,10 +122,14 @@ def with_empty(url: str, name: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}{name}="
 
 
-def crumb(site: Site, head: RunHeader, what: str) -> Html:
+def crumb(*steps: Child) -> Html:
+    """Return the way to a page, from the list in which it begins."""
+    return tag("p", [[" / " if place else None, each] for place, each in enumerate(steps)], class_="crumb")
+
+
+def run_crumb(site: Site, head: RunHeader, what: str) -> Html:
     """Return the way to a page of a run."""
-    run = run_link(site, head.run_id, head.owner)
-    return tag("p", tag("a", "Runs", href=site.url("runs")), " / ", run, f" / {what}", class_="crumb")
+    return crumb(tag("a", "Runs", href=site.url("runs")), run_link(site, head.run_id, head.owner), what)
 
 
 def column(*name: Child, class_: str | None = None) -> Html:
@@ -146,12 +150,12 @@ def next_link(label: str, url: str, left: str = "") -> Html:
 
 
 def nothing(text: str, *more: Child) -> Html:
-    """Return what stands where there is nothing to show: it says why."""
+    """Return the reason why there is nothing to show."""
     return tag("p", text, *more, class_="empty")
 
 
 def reach_label(site: Site) -> str:
-    """Return what leads from a fact or a note to where it has been, and to forgetting it where that is possible."""
+    """Return the label of the link from a fact or a note to the page that says where it has been, and that can forget it."""
     return "Where it has been, forget it…" if site.form else "Where it has been"
 
 

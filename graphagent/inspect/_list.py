@@ -19,8 +19,9 @@ from graphagent.history import family, list_threads, read_failure, run_owners
 from graphagent.inspect import _words
 from graphagent.inspect._chosen import Chosen
 from graphagent.inspect._errors import Problem
+from graphagent.inspect._forms import hidden, search
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, column, nothing, page, table
+from graphagent.inspect._layout import Site, column, nothing, page, table, with_empty
 from graphagent.inspect._several import around, box, has_box
 from graphagent.inspect._timeline import legend
 from graphagent.run import list_runs
@@ -113,39 +114,27 @@ def _mark(head: RunHeader) -> tuple[int, str]:
 
 def _mark_in(text: str) -> tuple[int, str]:
     started, _, run_id = text.partition(":")
-    return (int(started) if started.isdecimal() and len(started) < 16 else 0), run_id
+    return number(started), run_id
 
 
 def _url(site: Site, chosen: Chosen) -> str:
     url = site.url("runs", **chosen.query())
-    return f"{url}{'&' if '?' in url else '?'}owner=" if chosen.owner == "" else url
+    return with_empty(url, "owner") if chosen.owner == "" else url
 
 
 def _head(site: Site, chosen: Chosen, counts: Counter[str], owners: Sequence[str]) -> Html:
-    kept = [
-        tag("input", type="hidden", name=name, value=value)
-        for name, value in chosen.query().items()
-        if value and name not in ("q", "before")
-    ]
-    field = tag(
-        "input",
-        type="search",
-        name="q",
-        value=chosen.q,
-        placeholder="Task, id, strategy, thread, reason",
-        aria_label="Search runs",
-    )
-    search = tag("form", field, kept, role="search", action=site.url("runs"), method="get")
+    kept = hidden({name: value for name, value in chosen.query().items() if name not in ("q", "before")})
+    asked = search(site, "runs", chosen.q, "Task, id, strategy, thread, reason", "Search runs", kept)
     states = [
         ("", "all", counts.total()),
         *((each, each, counts[each]) for each in _ORDER if counts[each] or each == chosen.status),
     ]
     chips = [
         tag(
-            "a", word, " ", tag("span", f"{number:,}", class_="number"), href=_url(site, replace(chosen, status=name, before="")),
+            "a", word, " ", tag("span", f"{count:,}", class_="number"), href=_url(site, replace(chosen, status=name, before="")),
             aria_current="true" if name == chosen.status else None, class_=name or None,
         )
-        for name, word, number in states
+        for name, word, count in states
     ]  # fmt: skip
     filters: list[Child] = []
     for name, value in (("thread", chosen.thread), ("strategy", chosen.strategy)):
@@ -177,22 +166,18 @@ def _head(site: Site, chosen: Chosen, counts: Counter[str], owners: Sequence[str
             )
         )
     return tag(
-        "div", tag("h1", "Runs"), search, tag("nav", chips, class_="chips", aria_label="States"), filters, class_="head"
+        "div", tag("h1", "Runs"), asked, tag("nav", chips, class_="chips", aria_label="States"), filters, class_="head"
     )
 
 
 def _empty(site: Site, chosen: Chosen, others: int) -> Html:
     if not others:
-        return nothing("This store has no runs yet. Give an agent this store, and what it does is shown here.")
+        return nothing("This store has no runs yet. Give an agent this store, and its runs are shown here.")
     everything = tag("a", f"Show all {counted(others, 'run')}", href=site.url("runs"))
-    said = (
-        "Tasks, ids, strategies, threads, owners and reasons are searched, and not what runs did. " if chosen.q else ""
-    )
-    return (
-        nothing(f"No run fits what you chose. {said}", everything)
-        if chosen != Chosen()
-        else nothing("There are no runs.")
-    )
+    if chosen == Chosen():
+        return nothing("There are no runs.")
+    said = "The search looks at tasks, ids, strategies, threads, owners and reasons alone. " if chosen.q else ""
+    return nothing(f"No run fits your choice. {said}", everything)
 
 
 def _table(
@@ -260,7 +245,7 @@ def _row(site: Site, head: RunHeader, failures: Mapping[_Named, str], *, owners:
 
 
 async def threads(inspected: Inspected, request: Request) -> str:
-    """Return a page of threads, the one that was continued last first.
+    """Return the page of threads, the last continued one first.
 
     Raises:
         StoreError: the store cannot be read.
@@ -302,7 +287,7 @@ def _thread(site: Site, thread: Thread, *, owners: bool) -> Html:
 
 
 async def changes(inspected: Inspected, request: Request) -> Response:
-    """Return how many runs changed that a page shows, and how far those are that are being executed. Its address has what the page shows."""
+    """Return how many runs changed that a page shows, and the progress of the running ones. The address has the choice of the page."""
     query, now = request.query_params, _clock.now()
     changed, going = await inspected.changed.since(number(query.get("since")), Chosen.of(query))
     told = [
@@ -313,9 +298,9 @@ async def changes(inspected: Inspected, request: Request) -> Response:
 
 
 def _fresh(site: Site, chosen: Chosen, seen: int) -> Html:
-    """Return where a page says how many runs changed since it was made."""
+    """Return the line in which a page says how many runs changed since it was made."""
     url = site.url("changes", since=seen, **chosen.query())
-    return tag("p", role="status", class_="fresh", data_changes=f"{url}&owner=" if chosen.owner == "" else url)
+    return tag("p", role="status", class_="fresh", data_changes=with_empty(url, "owner") if chosen.owner == "" else url)
 
 
 VIEWS: Views = (("runs", runs), ("threads", threads), ("changes", changes))

@@ -13,7 +13,7 @@ from graphagent.errors import ConflictError, NoteError, NoteNotFoundError
 from graphagent.inspect import _words
 from graphagent.inspect._forms import refusal, text_form, text_sent
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, column, page, reach_label, run_link, table, told, with_empty
+from graphagent.inspect._layout import Site, column, crumb, page, reach_label, run_link, table, told, with_empty
 from graphagent.inspect._values import as_json
 from graphagent.memory import Notes
 from graphagent.memory.notes._owner import seen_of, store_of
@@ -205,8 +205,8 @@ async def note(inspected: Inspected, request: Request) -> str:
         StoreError: it cannot be read.
     """
     site, (seen, record) = inspected.site(request), await _named(inspected, request.query_params)
-    crumb = tag("p", tag("a", "Notes", href=notes_url(site, record.owner)), f" / {record.scope}", class_="crumb")
-    return page(site, "Note", crumb, tag("h1", "Note"), await note_parts(site, seen, record), view="notes")
+    way = crumb(tag("a", "Notes", href=notes_url(site, record.owner)), record.scope)
+    return page(site, "Note", way, tag("h1", "Note"), await note_parts(site, seen, record), view="notes")
 
 
 VIEWS: Views = (("note", note),)

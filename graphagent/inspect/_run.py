@@ -1,4 +1,4 @@
-"""The page of one run: what became of it, its graph, its timeline, its sub-agents, its journal."""
+"""The page of one run: its outcome, its graph, its timeline, its sub-agents, its journal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphagent.inspect._compare import compare_links
 from graphagent.inspect._errors import problem_of, problem_of_run
 from graphagent.inspect._failure import failing_tools, failure
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, page, pages, told, url_of
+from graphagent.inspect._layout import Site, crumb, page, pages, table, told, url_of
 from graphagent.inspect._spans import Span, spans_of_run
 from graphagent.inspect._step import state_link
 from graphagent.inspect._step import step as shown_step
@@ -38,12 +38,12 @@ _KEYS = (("s", "state"), ("p", "prompt"), ("d", "difference"))
 async def run(inspected: Inspected, request: Request) -> str:
     """Return the page of a run.
 
-    Its address may have `step`, the number of the entry whose step is shown beside the timeline, and `of`, the path of a node that it began; `show`, which rows the timeline has; and `spans`
-    and `entries`, the first rows of the timeline and of the journal.
+    Its address may have `step`, the number of the entry whose step is shown beside the timeline, and `of`, the path of a node that it began;
+    `show`, the rows of the timeline; and `spans` and `entries`, the first rows of the timeline and of the journal.
 
     Raises:
-        RunNotFoundError: it does not exist, or is not shown here.
-        StoreError: it cannot be read.
+        RunNotFoundError: the run does not exist, or is not shown here.
+        StoreError: the run cannot be read.
     """
     site, query = inspected.site(request), request.query_params
     try:
@@ -94,7 +94,7 @@ def parts_of(
     of: str = "",
     show: str = "",
 ) -> list[Child]:
-    """Return what the page of a run consists of, given the first rows of its timeline and of its journal; -1 are the last ones. A file has the last ones."""
+    """Return the parts of the page of a run, given the first rows of its timeline and of its journal; -1 and a file have the last ones."""
     spans = spans_of_run(stored, now_of(stored))
     if spans_from < 0:
         spans_from = max(len(spans) - site.rows, 0)
@@ -117,7 +117,7 @@ def parts_of(
 
 
 def _last_of(spans: Sequence[Span]) -> int:
-    """Return the entry of the last model turn, or else of what ended last, or of a sleep; 0 if nothing did."""
+    """Return the entry that ended the last model turn, or else the last span, or that began a sleep; 0 if none has ended."""
     turns = [each.entry for each in spans if each.kind == "model" and each.entry]
     return max(turns or [each.entry or (each.begun if each.kind == "sleep" else 0) for each in spans], default=0)
 
@@ -162,7 +162,7 @@ def _head(site: Site, stored: StoredRun, spans: Sequence[Span], actions: Html | 
 
 
 def _crumb(site: Site, head: RunHeader) -> Html:
-    return tag("p", tag("a", "Runs", href=site.url("runs")), " / ", tag("code", head.run_id), class_="crumb")
+    return crumb(tag("a", "Runs", href=site.url("runs")), tag("code", head.run_id))
 
 
 def _live(site: Site, head: RunHeader, follow: str, last: int) -> Html | None:
@@ -233,17 +233,9 @@ def _journal(site: Site, stored: StoredRun, first: int | None) -> Html:
         return tag("section", tag("p", link), id="journal")
     is_open, first = first is not None and len(stored.entries) > site.rows, first or 0
     rows = [_entry(site, stored, each) for each in stored.entries[first : first + site.rows]]
-    names = ("Entry", "Kind", "Node", "What", "When")
-    head = tag("tr", [tag("th", each, scope="col") for each in names])
-    table = tag(
-        "table",
-        tag("caption", "Entries of the journal", class_="unseen"),
-        tag("thead", head),
-        tag("tbody", rows),
-        class_="journal",
-    )
+    listed = table("Entries of the journal", ("Entry", "Kind", "Node", "What", "When"), rows, "journal")
     more = pages(site, stored.head, "entries", first, len(stored.entries))
-    inside = tag("details", tag("summary", named), table, more, open=is_open and not site.is_file)
+    inside = tag("details", tag("summary", named), listed, more, open=is_open and not site.is_file)
     return tag("section", inside, id=f"{site.ids}journal")
 
 

@@ -20,7 +20,7 @@ from graphagent.errors import RunQueuedError
 from graphagent.history import export_runs, import_runs, read_run, redact_runs, run_head
 from graphagent.inspect import _entry, _run
 from graphagent.inspect._layout import Site
-from graphagent.inspect._transcript import prompt_of, runs_in
+from graphagent.inspect._transcript import prompt_of, runs_in, steps_of
 from graphagent.log._claim import LEASE, Claim
 from graphagent.log._segments import root_of
 from graphagent.memory import ActionStep
@@ -130,7 +130,7 @@ def _run_part(stored: StoredRun) -> _Part:
 
 
 def _prompts(stored: StoredRun) -> Iterator[_Part]:
-    for place, step in enumerate([*stored.memory.run_steps, *filter(None, [stored.memory.open])]):
+    for place, step in enumerate(steps_of(stored)):
         if isinstance(step, ActionStep) and step.prompt is not None:
             yield _prompt_part(stored, place, f"Prompt of turn {step.step_number}")
 

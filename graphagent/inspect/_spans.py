@@ -1,4 +1,4 @@
-"""What a run did when, as spans of time: the executions of nodes with their attempts, and in them model turns, tool calls, sub-agents and waits."""
+"""The work of a run as spans of time: the executions of nodes with their attempts, and in them model turns, tool calls, sub-agents and waits."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _EFFECTS: dict[str, SpanKind] = {
 }
 """The kinds of effects that take time, and those of their spans."""
 _LEARNS = ("facts:", "notes:")
-"""How effects begin that save what was learnt."""
+"""The beginnings of the keys of effects that save learnt facts and notes."""
 WAITS = ("person", "sleep")
 
 
 @dataclass(slots=True)
 class Attempt:
-    """A part of a span in which something was done: one of several tries, or what came after a pause."""
+    """A part of a span with work: one of several tries, or the time after a pause."""
 
     began: int
     """In milliseconds UTC."""
     ended: int = 0
     """0 while it lasts."""
     problem: str = ""
-    """The type of the error with which it failed, or another word for what went wrong."""
+    """The type of the error with which it failed, or another word for the failure."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +51,7 @@ class Span:
     """The number of the entry that began it, or of its first one."""
     attempts: list[Attempt]
     about: str = ""
-    """Which turn, tool or wait it was, where the label is the name of the node."""
+    """The turn, the tool or the wait, where the label is the name of the node."""
     entry: int = 0
     """The number of the entry that ended it; 0 where it has not ended."""
     tokens: int = 0
@@ -145,7 +145,7 @@ class Spans:
         self._began, self._last, self._kind = began, began, ""
 
     def add(self, entry: Entry) -> None:
-        """Note what an entry ended and began."""
+        """Add the spans that an entry began, and end those that it ended."""
         while self._lasting:
             self._lasting.pop().ended = 0
         where, now = entry.where, entry.at
@@ -176,7 +176,7 @@ class Spans:
         self._last, self._kind = now, entry.kind
 
     def until(self, now: int) -> list[Span]:
-        """Return what was done, each before what is inside of it; what has not ended lasts until a time."""
+        """Return all spans, each before the spans inside of it. Spans that have not ended last until a time."""
         self._wake(now)
         for span in [*self._open.values(), *self._calls.values()]:
             last = span.attempts[-1]
@@ -280,7 +280,7 @@ class Spans:
                 self._open[path] = self._begin("node", path, path.rpartition("/")[2], entry, inside=path.rpartition("/")[0])  # fmt: skip
 
     def _end(self, path: str, entry: Entry, problem: str, *, for_good: bool = True) -> None:
-        """End a node or sub-agent. One that failed is tried again where the run is resumed."""
+        """End a node or sub-agent. A failed one is tried again when the run is resumed."""
         if not path:
             return
         span = self._open[path] if path in self._open else self._visit(entry)
@@ -308,7 +308,7 @@ class Spans:
             span.entry, span.attempts[-1].ended = span.begun, max(due, span.began)
 
     def _rest(self, since: int, *, goes_on: bool, at: int) -> None:
-        """End the attempts that last when nobody executes the run, and begin the next ones when somebody does."""
+        """End the attempts that are going on when the run stops, and begin the next ones when it is resumed."""
         for span in [*self._open.values(), *(each for each in self._calls.values() if each.kind not in WAITS)]:
             last = span.attempts[-1]
             if goes_on and self._kind == "resumed" and last.began == self._last:
@@ -320,7 +320,7 @@ class Spans:
 
 
 def spans_of_run(stored: StoredRun, now: int) -> list[Span]:
-    """Return what a run did, or that of a sub-agent; what has not ended lasts until a time, in milliseconds UTC."""
+    """Return the spans of a run, or of a sub-agent. Spans that have not ended last until a time, in milliseconds UTC."""
     spans = Spans(stored.head.started)
     for entry in stored.entries:
         spans.add(entry)

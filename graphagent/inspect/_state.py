@@ -1,4 +1,4 @@
-"""The state of a run after an entry: what the entry changed, and behind a fold the whole."""
+"""The state of a run after an entry: the changes by the entry, and folded the whole state."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from graphagent._article import counted
 from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
 from graphagent.inspect._layout import told
+from graphagent.inspect._transcript import steps_of
 from graphagent.inspect._values import given, text_of
 from graphagent.memory import ActionStep
 
@@ -21,7 +22,7 @@ _LINE = 400
 
 
 def state(before: StoredRun | None, after: StoredRun) -> Html:
-    """Return the state after an entry, and what is different in it from that before the entry."""
+    """Return the state after an entry, with its differences from the state before the entry."""
     number = after.entries[-1].number
     changed = [*_changed(before, after)]
     inside = [
@@ -29,8 +30,8 @@ def state(before: StoredRun | None, after: StoredRun) -> Html:
         tag("h3", "Where it is"),
         tag("ul", [_place(after, path) for path in after.at]) if after.at else tag("p", "It has ended.", class_="sub"),
         *([tag("h3", "It waits for"), tag("ul", [tag("li", each.question) for each in after.questions])] if after.questions else []),
-        tag("h3", f"Transcript, {counted(len(_steps(after)), 'step')}"),
-        tag("ol", [tag("li", _step(each)) for each in _steps(after)]),
+        tag("h3", f"Transcript, {counted(len(steps_of(after)), 'step')}"),
+        tag("ol", [tag("li", _step(each)) for each in steps_of(after)]),
     ]  # fmt: skip
     return tag(
         "section", tag("h2", f"State after entry {number}"),
@@ -55,8 +56,8 @@ def _changed(before: StoredRun | None, after: StoredRun) -> Iterator[Child]:
     for each in before.questions if before is not None else ():
         if each.id not in still:
             yield tag("del", f"waits no more: {each.question}")
-    known: Sequence[Step] = () if before is None else _steps(before)
-    steps = _steps(after)
+    known: Sequence[Step] = () if before is None else steps_of(before)
+    steps = steps_of(after)
     if len(steps) > len(known):
         yield tag("ins", f"{counted(len(steps) - len(known), 'new step')} in the transcript"), tag("ol", [tag("li", _step(each)) for each in steps[len(known) :]])  # fmt: skip
     elif len(steps) < len(known):
@@ -81,10 +82,6 @@ def _place(stored: StoredRun, path: str) -> Html:
 def _input(stored: StoredRun, path: str) -> Html | None:
     value = text_of(given(stored, path))
     return tag("details", tag("summary", "with this input"), tag("pre", value, class_="box"), open=len(value) <= _LINE) if value else None  # fmt: skip
-
-
-def _steps(stored: StoredRun) -> Sequence[Step]:
-    return [*stored.memory.run_steps, *filter(None, [stored.memory.open])]
 
 
 def _step(step: Step) -> Child:

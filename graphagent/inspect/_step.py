@@ -14,7 +14,7 @@ from graphagent.inspect._origins import sent
 from graphagent.inspect._spans import WAITS, Span
 from graphagent.inspect._timeline import said_of
 from graphagent.inspect._tokens import cache_lost, tokens
-from graphagent.inspect._transcript import answer_of, message_of, result_of, runs_in
+from graphagent.inspect._transcript import answer_of, message_of, place_of, result_of
 from graphagent.inspect._values import as_json, call_of, given, text_of
 from graphagent.llm import ToolResult
 from graphagent.memory import ActionStep
@@ -128,11 +128,11 @@ def _turn(site: Site, stored: StoredRun, entry: Entry, turn: ActionStep) -> Iter
 
 def _prompt_link(site: Site, stored: StoredRun, prompt: Prompt) -> Html | None:
     """Return a link to the page of a prompt, of the run or of a sub-agent in it."""
-    for run in runs_in(stored):
-        for place, each in enumerate([*run.memory.run_steps, *filter(None, [run.memory.open])]):
-            if isinstance(each, ActionStep) and each.prompt is prompt:
-                return tag("a", "whole prompt", href=url_of(site, run.head, "prompt", step=place), data_key="p")
-    return None
+    found = place_of(stored, prompt)
+    if found is None:
+        return None
+    run, place = found
+    return tag("a", "whole prompt", href=url_of(site, run.head, "prompt", step=place), data_key="p")
 
 
 def _begun(stored: StoredRun, span: Span) -> int:

@@ -1,4 +1,4 @@
-"""The timeline of a run: a row for each thing that it did, with its bar and its duration; what is inside of something stands below it."""
+"""The timeline of a run: a row for each span, with its bar and its duration. The spans inside of a span stand below it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from graphagent.run import RunHeader
 
 _ROOM = 60.0
-"""Up to which place, in per cent, there is room for a duration behind a bar."""
+"""The last place, in per cent, with room for a duration after a bar."""
 _CHOICES = (("", "All"), ("steps", "Model and tools"), ("problems", "Problems"))
 _LEGEND = (
     ("model", "model"),
@@ -35,7 +35,7 @@ def timeline(site: Site, head: RunHeader, spans: Sequence[Span], *, first: int, 
     Args:
         site: The server, or the file.
         head: The run.
-        spans: What it did.
+        spans: The spans of the run.
         first: The first row that is shown.
         show: Which rows: all, `steps` for the model, tools and people, or `problems`.
         chosen: The number of the entry whose step is shown beside it; 0 is none.
@@ -57,7 +57,7 @@ def timeline(site: Site, head: RunHeader, spans: Sequence[Span], *, first: int, 
 
 
 def legend(what: str = "") -> Html:
-    """Return which colour stands for what, after the words that say of what it is."""
+    """Return the meanings of the colours, after the name of the picture if one is given."""
     shown = [tag("li", word, class_=f"kind of-{name}") for name, word in _LEGEND]
     return tag("ul", tag("li", what) if what else None, shown, class_="legend sub")
 
@@ -68,7 +68,7 @@ def table(site: Site, head: RunHeader, spans: Sequence[Span], *, first: int, sho
     shown = [each for each in spans if _fits(each, show)][first : first + site.rows]
     return tag(
         "table",
-        tag("caption", "What the run did, and when", class_="unseen"),
+        tag("caption", "The work of the run over time", class_="unseen"),
         tag("thead", tag("tr", tag("th", "What", scope="col"), tag("th", _axis(site, scale), scope="col"))),
         tag("tbody", [_row(site, head, each, scale, chosen) for each in shown]),
         class_="timeline",
@@ -82,7 +82,7 @@ def _fits(span: Span, show: str) -> bool:
 
 
 def _axis(site: Site, scale: Scale) -> Html:
-    """Return the marks of time, and as a symbol the lines that each row has."""
+    """Return the marks of time, and the lines of each row as a symbol."""
     ticks = list(scale.ticks())
     lines = [tag("line", x1=f"{at}%", x2=f"{at}%", y1="0", y2="100%") for at, _ in ticks]
     silent = [
@@ -140,14 +140,14 @@ def _row(site: Site, head: RunHeader, span: Span, scale: Scale, chosen: int) -> 
 
 
 def said_of(span: Span) -> str:
-    """Return how long a span took, and what else is said at its bar."""
+    """Return the text at the bar of a span: its duration, its tokens, its problem."""
     took = _words.duration(span.seconds)
     if span.kind in WAITS:
         lasts, over = ("waits,", "waited") if span.kind == "person" else ("sleeps,", "slept")
         return f"{over if span.entry else lasts} {took}"
     parts = [took]
     if len(span.attempts) > 1 and span.failures:
-        parts.append(counted(len(span.attempts), "try").replace("trys", "tries"))
+        parts.append(counted(len(span.attempts), "try"))
     if span.tokens:
         parts.append(f"{span.tokens:,} tok")
     if span.problem:

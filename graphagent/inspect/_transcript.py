@@ -1,4 +1,4 @@
-"""The transcript of a run: its turns with what tools were called, and the prompts as they were sent."""
+"""The transcript of a run: its turns with their tool calls, and the prompts as they were sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphagent._html import Child, Html, tag
 from graphagent.inspect import _words
 from graphagent.inspect._errors import frames_of, problem_of_tool
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, crumb, nothing, page, url_of
+from graphagent.inspect._layout import Site, nothing, page, run_crumb, url_of
 from graphagent.inspect._origins import Sent, Used, sent
 from graphagent.inspect._tokens import tokens
 from graphagent.inspect._values import as_json, text_of
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from graphagent.inspect._inspected import Inspected, Views
     from graphagent.llm import ToolCall, ToolResult
     from graphagent.memory import Step
+    from graphagent.memory.transcript._prompt import Prompt
 
 
 def transcript(site: Site, stored: StoredRun) -> Html:
     """Return the steps of a run."""
-    steps = [*stored.memory.run_steps, *filter(None, [stored.memory.open])]
+    steps = steps_of(stored)
     shown = [
         _step(site, stored, place, step)
         for place, step in enumerate(steps[-site.rows :], max(len(steps) - site.rows, 0))
@@ -107,32 +108,48 @@ async def prompt(inspected: Inspected, request: Request) -> str:
         stored, place = _turn_of(stored, entry)
     step, parts = prompt_of(site, stored, place)
     said = f"Prompt of turn {step.step_number}"
-    way = crumb(site, stored.head, f"p{said[1:]}")
-    keys = (("d", "what is new"), ("h l", "turn before, after"))
+    way = run_crumb(site, stored.head, f"p{said[1:]}")
+    keys = (("d", "new messages"), ("h l", "turn before, after"))
     return page(site, said, way, tag("h1", said), parts, keys=keys)
 
 
 def _turn_of(stored: StoredRun, entry: int) -> tuple[StoredRun, int]:
-    """Return the run, or that of a sub-agent in it, and the place in its transcript of the model turn that an entry has.
+    """Return the place in the transcript of the model turn of an entry, with its run: this one, or the run of a sub-agent.
 
     Raises:
-        LookupError: the entry has none.
+        LookupError: the entry does not belong to a model turn.
     """
     turn = next((each.value for each in stored.entries if each.number == entry), None)
-    prompt = turn.prompt if isinstance(turn, ActionStep) else None
-    for run in runs_in(stored) if prompt is not None else ():
+    if (
+        isinstance(turn, ActionStep)
+        and turn.prompt is not None
+        and (found := place_of(stored, turn.prompt)) is not None
+    ):
+        return found
+    raise LookupError(
+        f"entry {entry} of run {stored.head.run_id!r} does not belong to a turn of a transcript; its page has the stored entry"
+    )
+
+
+def place_of(stored: StoredRun, prompt: Prompt) -> tuple[StoredRun, int] | None:
+    """Return the place of the turn with a prompt in its transcript, with its run: this one, or the run of a sub-agent."""
+    for run in runs_in(stored):
         for place, each in _turns(run):
             if each.prompt is prompt:
                 return run, place
-    raise LookupError(
-        f"entry {entry} of run {stored.head.run_id!r} has no turn of a transcript; its page has what is stored of it"
-    )
+    return None
+
+
+def steps_of(stored: StoredRun) -> list[Step]:
+    """Return the steps of a run, with the one that is going on."""
+    return [*stored.memory.run_steps, *filter(None, [stored.memory.open])]
 
 
 def _turns(stored: StoredRun) -> list[tuple[int, ActionStep]]:
     """Return the model turns whose prompts are known, with their places in the transcript."""
-    steps = [*stored.memory.run_steps, *filter(None, [stored.memory.open])]
-    return [(place, each) for place, each in enumerate(steps) if isinstance(each, ActionStep) and each.prompt]
+    return [
+        (place, each) for place, each in enumerate(steps_of(stored)) if isinstance(each, ActionStep) and each.prompt
+    ]
 
 
 def runs_in(stored: StoredRun) -> Iterator[StoredRun]:
@@ -143,7 +160,7 @@ def runs_in(stored: StoredRun) -> Iterator[StoredRun]:
 
 
 def prompt_of(site: Site, stored: StoredRun, place: int) -> tuple[ActionStep, list[Child]]:
-    """Return the model turn at a place in the transcript, and its prompt with what is new in it marked.
+    """Return the model turn at a place in the transcript, and its prompt with the new messages marked.
 
     Raises:
         LookupError: the step at this place is not a model turn whose prompt is known.
@@ -208,7 +225,7 @@ def message_of(site: Site, stored: StoredRun, each: Sent) -> Html:
 
 
 def _link(site: Site, stored: StoredRun, used: Used) -> Html:
-    """Return the name of a fact or a note in a prompt, as a link where its page is here."""
+    """Return the name of a fact or a note in a prompt, as a link if its page is here."""
     name = tag("code", used.name)
     is_here = site.facts if used.view == "fact" else site.notes
     return tag("a", name, href=site.url(used.view, **used.query, owner=stored.head.owner)) if is_here else name

@@ -1,4 +1,4 @@
-"""What the pages with lists hear of runs that changed: numbers, so that nothing moves that somebody reads."""
+"""News for the pages with lists: how many runs changed. The lists themselves stay as they are while somebody reads them."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ _PAUSE = 1.0
 
 @final
 class Changed:
-    """Which runs changed since a page was made: one for all pages, and nothing is read while none is open."""
+    """The runs that changed since pages were made. It serves all pages, and reads nothing while no page is open."""
 
     def __init__(self, store: Store, owner: str | None) -> None:
         self._watch = RunWatch(store, owner=owner)
         self.number = 0
-        """How often something was found."""
+        """The number of changes so far."""
         self._heads: dict[tuple[str, str], tuple[int, RunHeader]] = {}
-        """The runs that changed, each with the number at which it did so last."""
+        """The runs that changed, each with the number of its last change."""
         self._going: dict[tuple[str, str], RunHeader] = {}
         self._due = 0.0
         self._lock = anyio.Lock()
 
     def seen(self, heads: Iterable[RunHeader]) -> int:
-        """Note what a page shows; return the number from which on something is new to it."""
+        """Note the runs that a page shows; return the number after which changes are new to the page."""
         known = list(heads)
         self._going.update({(each.owner, each.run_id): each for each in known if each.status == "running" and not each.parent})  # fmt: skip
         self._note(self._watch.seen(known))
         return self.number
 
     async def since(self, before: int, chosen: Chosen) -> tuple[int, list[RunHeader]]:
-        """Return how many of chosen runs changed since a number, and those that are being executed.
+        """Return how many chosen runs changed after a number, and the chosen runs that are being executed.
 
         Raises:
             StoreError: the store cannot be read.
@@ -50,7 +50,7 @@ class Changed:
             if time.monotonic() >= self._due:
                 self._due = time.monotonic() + _PAUSE
                 self._note(await self._watch.look())
-        if before > self.number:  # that of an earlier start of the server
+        if before > self.number:  # the number is of an earlier start of the server
             before = 0
         changed = sum(at > before and chosen.fits(head) for at, head in self._heads.values())
         return changed, [each for each in self._going.values() if chosen.fits(each)]

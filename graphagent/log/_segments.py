@@ -141,7 +141,7 @@ async def read_segments(store: Store, header: RunHeader) -> list[Segment]:
 
 @asynccontextmanager
 async def unless_removed(store: Store, header: RunHeader) -> AsyncGenerator[None]:
-    """Have what is missing of a run that was removed while it was read be no damage.
+    """Raise RunNotFoundError instead of DamagedStoreError for a run that was removed while it was read.
 
     Raises:
         RunNotFoundError: it was removed.

@@ -57,7 +57,7 @@ async def test_the_error_of_a_node_is_said_in_the_same_words_everywhere():
         row = (await client.get(address("run", id="bad", step=2))).text
         listed, sought = await plain(client, "/runs"), await plain(client, "/runs?q=convert")
     assert [len(re.findall(said, each)) for each in (*pages, listed)] == [4, 4, 1, 2, 1]
-    assert "reasons are searched, and not what runs did" in sought
+    assert "owners and reasons alone" in sought
     assert f'<a href="{address("run", id="bad")}#step">Why the run failed</a>' in row
     assert "return str(float(order))" in html.unescape(row)
 

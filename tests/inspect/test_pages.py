@@ -45,6 +45,7 @@ async def test_filters_and_searches_are_in_the_address():
         ]
         assert await fits(client, address("runs", q="QUESTION 2"), {"chat-2"})
         empty = await read(client, address("runs", q="nothing like this"))
+        assert "No run fits your choice." in empty.text
         assert "Show all 5 runs" in empty.text
 
 
