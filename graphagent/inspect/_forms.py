@@ -20,6 +20,8 @@ VALUE = "value"
 _VERDICTS = ("approval", "in_flight")
 """The kinds of questions that are answered by yes or no."""
 _SCALARS = ("string", "integer", "number", "boolean")
+_PICKED = ("date", "time")
+"""The formats of texts for which a browser has a field whose text Python reads."""
 _SHORT = 5
 """Choices up to this number are shown side by side."""
 
@@ -177,6 +179,10 @@ def _field(name: str, label: str, schema: Mapping[str, Any], known: Mapping[str,
             required=required,
             **shown,
         )
+        return tag("label", label, " ", field, hint)
+    if kind.get("type") == "string" and kind.get("format") in _PICKED:
+        step = "1" if kind["format"] == "time" else None
+        field = tag("input", type=kind["format"], name=name, step=step, required=required, **shown)
         return tag("label", label, " ", field, hint)
     return area(
         name,

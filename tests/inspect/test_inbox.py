@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import date
 from html import unescape
 from typing import Literal
 
@@ -23,6 +24,7 @@ class Seat:
     side: Literal["window", "aisle"]
     quiet: bool
     note: str = ""
+    day: date | None = None
 
 
 def seats(store):
@@ -57,6 +59,7 @@ async def test_a_form_answers_what_its_schema_asks_for():
         page = Page(form)
         assert page.tags.count("fieldset") >= 3
         assert {"input", "textarea", "button"} <= {*page.tags}
+        assert '<input type="date" name="value.day">' in form
         assert not {each for each in page.attributes if each.startswith("on")}
         given = {**fields(form), "do": "answer", "value.row": "12", "value.side": '"aisle"', "value.quiet": "true"}
         for wrong, said in (
@@ -70,12 +73,12 @@ async def test_a_form_answers_what_its_schema_asks_for():
         for change in ({"form": ""}, {"form": "x" * 32}):
             assert (await client.post("/answer", data={**given, **change})).status_code == 403
         assert (await client.post("/answer", data=given, headers={"Origin": "https://evil.example"})).status_code == 403
-        done = await client.post("/answer", data=given)
+        done = await client.post("/answer", data={**given, "value.day": "2027-01-31"})
         assert (done.status_code, done.headers["location"]) == (303, "/run?id=trip&owner=ada")
         again = await client.post("/answer", data=given)
         assert again.status_code == 409
         assert "not open any more" in again.text
-    assert (await agent.resume("trip", owner="ada")).output == Seat(12, "aisle", True)
+    assert (await agent.resume("trip", owner="ada")).output == Seat(12, "aisle", True, day=date(2027, 1, 31))
 
 
 async def test_a_call_is_approved_with_other_arguments_or_refused():
