@@ -28,8 +28,8 @@ _PATIENCE = 5.0
 """Seconds for which a page waits until a worker has stopped a run."""
 
 
-def run_actions(inspected: Inspected, site: Site, head: RunHeader) -> Html | None:
-    """Return the forms that resume, pause and end a run. A change that is not possible here is greyed out, with the reason."""
+def run_actions(inspected: Inspected, site: Site, head: RunHeader, *, asked: bool = False) -> Html | None:
+    """Return the forms that resume, pause and end a run, given whether it was asked to stop. A change that is not possible here is greyed out, with the reason."""
     if not site.form or head.parent or head.status not in ENDED:
         return None
     held, shown, note = _held(head), list[Child](), ""
@@ -41,6 +41,7 @@ def run_actions(inspected: Inspected, site: Site, head: RunHeader) -> Html | Non
             note = "Resume only queues it; start graphagent worker to execute it."
     if head.status == "running":
         shown.append(_form(site, head, "pause", "Pause", held))
+        note = "It was asked to stop, and does so before its next effect or node." if asked else ""
     said = (
         "Nothing of it is executed any more, its questions are withdrawn, and it cannot be resumed. It can be forked."
     )
@@ -140,16 +141,16 @@ async def pause(inspected: Inspected, request: Request, fields: Mapping[str, str
         raise ConflictError(f"Run {head.run_id!r} is {head.status}, so there is nothing to pause.")
     if held := _held(head):
         raise ConflictError(held)
-    with anyio.move_on_after(_PATIENCE):
+    with anyio.move_on_after(_PATIENCE) as waiting:
         await pause_run(inspected.runs, head.run_id, owner=head.owner)
-    return _shown(inspected, request, head)
+    return _shown(inspected, request, head, asked=waiting.cancelled_caught)
 
 
 async def end(inspected: Inspected, request: Request, fields: Mapping[str, str]) -> Response:
     """End a run."""
     head = await _head(inspected, fields)
-    await end_here(inspected, head, fields.get("reason", ""))
-    return _shown(inspected, request, head)
+    said = await end_here(inspected, head, fields.get("reason", ""))
+    return _shown(inspected, request, head, asked=said != "ended")
 
 
 async def _head(inspected: Inspected, fields: Mapping[str, str]) -> RunHeader:
@@ -157,8 +158,8 @@ async def _head(inspected: Inspected, fields: Mapping[str, str]) -> RunHeader:
     return await run_head(inspected.runs, run_id, owner=owner)
 
 
-def _shown(inspected: Inspected, request: Request, head: RunHeader) -> Response:
-    return RedirectResponse(url_of(inspected.site(request), head), 303)
+def _shown(inspected: Inspected, request: Request, head: RunHeader, *, asked: bool = False) -> Response:
+    return RedirectResponse(url_of(inspected.site(request), head, asked="1" if asked else ""), 303)
 
 
 CHANGES: Changes = (("resume", resume), ("pause", pause), ("end", end))

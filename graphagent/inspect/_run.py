@@ -38,7 +38,7 @@ _KEYS = (("s", "state"), ("p", "prompt"), ("d", "difference"))
 async def run(inspected: Inspected, request: Request) -> str:
     """Return the page of a run.
 
-    Its address may have `step`, the number of the entry whose step is shown beside the timeline, and `of`, the path of a node that it began;
+    Its address may have `asked`, if the run was asked to stop; `step`, the number of the entry whose step is shown beside the timeline, and `of`, the path of a node that it began;
     `show`, the rows of the timeline; and `spans` and `entries`, the first rows of the timeline and of the journal.
 
     Raises:
@@ -51,7 +51,7 @@ async def run(inspected: Inspected, request: Request) -> str:
     except RunQueuedError:
         return await _queued(inspected, request, site)
     numbers = [number(query.get(name)) for name in ("spans", "entries", "step")]
-    actions = run_actions(inspected, site, stored.head)
+    actions = run_actions(inspected, site, stored.head, asked="asked" in query)
     if stored.head.status == "running" and "spans" not in query:
         numbers[0] = -1
     body = parts_of(

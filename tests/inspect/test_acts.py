@@ -11,7 +11,7 @@ import pytest
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.errors import NodeFailedError
 from graphagent.history import run_head
-from graphagent.inspect import Inspector
+from graphagent.inspect import Inspector, _acts
 from graphagent.inspect._follow import events
 from graphagent.nodes import sleep
 from graphagent.run import _session as heartbeat
@@ -139,6 +139,29 @@ async def test_without_its_agent_a_run_of_a_worker_is_paused_and_ended():
         await until(store, "17", "running")
         assert (await client.post("/end", data=form)).status_code == 303
     assert (await run_head(store, "17")).status == "ended"
+
+
+async def test_a_run_that_does_not_stop_at_once_is_said_to_have_been_asked(monkeypatch):
+    """It pauses before its next node, for which no page waits long."""
+    monkeypatch.setattr(_acts, "_PATIENCE", 0.01)
+    going = anyio.Event()
+
+    @node
+    async def slow(ctx: Context, task: str) -> str:
+        """Take a while."""
+        await going.wait()
+        return task
+
+    agent = Agent(Strategy("slowly", START >> slow >> END), store=(store := MemoryStore()))
+    async with looking(store) as client, Worker(agent):
+        await agent.submit("x", run_id="x")
+        await until(store, "x", "running")
+        form = fields((await client.get(address("run", id="x"))).text)
+        answer = await client.post("/pause", data=form)
+        assert "It was asked to stop" in (await client.get(answer.headers["location"])).text
+        going.set()
+        await until(store, "x", "paused", "done")
+        assert "It was asked to stop" not in (await client.get(answer.headers["location"])).text
 
 
 async def test_a_run_that_a_process_executes_which_is_not_a_worker_is_left_alone():
