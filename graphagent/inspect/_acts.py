@@ -35,6 +35,11 @@ def run_actions(inspected: Inspected, site: Site, head: RunHeader, *, asked: boo
     held, shown, note = _held(head), list[Child](), ""
     if head.status == "queued":
         shown.append(_form(site, head, "resume", "Execute it here", _not_executed(inspected, head), main=True))
+    elif head.status == "sleeping":
+        if inspected.executes(head.strategy):
+            shown.append(_form(site, head, "resume", "Wake it here when it is due", main=True))
+        else:
+            note = "A worker wakes it when it is due."
     elif head.status in _RESUMED:
         shown.append(_form(site, head, "resume", "Resume", main=True))
         if not inspected.executes(head.strategy):

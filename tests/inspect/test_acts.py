@@ -285,3 +285,15 @@ async def test_a_run_that_sleeps_is_woken_here(monkeypatch):
         "sleeping",
         "done",
     ]
+
+
+async def test_a_run_that_sleeps_is_not_resumed_but_woken_when_it_is_due():
+    """By this process, or else by a worker; until when it sleeps is said."""
+    agent = Agent(Strategy("naps", START >> sleep(3600) >> END), store=(store := MemoryStore()))
+    await agent.run("zzz", run_id="zzz")
+    for agents, said in (([agent], ">Wake it here when it is due</button>"), ([], "A worker wakes it when it is due.")):
+        async with looking(store, options={"agents": agents}) as client:
+            page = (await client.get(address("run", id="zzz"))).text
+        assert said in page
+        assert ">until " in page
+        assert ">Resume" not in page
