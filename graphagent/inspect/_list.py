@@ -17,7 +17,7 @@ from graphagent._html import Child, Html, tag
 from graphagent.errors import DamagedStoreError
 from graphagent.history import family, list_threads, read_failure, run_owners
 from graphagent.inspect import _words
-from graphagent.inspect._chosen import Chosen
+from graphagent.inspect._chosen import AMOUNTS, Chosen
 from graphagent.inspect._errors import Problem
 from graphagent.inspect._forms import hidden, search
 from graphagent.inspect._inspected import number
@@ -73,25 +73,29 @@ async def runs(inspected: Inspected, request: Request) -> str:
     }
     seen = inspected.changed.seen(head for below in parts.values() for head in below)
     whole = [head for owner in wanted for head in parts.get((owner, ""), [])]
-    found = sorted((head for head in whole if chosen.fits(head)), key=_mark, reverse=True)
+    found = sorted((head for head in whole if chosen.fits(head)), key=chosen.order, reverse=True)
     counts = Counter[str](head.status for head in found)
     rows = [head for head in found if not chosen.status or head.status == chosen.status]
-    later = [head for head in rows if not chosen.before or _mark(head) < _mark_in(chosen.before)]
+    later = [head for head in rows if chosen.follows(head)]
     shown = later[:ROWS]
     several = len(owners) > 1
     body: list[Child] = [_head(site, chosen, counts, owners if several else [])]
     if shown:
         none = request.query_params.get("chosen") == "none"
         body += [
-            around(site, shown, _table(site, shown, parts, await _failures(store, shown), owners=several), none=none),
+            around(
+                site,
+                shown,
+                _table(site, chosen, shown, parts, await _failures(store, shown), owners=several),
+                none=none,
+            ),
             legend("Shape, each from its start to its end"),
         ]
     else:
         body.append(_empty(site, chosen, len(whole)))
     if len(later) > len(shown):
-        older = replace(chosen, before=f"{shown[-1].started}:{shown[-1].run_id}")
         body.append(
-            tag("p", tag("a", "Older", href=_url(site, older), rel="next", class_="button"), f" {counted(len(later) - len(shown), 'run')} more", class_="more")
+            tag("p", tag("a", "Further" if chosen.sort else "Older", href=_url(site, chosen.after(shown[-1])), rel="next", class_="button"), f" {counted(len(later) - len(shown), 'run')} more", class_="more")
         )  # fmt: skip
     body.append(_fresh(site, chosen, seen))
     return page(site, "Runs", body, view="runs", keys=(("x", "choose the run"),))
@@ -106,15 +110,6 @@ async def _failures(store: Store, heads: Iterable[RunHeader]) -> dict[_Named, st
                 said = str(Problem(failure.type, failure.message, failure.traceback))
                 found[head.owner, head.run_id] = said if len(said) <= _LINE else f"{said[:_LINE]}…"
     return found
-
-
-def _mark(head: RunHeader) -> tuple[int, str]:
-    return head.started, head.run_id
-
-
-def _mark_in(text: str) -> tuple[int, str]:
-    started, _, run_id = text.partition(":")
-    return number(started), run_id
 
 
 def _url(site: Site, chosen: Chosen) -> str:
@@ -182,6 +177,7 @@ def _empty(site: Site, chosen: Chosen, others: int) -> Html:
 
 def _table(
     site: Site,
+    chosen: Chosen,
     heads: Sequence[RunHeader],
     parts: Mapping[_Named, list[RunHeader]],
     failures: Mapping[_Named, str],
@@ -190,10 +186,11 @@ def _table(
 ) -> Html:
     boxes = any(has_box(site, each) for each in heads)
     columns = [column(tag("span", "Chosen", class_="unseen"), class_="pick")] if boxes else []
-    columns += [*map(column, ("Task", "State", "Shape")), *(column(each, class_="n") for each in ("Worked", "Turns", "Tokens", "Cost"))]  # fmt: skip
+    columns += [*map(column, ("Task", "State", "Shape")), *(_sorting(site, chosen, name) for name in AMOUNTS)]
     body: list[Child] = []
-    for day, of_day in groupby(heads, key=_words.day):
-        body.append(tag("tr", tag("th", day, colspan=len(columns), scope="rowgroup"), class_="day"))
+    for day, of_day in groupby(heads, key=lambda head: "" if chosen.sort else _words.day(head)):
+        if day:
+            body.append(tag("tr", tag("th", day, colspan=len(columns), scope="rowgroup"), class_="day"))
         for each in of_day:
             body.append(_row(site, each, failures, owners=owners, boxes=boxes))
             below = parts.get((each.owner, each.run_id), [])
@@ -205,7 +202,15 @@ def _table(
                 body.append(
                     tag("tr", empty, tag("td", link, colspan=len(columns) - boxes, class_="what"), class_="part")
                 )
-    return table("Runs, the newest first", columns, body, "runs")
+    return table(f"Runs, {f'sorted by {chosen.sort}' if chosen.sort else 'the newest first'}", columns, body, "runs")
+
+
+def _sorting(site: Site, chosen: Chosen, name: str) -> Html:
+    """Return the head of a column, which sorts by it, or again by time."""
+    is_sorted = name == chosen.sort
+    href = _url(site, replace(chosen, sort="" if is_sorted else name, before=""))
+    link = tag("a", f"{name.capitalize()}{' ↓' if is_sorted else ''}", href=href, title="The newest first" if is_sorted else "The largest first")  # fmt: skip
+    return tag("th", link, scope="col", class_="n", aria_sort="descending" if is_sorted else None)
 
 
 def _run_url(site: Site, head: RunHeader) -> str:

@@ -54,18 +54,23 @@ async def fits(client, path, wanted):
     return {each for each in ("chat-1", "chat-2", "asks", FAILED, "found") if each in text} == wanted
 
 
-async def test_older_runs_are_on_further_pages():
-    """Each run is on one page."""
+@pytest.mark.parametrize("column", ["", "tokens"])
+async def test_older_runs_are_on_further_pages(column):
+    """Each run is on one page; a column that was chosen sorts, with the newest first of runs with the same number, and is in the address."""
     store = MemoryStore()
     for number in range(53):
-        await assistant(store, "Hello").run("Hi", run_id=f"run-{number:02}")
+        await assistant(store, "Hello " * (1 + number % 3)).run("Hi", run_id=f"run-{number:02}")
     async with looking(store) as client:
         first = await read(client, "/runs")
+        if column:
+            first = await read(client, next(each for each in first.links if f"sort={column}" in each))
+            assert "/runs" in first.links  # the same head sorts by time again
         older = next(each for each in first.links if "before=" in each)
         second = await read(client, older)
     found = [re.findall(r"run-\d\d", each.text) for each in (first, second)]
     assert list(map(len, found)) == [50, 3]
-    assert found[0] + found[1] == [f"run-{number:02}" for number in reversed(range(53))]
+    wanted = sorted(range(53), key=lambda number: (number % 3 if column else 0, number), reverse=True)
+    assert found[0] + found[1] == [f"run-{number:02}" for number in wanted]
 
 
 async def test_threads_lead_to_their_runs():
