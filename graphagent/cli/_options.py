@@ -141,6 +141,14 @@ def key_shown(key: str | None) -> str | None:
 
 PASSPHRASE = "passphrase"  # noqa: S105  the word that is written for one
 KEY_PLACES = "env:NAME, file:PATH or keyring:SERVICE/NAME names where the key is; passphrase asks for one"
+AnyPlace = Annotated[
+    StorePlace | None,
+    place_argument(
+        "STORE",
+        f"The file of a store, a folder, or a database ({SERVER}). Default: $GRAPHAGENT_HOME, or else your user data folder.",
+    ),
+]
+"""A store, or everything in a folder."""
 AnchorPlace = Annotated[
     str | None,
     option(

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from graphagent._article import counted
 from graphagent.cli import _output
-from graphagent.cli._options import KEY_PLACES, AnchorPlace, Json, key_option, place_argument
-from graphagent.cli._store_place import SERVER, StorePlace
+from graphagent.cli._options import KEY_PLACES, AnchorPlace, AnyPlace, Json, key_option
+from graphagent.cli._store_place import StorePlace
 from graphagent.cli._stores import check_anchor, found_in, home, key_source, open_plain, sealed_file, sealed_store
 from graphagent.errors import AnchorError, DamagedStoreError, RolledBackError, StoreError, StoreNotFoundError
 from graphagent.memory import FileMemoryProvider
@@ -103,13 +103,7 @@ class Held:
 
 
 def show(
-    path: Annotated[
-        StorePlace | None,
-        place_argument(
-            "STORE",
-            f"The file of a store, a folder, or a database ({SERVER}). Default: $GRAPHAGENT_HOME, or else your user data folder.",
-        ),
-    ] = None,
+    path: AnyPlace = None,
     key: Annotated[str | None, key_option("Open sealed stores")] = None,
     anchor: AnchorPlace = None,
     as_json: Json = False,

@@ -10,7 +10,7 @@ import typer
 
 from graphagent._article import counted
 from graphagent.cli import _output
-from graphagent.cli._options import AnchorPlace, Json, flag, key_option, option, place_argument, value_of
+from graphagent.cli._options import AnchorPlace, AnyPlace, Json, flag, key_option, option, place_argument, value_of
 from graphagent.cli._prompts import confirm
 from graphagent.cli._store_place import SERVER, StorePlace
 from graphagent.cli._stores import (
@@ -88,13 +88,7 @@ def _what(report: BackupReport) -> str:
 
 
 def verify(
-    path: Annotated[
-        StorePlace | None,
-        place_argument(
-            "STORE",
-            f"The file of a store, a folder, or a database ({SERVER}). Default: $GRAPHAGENT_HOME, or else your user data folder.",
-        ),
-    ] = None,
+    path: AnyPlace = None,
     key: Annotated[str | None, key_option("Open sealed stores")] = None,
     anchor: AnchorPlace = None,
     as_json: Json = False,

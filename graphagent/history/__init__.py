@@ -4,7 +4,7 @@ Rows of a log come in, entries for people, other runs and files come out. Read t
 the state after each entry), `_carried` and `_fork` (runs that begin as others), `_rerun` (executing a run again),
 `_import` (conversations of elsewhere),
 `_runs`, `_questions`, `_removing`, `_export` and `_redacting` (the runs of a store), `_places`, `_reach` and `_forgetting` (over everything kept),
-`_inspect`, `_following`, `_watching`, `_rules` and `_without_agent` (runs without their agents).
+`_inspect` and `_drawing` (a run with its drawing), `_following`, `_watching`, `_rules` and `_without_agent` (runs without their agents).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from graphagent.inspect._chosen import AMOUNTS, Chosen
 from graphagent.inspect._errors import Problem
 from graphagent.inspect._forms import hidden, search
 from graphagent.inspect._inspected import number
-from graphagent.inspect._layout import Site, column, nothing, page, table, with_empty
+from graphagent.inspect._layout import Site, column, next_link, nothing, page, table, with_empty
 from graphagent.inspect._several import around, box, has_box
 from graphagent.inspect._timeline import legend
 from graphagent.run import list_runs
@@ -94,9 +94,10 @@ async def runs(inspected: Inspected, request: Request) -> str:
     else:
         body.append(_empty(site, chosen, len(whole)))
     if len(later) > len(shown):
+        url = _url(site, chosen.after(shown[-1]))
         body.append(
-            tag("p", tag("a", "Further" if chosen.sort else "Older", href=_url(site, chosen.after(shown[-1])), rel="next", class_="button"), f" {counted(len(later) - len(shown), 'run')} more", class_="more")
-        )  # fmt: skip
+            next_link("Further" if chosen.sort else "Older", url, f"{counted(len(later) - len(shown), 'run')} more")
+        )
     body.append(_fresh(site, chosen, seen))
     return page(site, "Runs", body, view="runs", keys=(("x", "choose the run"),))
 
@@ -105,7 +106,7 @@ async def _failures(store: Store, heads: Iterable[RunHeader]) -> dict[_Named, st
     """Return why runs failed, by their owners and ids, where their last entries say so: headers have no texts of errors."""
     found: dict[_Named, str] = {}
     for head in heads:
-        with suppress(DamagedStoreError):  # the page of the run says what is damaged
+        with suppress(DamagedStoreError):  # the page of the run names the damaged part
             if (failure := await read_failure(store, head)) is not None:
                 said = str(Problem(failure.type, failure.message, failure.traceback))
                 found[head.owner, head.run_id] = said if len(said) <= _LINE else f"{said[:_LINE]}…"

@@ -292,7 +292,7 @@ class Spans:
         self._leave(path, entry.at)
 
     def _leave(self, path: str, now: int) -> None:
-        """End what is inside of a node that was left, and what it called and asked."""
+        """End the spans inside of a node that was left, and its calls and questions."""
         inside = [self._open.pop(each) for each in [*self._open] if each.startswith(f"{path}/")]
         calls = [each for each, call in self._calls.items() if f"{each[0]}/".startswith(f"{path}/") and call.kind != "agent"]  # fmt: skip
         for span in inside + [self._calls.pop(each) for each in calls]:
