@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -110,21 +110,24 @@ def _of_run(entries: Sequence[Entry], entry: Entry, name: str) -> Problem | None
     """Return the error with which a run stopped, where it is that of a node: the entry of the node has its type alone."""
     if entry.kind != "failed":
         return None
-    for later in entries[bisect_right(entries, entry.number, key=lambda each: each.number) :]:
-        if later.kind == "stopped":
-            failure = later.data.get("failure")
-            return Problem(*failure) if failure and failure[0] == name else None
-        if later.kind == "failed" and not entry.where.startswith(f"{later.where}/"):
-            return None
-    return None
+    place = bisect_left(entries, entry.number, key=lambda each: each.number)
+    since = list(takewhile(lambda each: each.kind != "stopped", reversed(entries[:place])))
+    until = list(takewhile(lambda each: each.kind != "stopped", entries[place + 1 :]))
+    stop = entries[place + 1 + len(until)] if place + 1 + len(until) < len(entries) else None
+    failure = None if stop is None else stop.data.get("failure")
+    if not failure or failure[0] != name:
+        return None
+    alike = (
+        each for each in (*since, *until) if each.kind == "failed" and each.error is not None and each.error[0] == name
+    )
+    return None if any(alike) else Problem(*failure)
 
 
 def frames_of(traceback: str) -> Html | None:
     """Return a traceback as a list: the user's own code plain, its last line marked, and that of libraries folded; None if it has no lines."""
     frames = [*_frames(traceback)]
     if not frames:
-        text = traceback.strip()  # that of a group of errors has another form
-        return tag("ol", tag("li", tag("pre", text)), class_="frames") if "\n" in text else None
+        return None
     last = max((place for place, each in enumerate(frames) if each.path and not each.library), default=-1)
     items: list[Html] = []
     for library, some in groupby(enumerate(frames), key=lambda each: each[1].library):
@@ -146,11 +149,21 @@ def _shown(frame: Frame) -> Child:
     return where, tag("pre", frame.code) if frame.code else None
 
 
+def _lines(traceback: str) -> Iterator[str]:
+    """Yield the lines of a traceback; those of the errors of a group without what draws the group."""
+    is_group = "Exception Group Traceback" in traceback
+    for each in traceback.splitlines():
+        if not is_group:
+            yield each
+        elif not each.lstrip().startswith("+"):
+            yield re.sub(r"^ *\| ?", "", each)
+
+
 def _frames(traceback: str) -> Iterator[Frame]:
     """Yield the frames of a traceback, without its first line and the error at its end, and the text between the tracebacks of errors that led to others."""
     frame: Frame | None = None
     code, between = list[str](), list[str]()
-    for place, each in enumerate(traceback.splitlines()):
+    for place, each in enumerate(_lines(traceback)):
         if (found := _FRAME.fullmatch(each)) is not None or not each.startswith("    "):
             if frame is not None:
                 yield frame._replace(code="\n".join(code))

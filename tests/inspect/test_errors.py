@@ -6,9 +6,12 @@ import html
 import re
 from contextlib import suppress
 
-from graphagent import END, START, Agent, Context, Strategy, node, tool
+import anyio
+
+from graphagent import END, START, Agent, Context, Strategy, node, parallel, tool
 from graphagent.errors import BudgetError, NodeFailedError
-from graphagent.inspect._errors import Problem, frames_of
+from graphagent.history import read_run
+from graphagent.inspect._errors import Problem, frames_of, problem_of
 from graphagent.llm import ToolCall
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
@@ -60,6 +63,42 @@ async def test_the_error_of_a_node_is_said_in_the_same_words_everywhere():
     assert "owners and reasons alone" in sought
     assert f'<a href="{address("run", id="bad")}#step">Why the run failed</a>' in row
     assert "return str(float(order))" in html.unescape(row)
+
+
+async def test_the_error_of_a_branch_is_that_of_its_node():
+    """Beside the branch that was cancelled; of a group of errors, the lines are those of the error in it. Two nodes with errors of one type have the type alone."""
+
+    @node
+    async def grouped(ctx: Context, order: str) -> str:
+        async with anyio.create_task_group() as group:
+            group.start_soon(total.function, ctx, order)
+        return order
+
+    @node
+    async def slow(ctx: Context, order: str) -> str:
+        await anyio.sleep_forever()
+        return order
+
+    @node
+    async def both(ctx: Context, orders: tuple[str, str]) -> str:
+        return "".join(orders)
+
+    agent = Agent(
+        Strategy("branches", START >> parallel(grouped, slow, name="apart") >> both >> END),
+        store=(store := MemoryStore()),
+    )
+    with suppress(NodeFailedError):
+        await agent.run("1,299", run_id="apart")
+    stored = await read_run(store, "apart")
+    said = {each.where: str(problem_of(stored.entries, each)) for each in stored.entries if each.kind == "failed"}
+    assert re.fullmatch(r"ValueError: could not .* \(test_errors.py:\d+\)", said["apart/0/grouped"])
+    assert "Cancelled" in said["apart/1/slow"]
+    assert said["apart"] == "NodeFailedError: node 'apart/0/grouped' failed with ValueError"
+    shown = frames_of(stored.failure.traceback)
+    assert re.search(r'class="raised"><p [^>]*>test_errors.py:\d+ in total</p>', shown.text)
+    assert "lines of graphagent" in shown.text
+    again = [*stored.entries[:3], *stored.entries[2:]]  # as if another branch had failed in the same way
+    assert str(problem_of(again, stored.entries[2])) == "ValueError"
 
 
 async def test_a_budget_that_a_failing_tool_used_up_comes_second():
