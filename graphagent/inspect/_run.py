@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from graphagent.inspect._inspected import Inspected, Views
     from graphagent.run import RunHeader
 
+_FEW = 12
+"""Nodes that are listed below a graph at once."""
 _KEYS = (("s", "state"), ("p", "prompt"), ("d", "difference"))
 
 
@@ -109,7 +111,7 @@ def parts_of(
     columns = [beside, rows] if urgent is not None else [rows, beside]
     return [
         _head(site, stored, spans, actions, url_of(site, stored.head, "follow", spans=spans_from or "", show=show)),
-        tag("div", columns, _graph(site, stored), class_="columns"),
+        tag("div", columns, _graph(site, stored, spans), class_="columns"),
         _parts(site, stored),
         transcript(site, stored),
         _journal(site, stored, entries_from),
@@ -201,17 +203,23 @@ def _questions(site: Site, stored: StoredRun) -> Html | None:
     )  # fmt: skip
 
 
-def _graph(site: Site, stored: StoredRun) -> Html:
+def _graph(site: Site, stored: StoredRun, spans: Sequence[Span]) -> Html:
     name = stored.head.strategy
     drawing = tag(
         "img", src=url_of(site, stored.head, "graph.svg"), alt=f"The graph of {name}; the list below has its nodes"
     )
+    last = {} if site.is_file else {each.path: each for each in spans}
+
+    def named(path: str) -> Html:
+        span, name = last.get(path), tag("code", path)
+        return name if span is None else tag("a", name, href=f"{url_of(site, stored.head, step=span.entry or span.begun, of=path)}#step")  # fmt: skip
+
     rows = [
-        tag("li", tag("code", each.path), f" {counted(each.ended, 'time')}" if each.ended else "", " – the run is here" if each.here else "",
+        tag("li", named(each.path), f" {counted(each.ended, 'time')}" if each.ended else "", " – the run is here" if each.here else "",
             " not reached" if not (each.here or each.ended) else "", class_="here" if each.here else None if each.ended else "pale")
         for each in stored.graph
     ]  # fmt: skip
-    nodes = tag("details", tag("summary", "Visits per node"), tag("ul", rows))
+    nodes = tag("details", tag("summary", "Visits per node"), tag("ul", rows), open=len(rows) <= _FEW)
     return tag("section", tag("h2", "Graph"), tag("figure", drawing), nodes, class_="graph")
 
 
