@@ -172,5 +172,5 @@ def _bars(site: Site, span: Span, scale: Scale, said: str, mark: str | None) -> 
     elif begin >= 100 - _ROOM:
         yield tag("text", said, x=f"{begin}%", dx="-6", y="17", text_anchor="end", class_=of)
     else:
-        inside = of if pale or span.kind in WAITS else "within"
+        inside = "hatched" if span.kind in WAITS else of if pale else "within"
         yield tag("text", said, x=f"{end:.3f}%", dx="-6", y="17", text_anchor="end", class_=inside)
