@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -208,11 +209,14 @@ def _graph(site: Site, stored: StoredRun, spans: Sequence[Span]) -> Html:
     drawing = tag(
         "img", src=url_of(site, stored.head, "graph.svg"), alt=f"The graph of {name}; the list below has its nodes"
     )
-    last = {} if site.is_file else {each.path: each for each in spans}
+    last = dict[str, Span]()
+    for path, span in ({} if site.is_file else {each.path: each for each in spans}).items():
+        with suppress(LookupError):  # of a sub-agent, or of the strategy before it was changed
+            last[stored.strategy.find(path)[0]] = span
 
     def named(path: str) -> Html:
         span, name = last.get(path), tag("code", path)
-        return name if span is None else tag("a", name, href=f"{url_of(site, stored.head, step=span.entry or span.begun, of=path)}#step")  # fmt: skip
+        return name if span is None else tag("a", name, href=f"{url_of(site, stored.head, step=span.entry or span.begun, of=span.path)}#step")  # fmt: skip
 
     rows = [
         tag("li", named(each.path), f" {counted(each.ended, 'time')}" if each.ended else "", " – the run is here" if each.here else "",
