@@ -181,8 +181,8 @@ def _field(name: str, label: str, schema: Mapping[str, Any], known: Mapping[str,
         )
         return tag("label", label, " ", field, hint)
     if kind.get("type") == "string" and kind.get("format") in _PICKED:
-        step = "1" if kind["format"] == "time" else None
-        field = tag("input", type=kind["format"], name=name, step=step, required=required, **shown)
+        seconds = "1" if kind["format"] == "time" else None
+        field = tag("input", type=kind["format"], name=name, step=seconds, required=required, **shown)
         return tag("label", label, " ", field, hint)
     return area(
         name,
