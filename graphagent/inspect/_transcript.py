@@ -109,8 +109,16 @@ async def prompt(inspected: Inspected, request: Request) -> str:
     step, parts = prompt_of(site, stored, place)
     said = f"Prompt of turn {step.step_number}"
     way = run_crumb(site, stored.head, f"p{said[1:]}")
+    places = [each for each, _ in _turns(stored)]
+    at = places.index(place)
+    links = [
+        tag("a", word, href=url_of(site, stored.head, "prompt", step=places[other]), rel=rel, class_="button")
+        for word, rel, other in (("Turn before", "prev", at - 1), ("Turn after", "next", at + 1))
+        if 0 <= other < len(places)
+    ]
+    head = tag("header", way, tag("h1", said), tag("div", links, class_="actions"), class_="runhead")
     keys = (("d", "new messages"), ("h l", "turn before, after"))
-    return page(site, said, way, tag("h1", said), parts, keys=keys)
+    return page(site, said, head, parts, _words.trust_legend(), keys=keys)
 
 
 def _turn_of(stored: StoredRun, entry: int) -> tuple[StoredRun, int]:
@@ -186,16 +194,10 @@ def prompt_of(site: Site, stored: StoredRun, place: int) -> tuple[ActionStep, li
     elif kept:
         listed = [message_of(site, stored, each) for each in messages[:kept]]
         same = tag("details", tag("summary", as_before), listed, open=kept <= site.rows)
-    links = [
-        tag("a", word, href=url_of(site, stored.head, "prompt", step=turns[other][0]), rel=rel, class_="button")
-        for word, rel, other in (("Turn before", "prev", at - 1), ("Turn after", "next", at + 1))
-        if 0 <= other < len(turns) and not site.is_file
-    ]
     rules = "" if any(each.message.role == "system" for each in messages) else ", no system message"
     counts = f"{counted(len(messages), 'message')}, {len(messages) - kept} of them new{rules}"
     return step, [
         tag("p", counts, class_="sub"),
-        tag("p", links, class_="more") if links else None,
         said,
         same,
         tag(
