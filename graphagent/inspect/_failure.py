@@ -11,7 +11,7 @@ from graphagent.errors import BudgetError
 from graphagent.inspect._errors import Problem, frames_of, problem_of_run, problem_of_tool
 from graphagent.inspect._layout import Site, url_of
 from graphagent.inspect._values import call_of, given, text_of
-from graphagent.inspect._words import command
+from graphagent.inspect._words import beginning, command
 from graphagent.llm import ToolResult
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ def failure(site: Site, stored: StoredRun) -> Html | None:
         return None
     inputs: list[Child] = []
     for path in stored.at:
-        value = text_of(given(stored, path))
-        shown = value if len(value) <= _INPUT else f"{value[:_INPUT]}…"
+        shown = beginning(text_of(given(stored, path)), _INPUT)
         inputs.append(tag("div", tag("h3", "Input of ", tag("code", path)), tag("pre", shown or "nothing")))
     line = tag("code", command("resume", stored.head))
     again = [each for place, path in enumerate(stored.at) for each in ((", " if place else ""), tag("code", path))]
@@ -58,7 +57,7 @@ class FailingTool(NamedTuple):
 
 
 def failing_tools(stored: StoredRun) -> list[FailingTool]:
-    """Return which tools failed in a run that used up a budget, the one that did so most often first: what a model repeats in vain uses it up."""
+    """Return the failures of tools in a run that used up a budget, the most frequent first, since a model may have repeated a call in vain."""
     if stored.failure is None or stored.failure.type != BudgetError.__name__:
         return []
     failed: dict[tuple[str, str], list[Entry]] = {}

@@ -103,13 +103,13 @@ async def runs(inspected: Inspected, request: Request) -> str:
 
 
 async def _failures(store: Store, heads: Iterable[RunHeader]) -> dict[_Named, str]:
-    """Return why runs failed, by their owners and ids, where their last entries say so: headers have no texts of errors."""
+    """Return the errors with which runs failed, by the owners and ids of the runs, from their last entries: headers lack the texts of errors."""
     found: dict[_Named, str] = {}
     for head in heads:
         with suppress(DamagedStoreError):  # the page of the run names the damaged part
             if (failure := await read_failure(store, head)) is not None:
-                said = str(Problem(failure.type, failure.message, failure.traceback))
-                found[head.owner, head.run_id] = said if len(said) <= _LINE else f"{said[:_LINE]}…"
+                problem = Problem(failure.type, failure.message, failure.traceback)
+                found[head.owner, head.run_id] = _words.beginning(str(problem), _LINE)
     return found
 
 

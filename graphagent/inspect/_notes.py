@@ -179,7 +179,7 @@ def _row_class(record: Record, note: str) -> str | None:
 
 
 def _line(site: Site, chosen: _Chosen, record: Record) -> list[Child]:
-    text = f"{record.content[:_BEGINNING]}…" if len(record.content) > _BEGINNING else record.content
+    text = _words.beginning(record.content, _BEGINNING)
     link = tag("a", text, href=f"{chosen.url(site, note=record.id)}#note", class_="title")
     below: list[Child] = [tag("code", record.scope), _words.trust(record.trust), record.speaker or record.source]
     below.append(tag("span", "private", class_="tag") if record.private else None)

@@ -87,4 +87,4 @@ def _input(stored: StoredRun, path: str) -> Html | None:
 def _step(step: Step) -> Child:
     told = [step] if isinstance(step, ActionStep) else step.to_messages()
     said = " ".join("\n".join(map(text_of, told)).split())
-    return tag("b", step.kind.replace("_", " ")), f" {said[:_LINE]}{'…' if len(said) > _LINE else ''}"
+    return tag("b", step.kind.replace("_", " ")), f" {_words.beginning(said, _LINE)}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_jsonable_python
 
+from graphagent.inspect._words import beginning
 from graphagent.llm import Image, Message, Reasoning, Text, ToolCall, ToolCalls, ToolResult, ToolResults
 from graphagent.memory import ActionStep, Step
 
@@ -61,8 +62,7 @@ def line_of(entry: Entry, problem: Problem | None) -> str:
         said = ": ".join(filter(None, (entry.data.get("status", ""), entry.data.get("reason", "").removeprefix("it "))))
     else:
         said = f"{entry.key} {text_of(entry.value)}"
-    said = " ".join(said.split())
-    return said if len(said) <= _LINE else f"{said[:_LINE]}…"
+    return beginning(" ".join(said.split()), _LINE)
 
 
 def given(stored: StoredRun, path: str, before: int | None = None) -> Any:

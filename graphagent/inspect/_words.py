@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from graphagent import _clock
 from graphagent._html import Html, tag
+from graphagent.log._header import TITLE
 
 if TYPE_CHECKING:
     from graphagent.run import RunHeader
 
-_TITLE = 80
-"""The most characters that a header has of a task."""
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 _MARKS = {
     "done": "✓",
@@ -93,9 +92,14 @@ def _local(milliseconds: int) -> str:
     return then.strftime(form)
 
 
+def beginning(text: str, most: int) -> str:
+    """Return the beginning of a text, with a mark where it is cut."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def title(head: RunHeader) -> str:
-    """Return the beginning of the task of a run, with a mark where it goes on: headers of earlier versions have none."""
-    is_cut = len(head.title) == _TITLE and not head.title.endswith("…")
+    """Return the beginning of the task of a run, with a mark where it is cut, which headers of earlier versions lack."""
+    is_cut = len(head.title) == TITLE and not head.title.endswith("…")
     return f"{head.title}…" if is_cut else head.title or "(no text)"
 
 

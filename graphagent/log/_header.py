@@ -261,7 +261,7 @@ def title_of(task: object) -> str:
     """Return the beginning of a task that is text, with a mark where it is cut."""
     if not isinstance(task, str):
         return ""
-    return storable(task if len(task) <= _TITLE else f"{task[: _TITLE - 1]}…")
+    return storable(task if len(task) <= TITLE else f"{task[: TITLE - 1]}…")
 
 
 def storable(text: str) -> str:
@@ -269,7 +269,7 @@ def storable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-_TITLE = 80
+TITLE = 80
 """The number of characters of a text task that are the title of a run."""
 _encoder = Encoder()
 _decoder = Decoder(RunHeader)
