@@ -57,7 +57,9 @@ def as_json(value: object, *, indent: int | None = 2) -> str:
 def line_of(entry: Entry, problem: Problem | None) -> str:
     """Return an entry as one line, given its error."""
     if problem is not None:
-        said = ": ".join(filter(None, (entry.data.get("status", entry.key), str(problem))))
+        value: Any = entry.value if entry.effect == "tool" else None
+        name = f"{entry.key} {value.name}" if isinstance(value, ToolResult) else entry.data.get("status", entry.key)
+        said = ": ".join(filter(None, (name, str(problem))))
     elif entry.kind in ("stopped", "ended"):
         said = ": ".join(filter(None, (entry.data.get("status", ""), entry.data.get("reason", "").removeprefix("it "))))
     else:

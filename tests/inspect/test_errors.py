@@ -121,6 +121,9 @@ async def test_a_budget_that_a_failing_tool_used_up_comes_second():
     assert why.index("failed 2 of 3 times") < why.index("the budget of 3 turns")
     assert re.search(r'<ol class="frames"><li class="pale"><details><summary>\d+ lines of graphagent</summary>', why)
     assert 'class="raised"' not in why
+    assert (
+        len(re.findall(r" price: KeyError: 'Niche' \(test_errors.py:\d+\)</td>", html.unescape(text))) == 2
+    )  # in the journal
 
 
 def test_lines_of_this_library_are_known_in_another_installation_and_in_what_a_tool_raised():
