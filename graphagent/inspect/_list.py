@@ -266,7 +266,8 @@ async def threads(inspected: Inspected, request: Request) -> str:
         )
         return page(site, "Threads", tag("div", tag("h1", "Threads"), class_="head"), said, view="threads")
     fresh = _fresh(site, Chosen(), inspected.changed.number)
-    rows = [_thread(site, each, owners=len(owners) > 1) for each in found[:_THREADS]]
+    failures = await _failures(store, [each.last for each in found[:_THREADS]])
+    rows = [_thread(site, each, failures, owners=len(owners) > 1) for each in found[:_THREADS]]
     left = len(found) - len(rows)
     rest = nothing(f"{counted(left, 'thread')} more; graphagent runs threads lists all.") if left else None
     shown = table("Threads, the latest first", ("Thread", "State", column("Runs", class_="n")), rows, "runs")
@@ -276,14 +277,14 @@ async def threads(inspected: Inspected, request: Request) -> str:
 _THREADS = 200
 
 
-def _thread(site: Site, thread: Thread, *, owners: bool) -> Html:
+def _thread(site: Site, thread: Thread, failures: Mapping[_Named, str], *, owners: bool) -> Html:
     query = {"thread": thread.name} | ({"owner": thread.last.owner} if thread.last.owner else {})
     title = tag("a", thread.title or "(no text)", href=site.url("runs", **query), class_="title")
     below: list[Child] = [
         tag("code", thread.name),
         tag("span", f"of {thread.last.owner}", class_="tag") if owners and thread.last.owner else None,
     ]
-    said = _words.reason(thread.last)
+    said = failures.get((thread.last.owner, thread.last.run_id)) or _words.reason(thread.last)
     why = tag("div", said, class_=f"why {thread.last.status}") if said else None
     last = tag("a", _words.state(thread.last), href=_run_url(site, thread.last))
     return tag(

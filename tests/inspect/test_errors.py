@@ -41,11 +41,11 @@ async def plain(client, path):
 
 
 async def test_the_error_of_a_node_is_said_in_the_same_words_everywhere():
-    """In the list, in the head, in the reason, beside its row with the traceback and the way back, on the page of its entry, in the journal and in a comparison."""
+    """In the lists, in the head, in the reason, beside its row with the traceback and the way back, on the page of its entry, in the journal and in a comparison."""
     agent = Agent(Strategy("billing", START >> total >> END), store=(store := MemoryStore()))
     await agent.run("12", run_id="good")
     with suppress(NodeFailedError):
-        await agent.run("1,299", run_id="bad")
+        await agent.run("1,299", run_id="bad", thread="bills")
     said = r"ValueError: could not convert string to float: '1,299' \(test_errors.py:\d+\)"
     async with looking(store) as client:
         pages = [
@@ -58,8 +58,11 @@ async def test_the_error_of_a_node_is_said_in_the_same_words_everywhere():
             )
         ]
         row = (await client.get(address("run", id="bad", step=2))).text
-        listed, sought = await plain(client, "/runs"), await plain(client, "/runs?q=convert")
-    assert [len(re.findall(said, each)) for each in (*pages, listed)] == [4, 4, 1, 2, 1]
+        listed, sought = (
+            await plain(client, "/runs") + await plain(client, "/threads"),
+            await plain(client, "/runs?q=convert"),
+        )
+    assert [len(re.findall(said, each)) for each in (*pages, listed)] == [4, 4, 1, 2, 2]
     assert "owners and reasons alone" in sought
     assert f'<a href="{address("run", id="bad")}#step">Why the run failed</a>' in row
     assert "return str(float(order))" in html.unescape(row)
