@@ -78,7 +78,7 @@ async def _choice(inspected: Inspected, site: Site, run_id: str, owner: str) -> 
         tag("tr", tag("td", tag("a", _words.title(each), href=site.url("compare", a=run_id, b=each.run_id, owner=owner), class_="title"),
             tag("div", tag("code", each.run_id), class_="sub"), class_="what"),
             tag("td", _words.state(each), tag("div", _words.moment(each.started), class_="sub"), class_="when"),
-            tag("td", _words.amount(each.turns), class_="n", data_name="turns"), tag("td", _words.amount(each.tokens), class_="n", data_name="tokens"))
+            tag("td", _words.amount(each.turns), class_="n", data_name="turns" if each.turns else None), tag("td", _words.amount(each.tokens), class_="n", data_name="tokens" if each.tokens else None))
         for each in others[:_OFFERED]
     ]  # fmt: skip
     columns = ("Task", "State", column("Turns", class_="n"), column("Tokens", class_="n"))

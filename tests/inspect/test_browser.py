@@ -114,7 +114,7 @@ async def test_a_run_in_a_file_is_shown_without_a_server(scheme, width, anyio_ba
 
 
 async def test_everything_is_reached_with_keys_alone(anyio_backend):
-    """Rows, the search, the views, and the next problem; the error of a failed run is two keys away."""
+    """Rows, the search, the views, and the next problem; the error of a failed run is two keys away, and what opens over a page is closed again."""
     async with browsing(await filled()) as page:
         focused = "document.activeElement.innerText"
         await page.keyboard.press("j")
@@ -127,6 +127,9 @@ async def test_everything_is_reached_with_keys_alone(anyio_backend):
         await page.wait_for_url("**/run?*")
         await page.keyboard.press("n")
         assert "LookupError: order 17 is not there" in await page.evaluate(focused)
+        await page.get_by_text("End…").press("Enter")
+        await page.locator("[name=reason]:focus").press("Escape")
+        assert await page.evaluate(focused) == "End…"
         await page.keyboard.press("g")
         await page.keyboard.press("t")
         await page.wait_for_url("**/threads")
