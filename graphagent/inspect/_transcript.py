@@ -195,7 +195,8 @@ def prompt_of(site: Site, stored: StoredRun, place: int) -> tuple[ActionStep, li
         listed = [message_of(site, stored, each) for each in messages[:kept]]
         same = tag("details", tag("summary", as_before), listed, open=kept <= site.rows)
     rules = "" if any(each.message.role == "system" for each in messages) else ", no system message"
-    counts = f"{counted(len(messages), 'message')}, {len(messages) - kept} of them new{rules}"
+    fresh = f", {len(messages) - kept} of them new" if at else ""
+    counts = f"{counted(len(messages), 'message')}{fresh}{rules}"
     return step, [
         tag("p", counts, class_="sub"),
         said,
@@ -203,9 +204,9 @@ def prompt_of(site: Site, stored: StoredRun, place: int) -> tuple[ActionStep, li
         tag(
             "div",
             [message_of(site, stored, each) for each in messages[kept:]],
-            class_="new",
+            class_="new" if at else None,
             tabindex="-1",
-            data_key="d",
+            data_key="d" if at else None,
         ),
     ]
 

@@ -111,7 +111,9 @@ async def test_a_prompt_is_shown_as_it_was_sent_and_what_is_new_in_it():
         first, second = [(await client.get(each)).text for each in prompts]
     assert "as in the turn before" not in first
     assert 'rel="next" class="button">Turn after</a>' in first
-    assert "of them new, no system message" in first
+    assert ">1 message, no system message<" in first
+    assert 'class="new"' not in first
+    assert "3 of them new, no system message" in second
     old, new = second.split('<div class="new"')
     assert "<details open><summary>1 message as in the turn before" in old
     assert "saw &lt;script&gt;" in new
