@@ -176,7 +176,7 @@ def inspect(  # long because each option is described here
                 each.store = store
             pages = Inspector(
                 store, facts=facts, notes=notes, agents=agents, read_only=read_only, owner=inspected.owner, sealed=inspected.key is not None,
-                name=_name_of(place), executes=not leave,
+                name=_name_of(place), options=inspected.given(), executes=not leave,
             )  # fmt: skip
             await serve_until_stopped(
                 lambda: pages.serve(*address, token=secret, hosts=host or (), prefix=prefix, on_started=started),

@@ -30,7 +30,7 @@ def failure(site: Site, stored: StoredRun) -> Html | None:
     for path in stored.at:
         shown = beginning(text_of(given(stored, path)), _INPUT)
         inputs.append(tag("div", tag("h3", "Input of ", tag("code", path)), tag("pre", shown or "nothing")))
-    line = tag("code", command("resume", stored.head))
+    line = tag("code", command(site.options, "resume", stored.head))
     again = [each for place, path in enumerate(stored.at) for each in ((", " if place else ""), tag("code", path))]
     what = ["tries ", again, " again, with the same input"] if again else "goes on after the last entry"
     return tag(

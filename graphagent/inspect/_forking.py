@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +10,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from graphagent._html import Child, Html, join, tag
 from graphagent.errors import RunExistsError
 from graphagent.history import run_head
+from graphagent.inspect import _words
 from graphagent.inspect._edits import Editable, editables, edited
 from graphagent.inspect._forms import ConflictError, FormError, area, form, refusal
 from graphagent.inspect._inspected import number
@@ -58,7 +58,7 @@ def _why_not(inspected: Inspected, head: RunHeader) -> str:
         return "It is a part of another run: fork the whole run."
     if head.strategy in inspected.agents:
         return ""
-    instead = f"graphagent runs fork {shlex.quote(head.run_id)}"
+    instead = _words.command(inspected.options, "fork", head)
     return f"To fork here, restart this page with --agent and the agent of {head.strategy!r}. Or use {instead}"
 
 

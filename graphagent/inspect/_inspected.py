@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
@@ -70,6 +70,8 @@ class Inspected:
     """The owner whose data is shown; None: all owners."""
     name: str
     """The name of the store in the pages."""
+    options: Sequence[str]
+    """Options that name the store, in the commands that pages print."""
     sealed: bool
     form: str
     """The token that forms send back; empty if nothing can be changed."""
@@ -89,7 +91,7 @@ class Inspected:
         """Return the server as a page sees it."""
         return Site(
             below(quote(request.scope.get("root_path", ""))), self.name, self.sealed, facts=self.facts is not None,
-            notes=self.notes is not None, form=self.form,
+            notes=self.notes is not None, form=self.form, options=self.options,
         )  # fmt: skip
 
     def check(self, run_id: str, owner: str) -> None:

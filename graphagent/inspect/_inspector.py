@@ -121,6 +121,7 @@ class Inspector:
         agents: Agents with this store, whose runs can be forked, and go on here.
         owner: The owner whose runs are shown; None: all owners.
         name: The name of the store in the pages, such as that of its file.
+        options: Options that name the store, in the commands that pages print, such as `["--store", "runs.db"]`.
         sealed: Whether the pages say that the store is encrypted.
         read_only: Whether nothing can be changed.
         executes: Whether this process executes the runs that are answered, resumed and forked in the pages; otherwise workers do.
@@ -138,6 +139,7 @@ class Inspector:
         agents: Iterable[Agent[Any, Any]] = (),
         owner: str | None = None,
         name: str = "",
+        options: Sequence[str] = (),
         sealed: bool = False,
         read_only: bool = False,
         executes: bool = True,
@@ -154,6 +156,7 @@ class Inspector:
             agents={each.strategy.name: each for each in agents},
             owner=owner,
             name=name,
+            options=options,
             sealed=sealed,
             form="" if read_only else secrets.token_urlsafe(24),
             executing=Executing(runs) if executes else None,

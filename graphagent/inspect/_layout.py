@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlencode
@@ -49,6 +49,8 @@ class Site:
     """How many rows of a table, and how many steps, one page has."""
     ids: str = ""
     """The beginning of the ids of elements, where a page has several parts of a kind."""
+    options: Sequence[str] = ()
+    """Options that name the store, in commands."""
     is_file: bool = False
     """Whether it is a file: without forms, and with repeated parts only once."""
 

@@ -197,7 +197,7 @@ def _questions(site: Site, stored: StoredRun) -> Html | None:
         for each in stored.questions
     ]  # fmt: skip
     answer = f"{stored.questions[0].id}=ANSWER" if len(stored.questions) > 1 else "ANSWER"
-    command = tag("code", _words.command("answer", stored.head, answer))
+    command = tag("code", _words.command(site.options, "answer", stored.head, answer))
     inbox = tag("a", "Answer it in the inbox", href=site.url("inbox"))
     return tag(
         "section", tag("h2", "It waits for you"), shown, tag("p", inbox, ", or with ", command), class_="question problem", tabindex="-1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -145,7 +146,7 @@ def day(head: RunHeader) -> str:
     )
 
 
-def command(name: str, head: RunHeader, *more: str) -> str:
-    """Return the command that does something with a run."""
+def command(options: Sequence[str], name: str, head: RunHeader, *more: str) -> str:
+    """Return the command that does something with a run, with the options that name its store."""
     owner = ["--owner", head.owner] if head.owner else []
-    return shlex.join(["graphagent", "runs", name, head.run_id, *more, *owner])
+    return shlex.join(["graphagent", "runs", name, head.run_id, *more, *owner, *options])

@@ -7,30 +7,35 @@ import re
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 
 import anyio
 import httpx2
 import pytest
 
+from graphagent import END, START, Agent, Strategy
 from graphagent.cli import _stores
 from graphagent.cli._store_place import StorePlace
 from graphagent.cli.inspect import InspectOptions, _notes_of
 from graphagent.embed.static import StaticEmbedder
+from graphagent.errors import NodeFailedError
 from graphagent.log._header import ROOM, ROWS
 from graphagent.memory import Notes
 from graphagent.store import EncryptedStore, Put, SqliteStore, new_key
 from tests import forkserver
-from tests.inspect.pages import assistant
+from tests.inspect.pages import assistant, fetch
 
 TOKEN = "plum-quarry-ledger-ninety"
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_sealed_store_is_shown_until_the_process_is_told_to_end(anyio_backend, tmp_path):
-    """Below a prefix, to who has the token; without the key, nothing is served."""
+    """Below a prefix, to who has the token; without the key, nothing is served. The commands that pages print name the store and its key."""
     key = new_key()
     async with SqliteStore(tmp_path / "runs.db") as plain, EncryptedStore(plain, key) as store:
         await assistant(store, "Hello.").run("Greet Ada.", run_id="greets")
+        with suppress(NodeFailedError):
+            await Agent(Strategy("orders", START >> fetch >> END), store=store).run("17", run_id="fails")
     command = [sys.executable, "-m", "graphagent", "inspect", "--store", tmp_path / "runs.db", "--http", "0"]
     env = {**os.environ, "INSPECT_TOKEN": TOKEN, "INSPECT_KEY": key}
     refused = forkserver.run(command, env=env, capture_output=True, text=True)
@@ -42,8 +47,10 @@ async def test_a_sealed_store_is_shown_until_the_process_is_told_to_end(anyio_ba
         url = re.search(r"http://\S+/team/", process.stderr.readline())[0]
         async with httpx2.AsyncClient(follow_redirects=True) as client:
             assert (await client.get(url)).status_code == 401
-            page = await client.get(url, headers={"Authorization": f"Bearer {TOKEN}"})
+            client.headers["Authorization"] = f"Bearer {TOKEN}"
+            page, failed = await client.get(url), await client.get(f"{url}run?id=fails")
         assert "Greet Ada." in page.text
+        assert f"graphagent runs resume fails --store {tmp_path / 'runs.db'} --key env:INSPECT_KEY<" in failed.text
         assert "sealed" in page.text
         process.terminate()
         _, rest = process.communicate(timeout=60)

@@ -68,6 +68,11 @@ class RunsStore:
     key: Annotated[str | None, key_option("Open an encrypted store")] = None
     anchor: AnchorPlace = None
 
+    def given(self) -> list[str]:
+        """Return the options as they were given, for a command that is printed."""
+        options = (("--store", self.store), ("--key", self.key), ("--anchor", self.anchor))
+        return [each for name, value in options if value is not None for each in (name, str(value))]
+
     def use(self, work: Callable[[Store], Awaitable[T]], *, new: bool = False) -> T:
         """Open the store, await `work` with it, close it, and return the result of `work`. `new` creates a missing store."""
         return _stores.with_store("runs", self.store, self.key, work, anchor=self.anchor, new=new)
