@@ -188,6 +188,7 @@ class Inspector:
                 for each in _ACTING
                 for path, change in each.CHANGES
             ),
+            Route("/{path:path}", self._showing(_nowhere)),
         ]
         app: ASGIApp = Starlette(routes=routes, lifespan=self._lifespan)
         if token is not None:
@@ -285,6 +286,10 @@ class Inspector:
             return HTMLResponse(answered) if isinstance(answered, str) else answered
 
         return answering
+
+
+async def _nowhere(inspected: Inspected, request: Request) -> str:
+    raise LookupError(f"These pages have no address {request.url.path!r}.")
 
 
 def _file(name: str, kind: str) -> _Answering:

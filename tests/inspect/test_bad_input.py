@@ -78,6 +78,11 @@ async def test_every_address_has_an_answer(store):
                 assert answer.status_code == 200 or answer.text.startswith("<!doctype html>"), (view, each)
             head = await client.head(f"/{view}?{encoded(each)}")
             assert (head.status_code, head.text) == (answer.status_code, ""), (view, each)
+        for nowhere in ("/nowhere", "/end", "/run/found", "/%3Cscript%3E"):
+            answer = await client.get(nowhere)
+            assert answer.status_code == 404
+            assert "<h1>Not found</h1>" in answer.text
+            assert "<script>" not in answer.text
 
 
 async def test_a_form_that_makes_no_sense_changes_nothing(store):
