@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -75,10 +76,15 @@ def test_a_file_made_of_a_dump_has_its_content_and_is_sound(fixture, tmp_path):
 
 @pytest.mark.parametrize("name", ["runs", "sealed_runs"])
 async def test_runs_of_earlier_builds_are_read_as_they_were(name, read, opened):
-    """Their list, transcripts, questions, entries and the state after each entry are those that the build itself read."""
+    """Their list, transcripts, questions, entries and the state after each entry are those that the build itself read.
+
+    Only the key of a question had the place of its task before it, which the key of its answer has not.
+    """
     store = await opened(name)
     assert same(await runs_read(store)) == read[name]["list"]
     for run_id, expected in read[name]["runs"].items():
+        for entry in expected["entries"]:
+            entry[2] = re.sub(r"^\d+\.\d+/", "", entry[2])
         assert same(await run_read(store, run_id)) == expected, run_id
 
 
