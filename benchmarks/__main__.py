@@ -31,6 +31,7 @@ NAMES = (
     "rotation",
     "anchor",
     "listing",
+    "inspector",
     "processes",
     "imports",
     "embedders",
