@@ -382,10 +382,12 @@ class SealedSession:
             found, generation = await self._row(path, room)
             if self._is_listed(place) not in (None, generation):
                 await self.renew_list()
-                if self._is_listed(place) not in (None, generation):
+                if (listed := self._is_listed(place)) not in (None, generation):
                     if (found, generation) == await self._row(path, room):
-                        raise self.damaged(room, "the row of a domain is missing, or was put back")
-                    continue  # this process has changed it meanwhile
+                        await self.renew_list()  # others may have removed it, made it and removed it again
+                        if self._is_listed(place) == listed:
+                            raise self.damaged(room, "the row of a domain is missing, or was put back")
+                    continue  # it was changed meanwhile
             else:
                 await self._use_list()
             if found is None:
